@@ -1,0 +1,6 @@
+"""After the fix: nobody loses."""
+
+
+def race(context):
+    """Entry."""
+    context.emit("won")

@@ -1,0 +1,75 @@
+"""What a check says: about every rank it asked, whether it holds, what was observed, and where that is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.events import JSON
+
+_CANONICAL = json.JSONEncoder(ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFinding:
+    """One rank's part.
+
+    Attributes:
+        rank: the rank.
+        passed: whether the check holds there.
+        observed: the value that was looked at, or None.
+        reason: why it does not hold; empty where it does.
+        line: line of the trial's `events.jsonl` that shows it, or None where nothing was emitted.
+    """
+
+    rank: int
+    passed: bool
+    observed: JSON = None
+    reason: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One check's verdict on one trial.
+
+    Attributes:
+        check: the check's id.
+        kind: its kind.
+        ranks: one part per rank asked, ascending.
+        reason: why it fails for the world as a whole; empty where it does not.
+        line: line that shows the world's part.
+    """
+
+    check: str
+    kind: str
+    ranks: tuple[RankFinding, ...] = ()
+    reason: str = ""
+    line: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Holds on every rank asked, and for the world."""
+        return not self.reason and all(found.passed for found in self.ranks)
+
+    @property
+    def failed_ranks(self) -> tuple[int, ...]:
+        """Ranks on which it does not hold."""
+        return tuple(found.rank for found in self.ranks if not found.passed)
+
+
+def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
+    """A finding over a set of ranks. An empty set is a failure: a fact about nobody is no fact."""
+    parts = tuple(ranks)
+    return Finding(check=check, kind=kind, ranks=parts, reason="" if parts else "the check asks no rank of this world")
+
+
+def same(left: JSON, right: JSON) -> bool:
+    """Equality of JSON: 1 is not true, and 1 is not 1.0."""
+    return canonical(left) == canonical(right)
+
+
+def canonical(value: JSON) -> str:
+    """One text per JSON value, the same on every machine."""
+    return _CANONICAL.encode(value)

@@ -1,0 +1,110 @@
+"""A trial's events, asked by rank. Pure: bytes or events in, answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from harness.events import JSON, Event, EventError
+
+
+class Seen(NamedTuple):
+    """An event and the line of `events.jsonl` it stands on (from 1)."""
+
+    event: Event
+    line: int
+
+
+class History:
+    """The events of one trial, in order of time.
+
+    What a rank says of itself and what the server or the harness evidences are kept apart: a rank cannot forge its own
+    exit code.
+    """
+
+    def __init__(self, events: Iterable[Event], *, size: int) -> None:
+        self.size = size
+        self.seen: Sequence[Seen] = [Seen(event, line) for line, event in enumerate(events, start=1)]
+        self._by_rank: dict[tuple[str, int | None, str], list[Seen]] = {}
+        for seen in self.seen:
+            event = seen.event
+            self._by_rank.setdefault((event.by, event.rank, event.name), []).append(seen)
+
+    @classmethod
+    def read(cls, text: bytes, *, size: int) -> History:
+        """Parse an `events.jsonl`.
+
+        Raises:
+            EventError: a line is not an event; the message names it.
+        """
+        events = []
+        for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+            try:
+                events.append(Event.parse(line))
+            except EventError as error:
+                raise EventError(f"line {number}: {error}") from None
+        if text and not text.endswith(b"\n"):
+            raise EventError("the last line is cut off")
+        return cls(events, size=size)
+
+    def said(self, rank: int, name: str) -> Sequence[Seen]:
+        """What the rank itself emitted under that name."""
+        return self._by_rank.get(("rank", rank, name), ())
+
+    def served(self, rank: int | None, name: str) -> Sequence[Seen]:
+        """What the process that forked the ranks says, of a rank or of the world."""
+        return self._by_rank.get(("server", rank, name), ())
+
+    def noted(self, name: str, rank: int | None = None) -> Sequence[Seen]:
+        """What the harness says, of a rank or of the world."""
+        return self._by_rank.get(("harness", rank, name), ())
+
+    def values(self, rank: int, event: str, key: str) -> Sequence[tuple[JSON, int]]:
+        """Every value the rank reported under `event` and `key`, with its line."""
+        return [(seen.event.values[key], seen.line) for seen in self.said(rank, event) if key in seen.event.values]
+
+    def exit(self, rank: int) -> Seen | None:
+        """How the rank ended, as the server reaped it."""
+        return found[0] if (found := self.served(rank, "rank.exited")) else None
+
+    def error(self, rank: int) -> Seen | None:
+        """The exception that ended the rank, as the rank described it."""
+        return found[0] if (found := self.said(rank, "rank.error")) else None
+
+    @property
+    def is_of_programs(self) -> bool:
+        """Whether the ranks are programs, that have no runtime of ours to tell of themselves."""
+        return self.about().get("program") is True
+
+    def executed(self, rank: int) -> Seen | None:
+        """What was executed as this rank, as the process that forked it says; None for a rank of Python."""
+        return found[0] if (found := self.served(rank, "program.started")) else None
+
+    def executed_files(self, rank: int) -> Sequence[tuple[str, str]]:
+        """Files of the code on a program's command line, with their sha256; evidence of another form names none."""
+        seen = self.executed(rank)
+        named = seen.event.values.get("files") if seen else None
+        return [
+            (str(one.get("file")), str(one.get("sha256")))
+            for one in (named if isinstance(named, list) else ())
+            if isinstance(one, dict)
+        ]
+
+    def began(self, rank: int) -> bool:
+        """Whether the subject itself began on this rank; a program has, once it says that it is ready."""
+        return bool(self.said(rank, "ready" if self.is_of_programs else "subject.begin"))
+
+    def returned(self, rank: int) -> Seen | None:
+        """What shows that the subject came to its end: its own word, or for a program exit code 0."""
+        if not self.is_of_programs:
+            return found[0] if (found := self.said(rank, "subject.end")) else None
+        end = self.exit(rank)
+        return end if end is not None and end.event.values.get("code") == 0 else None
+
+    def about(self) -> Mapping[str, JSON]:
+        """Values of `world.begin`."""
+        return found[0].event.values if (found := self.noted("world.begin")) else {}
+
+    def start_ns(self) -> int:
+        """When the trial began, in CLOCK_MONOTONIC nanoseconds."""
+        return self.seen[0].event.ns if self.seen else 0

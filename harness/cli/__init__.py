@@ -1,0 +1,68 @@
+"""The commands: parse, call, print.
+
+Each command's module is imported when it is called, so that `rankproof --help` answers at once and nothing heavy is
+loaded for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import importlib
+import io
+import os
+import sys
+
+PASS, FAIL, INCONCLUSIVE, REFUSED, USAGE, OUR_BUG = 0, 1, 2, 3, 64, 70
+VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    from harness.cli.arguments import parser
+
+    given = parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(given)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its escape, not our traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    options = given.parse_args(arguments)
+    # A plugin of some installed package could change how everything here is validated; and looking for one takes time.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.
+    gc.disable()
+    command = importlib.import_module(f"harness.cli.{options.command}")
+    gc.freeze()
+    gc.enable()
+    try:
+        code = int(command.main(options))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INCONCLUSIVE
+    except BrokenPipeError:
+        # Whoever read our output has left; the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print("rankproof: the reader of this output has left", file=sys.stderr)
+        return INCONCLUSIVE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _our_bug()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"rankproof: cannot write: {error.strerror}", file=sys.stderr)
+        return INCONCLUSIVE
+    except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is told apart from every verdict
+        return _our_bug()
+    return code
+
+
+def _our_bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    print("rankproof: this is a bug of ours; nothing was decided. Please report it with these lines.", file=sys.stderr)
+    return OUR_BUG

@@ -1,0 +1,7 @@
+"""`python -m harness.cli`."""
+
+from __future__ import annotations
+
+from harness.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,52 @@
+"""`rankproof bundle`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.reproduce.bundle import BundleError, Leaks, bundle, usual_name
+
+SHOWN = 20
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write a bundle; exit 2 where something in it must not leave this machine."""
+    try:
+        inputs = paths(options.input, what="--input")
+        out = options.out or Path(usual_name(options.run))
+        done = bundle(options.run, out, inputs=inputs, inputs_limit=options.inputs_limit * 2**20, allowed=options.allow)
+    except Leaks as found:
+        for leak in found.leaks[:SHOWN]:
+            print(f"{leak.path}:{leak.line}: {leak.what} ({leak.kind})", file=sys.stderr)
+        more = f", {len(found.leaks) - SHOWN} not shown" if len(found.leaks) > SHOWN else ""
+        print(f"rankproof bundle: {found}{more}. The run is signed as it is: make it again without", file=sys.stderr)
+        print("them, or let a kind out by name, as in --allow user. Nothing was written", file=sys.stderr)
+        return INCONCLUSIVE
+    except (BundleError, ValueError) as error:
+        print(f"rankproof bundle: {error}", file=sys.stderr)
+        return USAGE
+    for one in done.index.inputs:
+        if not one.carried:
+            print(f"input {one.name} is named by its digest only: {one.why_not}")
+    total = sum(member.size for member in done.index.members)
+    print(f"{done.path}: {len(done.index.members)} files, {total} bytes, packed {done.path.stat().st_size}")
+    print(f"sha256 {done.sha256}")
+    return PASS
+
+
+def paths(given: list[str], *, what: str) -> dict[str, Path]:
+    """`NAME=PATH` by name.
+
+    Raises:
+        ValueError: something is not of this form.
+    """
+    found = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ValueError(f"{what} {text}: must be NAME=PATH")
+        found[name] = Path(path).expanduser()
+    return found

@@ -1,0 +1,80 @@
+"""`rankproof compare`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli.verify import policy_of
+from harness.record.model import PATH, Record, RecordError
+from harness.report.markdown import render_markdown
+from harness.report.terminal import render_terminal
+from harness.reproduce.compare import OtherScenario, compare
+from harness.reproduce.compare_report import as_json, blocks
+from harness.run.again import Again
+from harness.trust.folder import verify_folder
+from harness.trust.signers import SignerPolicy
+from harness.trust.sshsig import SshsigError
+
+CODES = {"same": PASS, "changed": FAIL, "cannot tell": INCONCLUSIVE}
+WIDEST = 180
+LARGEST = 64 * 2**20
+
+
+class Refusal(Exception):
+    """A run that was refused; the message says why."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Compare two runs; the exit code says whether a result changed."""
+    try:
+        policy = policy_of(options)
+        found = [_load(path, policy, unverified=options.unverified) for path in (options.first, options.second)]
+        (first, good), (second, better) = found
+        result = compare(first, second)
+    except OSError as error:
+        print(f"rankproof compare: {error.filename}: {error.strerror}", file=sys.stderr)
+        return USAGE
+    except (Refusal, SshsigError) as error:
+        print(f"rankproof compare: {error}", file=sys.stderr)
+        return REFUSED
+    except (OtherScenario, RecordError, ValueError) as error:
+        print(f"rankproof compare: {error}", file=sys.stderr)
+        return USAGE
+    verified = (good, better)
+    if options.json:
+        print(json.dumps(as_json(result, first, second, verified=verified), indent=1))
+    elif options.markdown:
+        print(render_markdown(blocks(result, first, second, verified=verified)), end="")
+    else:
+        width = min(shutil.get_terminal_size().columns, WIDEST)
+        print(render_terminal(blocks(result, first, second, verified=verified), width), end="")
+    return CODES[result.word]
+
+
+def _load(path: Path, policy: SignerPolicy, *, unverified: bool) -> tuple[Record, bool]:
+    """The record of a run, and whether it was verified.
+
+    Raises:
+        Refusal: it was not, and nobody said that this does not matter.
+        OSError, RecordError: there is no record to read.
+    """
+    report = path / "report.md" if path.is_dir() else path
+    again = Again()
+    found = verify_folder(
+        report, policy=policy, judge=again.judge, render=again.render, rebuild=again.rebuild, views=again.views
+    )
+    if found.ok and again.record is not None:
+        # What was judged is what is compared, whatever happened to the folder meanwhile.
+        return again.record, True
+    if not unverified:
+        raise Refusal(
+            f"{report}: {found.word}: {found.message}. Verify it, or compare it all the same with --unverified"
+        )
+    print(f"{report}: not verified: {found.word}", file=sys.stderr)
+    with (report.parent / PATH).open("rb") as file:
+        return Record.decode(file.read(LARGEST)), False

@@ -1,0 +1,64 @@
+"""`rankproof hub`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+
+from harness.cli import INCONCLUSIVE, PASS, USAGE
+
+
+def main(options: argparse.Namespace) -> int:
+    """Serve a folder of repositories, or write the project's own layouts."""
+    return _serve(options) if options.action == "serve" else _layouts(options)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from harness.hub import Hub, HubError, RulesError
+
+    hub = Hub(options.folder, rules=options.rules, log=options.log, host=options.host, port=options.port, keep=False)
+    try:
+        hub.start()
+    except RulesError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except HubError as error:
+        print(f"rankproof hub: {error}", file=sys.stderr)
+        return INCONCLUSIVE
+    asked = threading.Event()
+    # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then leaves it so.
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for identity, repository in hub.repositories.items():
+            for revision in repository.revisions.values():
+                print(f"# {identity} {revision.name} {revision.commit} {len(revision.files)} files", flush=True)
+        print(f"export HF_ENDPOINT={hub.endpoint}", flush=True)
+        while not asked.is_set() and not hub.wait(0.5):
+            pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    try:
+        hub.stop()
+    except HubError as error:
+        print(f"rankproof hub: {error}", file=sys.stderr)
+        return INCONCLUSIVE
+    print(json.dumps(hub.counts()), file=sys.stderr)
+    return PASS
+
+
+def _layouts(options: argparse.Namespace) -> int:
+    from harness.hub import HubError
+    from harness.hub.layouts import write
+
+    try:
+        places = write(options.out, options.layout or None)
+    except HubError as error:
+        print(f"rankproof hub: {error}", file=sys.stderr)
+        return USAGE
+    for place in places:
+        print(place)
+    return PASS

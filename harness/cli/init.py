@@ -1,0 +1,55 @@
+"""`rankproof init`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from harness.cli import PASS, USAGE
+from harness.run.init import Answers, InitError, write
+from harness.scenario import ScenarioError
+
+DEFAULTS = {
+    "title": "Every rank gets through",
+    "question": "Does the code work on every rank after the fix?",
+    "error": "AssertionError",
+    "source": "assert tokenizer",
+    "failing": "nonzero",
+}
+QUESTIONS = {
+    "title": "What does a PASS mean, in one line?",
+    "question": "Which question does the verdict answer?",
+    "error": "Which exception does the bug end with?",
+    "source": "At which source line?",
+    "failing": "On which ranks (every, nonzero, or a list such as [1])?",
+}
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write a scenario folder; asks for what no flag says where there is somebody to ask."""
+    given = {key: getattr(options, key) for key in DEFAULTS}
+    ask = sys.stdin.isatty() and not options.yes
+    answers = {key: value or (_ask(key) if ask else DEFAULTS[key]) for key, value in given.items()}
+    try:
+        written = write(
+            options.folder,
+            Answers(id=options.id or options.folder.name, ranks=tuple(options.ranks or (2, 4)), **answers),
+        )
+    except InitError as error:
+        print(f"rankproof init: {error}", file=sys.stderr)
+        return USAGE
+    except ScenarioError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        return USAGE
+    for path in written:
+        print(f"wrote {path}")
+    print("It runs as it is, on an invented bug. Put your code into subject.py, then:")
+    print(f"  rankproof lint {options.folder}")
+    print(f"  rankproof run {options.folder}")
+    return PASS
+
+
+def _ask(key: str) -> str:
+    answer = input(f"{QUESTIONS[key]} [{DEFAULTS[key]}] ").strip()
+    return answer or DEFAULTS[key]

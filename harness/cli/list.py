@@ -1,0 +1,24 @@
+"""`rankproof list`."""
+
+from __future__ import annotations
+
+import argparse
+
+from harness.cli import PASS, USAGE
+from harness.cli.load import load_all
+from harness.scenario import cells
+
+
+def main(options: argparse.Namespace) -> int:
+    """List scenarios, one line each and one per cell."""
+    loaded, problems = load_all(options.scenarios, ())
+    for found in loaded:
+        scenario = found.scenario
+        expects = f", expects {scenario.expects}" if scenario.expects else ""
+        demand = ", on demand" if {"on-demand", "sweep"} & set(scenario.tags) else ""
+        print(f"{scenario.id}  ({scenario.role}{expects}{demand})  {found.path}")
+        print(f"    {scenario.title}")
+        control = scenario.trials.control if scenario.subject.control else 0
+        for cell in cells(scenario):
+            print(f"    {cell.id}: {scenario.trials.candidate} + {control} trials")
+    return USAGE if problems else PASS

@@ -1,0 +1,210 @@
+"""Telling how far a run is: a live table on a terminal, plain lines elsewhere and where CI is set."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from harness.run.run import Plan
+from harness.run.trials import Made
+from harness.scenario import Cell
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+EVERY = 10.0
+REDRAWS_PER_SECOND = 5
+BAR = 20
+NARROW, WIDE = 60, 90
+
+
+class Progress(Protocol):
+    """What a run tells, in this order. Not for several threads."""
+
+    def planned(self, plan: Plan) -> None:
+        """Say what is going to happen."""
+
+    def began(self, cell: Cell) -> None:
+        """A trial of this cell was handed to a lane."""
+
+    def told(self, made: Made) -> None:
+        """One more trial is there."""
+
+    def done(self) -> None:
+        """The run is over, in whatever way."""
+
+
+def progress_for(stream: TextIO) -> Progress:
+    """The live table where somebody watches, else plain lines."""
+    watched = stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
+    return Watched(stream) if watched else Plain(stream)
+
+
+@dataclass
+class Count:
+    """What is known so far. `not_as_hoped`: candidates that failed, controls that did not; `flying`: ranks alive."""
+
+    total: int = 0
+    done: int = 0
+    void: int = 0
+    flying: int = 0
+    begin: float = field(default_factory=time.monotonic)
+    candidate: Counter[str] = field(default_factory=Counter)
+    control: Counter[str] = field(default_factory=Counter)
+    not_as_hoped: Counter[str] = field(default_factory=Counter)
+
+    def began(self, cell: Cell) -> None:
+        """Count a trial that began."""
+        self.flying += cell.ranks
+
+    def told(self, made: Made) -> None:
+        """Count a trial that ended."""
+        self.flying -= made.cell.ranks
+        self.void += made.void
+        # A void trial is made again, so it brings the end no nearer.
+        self.done += not made.void
+        if not made.void:
+            (self.candidate if made.arm == "candidate" else self.control)[made.cell.id] += 1
+            # A control that does not fail is as unexpected as a candidate that does.
+            self.not_as_hoped[made.cell.id] += made.failed == (made.arm == "candidate")
+
+    def left(self) -> str:
+        """Time left, in words."""
+        if not self.done:
+            return "time left unknown yet"
+        seconds = (time.monotonic() - self.begin) / self.done * max(0, self.total - self.done)
+        return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
+
+    def line(self) -> str:
+        """Everything in one line."""
+        parts = [f"{self.done}/{self.total} trials", f"{self.flying} ranks in flight", self.left()]
+        if wrong := self.not_as_hoped.total():
+            parts.append(f"{wrong} not as hoped")
+        if self.void:
+            parts.append(f"{self.void} void")
+        return ", ".join(parts)
+
+
+class Plain:
+    """A line every ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._count = Count()
+        self._last = 0.0
+        self._cell = ""
+
+    def planned(self, plan: Plan) -> None:
+        """Say how many trials there will be, and which cells are skipped."""
+        self._count = Count(total=plan.trials)
+        self._last = time.monotonic()
+        for cell, why in plan.skipped.items():
+            self._line(f"{cell}: SKIPPED: {why}")
+        cells = len(plan.cells) - len(plan.skipped)
+        self._line(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
+
+    def began(self, cell: Cell) -> None:
+        """Count it."""
+        self._count.began(cell)
+        self._cell = cell.id
+
+    def told(self, made: Made) -> None:
+        """Count it, and say so now and then."""
+        self._count.told(made)
+        if time.monotonic() - self._last >= EVERY:
+            self._last = time.monotonic()
+            self._line(f"{self._cell}: {self._count.line()}")
+
+    def done(self) -> None:
+        """Nothing to clear."""
+
+    def _line(self, text: str) -> None:
+        print(f"  {text}", file=self._stream, flush=True)
+
+
+class Watched:
+    """A table of cells, redrawn in place and gone when the run is over."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream, highlight=False)
+        # What the terminal cannot show must not break it: a C locale gets ASCII.
+        self._ascii = not (self._console.encoding or "").lower().startswith("utf")
+        self._count = Count()
+        self._plan: Plan | None = None
+        self._live: Live | None = None
+
+    def planned(self, plan: Plan) -> None:
+        """Open the table."""
+        from rich.live import Live
+
+        self._plan = plan
+        self._count = Count(total=plan.trials)
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._table,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
+        )
+        self._live.start()
+
+    def began(self, cell: Cell) -> None:
+        """Count it."""
+        self._count.began(cell)
+
+    def told(self, made: Made) -> None:
+        """Count it; the table is redrawn by itself."""
+        self._count.told(made)
+
+    def done(self) -> None:
+        """Take the table away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self) -> Table:
+        from rich import box
+        from rich.markup import escape
+        from rich.table import Table
+
+        plan, count = self._plan, self._count
+        table = Table(
+            box=box.ASCII if self._ascii else box.SIMPLE_HEAD,
+            caption=count.line(),
+            caption_justify="left",
+            safe_box=True,
+        )
+        wide = self._console.width >= WIDE
+        table.add_column("cell", overflow="fold")
+        if wide:
+            table.add_column("", width=BAR, no_wrap=True)
+        short = self._console.width < NARROW
+        for name in ("cand.", "ctrl", "odd") if short else ("candidate", "control", "not as hoped"):
+            # Folded, never cut: the mark of a cut is no ASCII, and would break the table where only ASCII can be shown.
+            table.add_column(name, justify="right", overflow="fold")
+        if plan is None:
+            return table
+        for cell in plan.cells:
+            name = escape(cell.id)
+            if cell.id in plan.skipped:
+                table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
+                continue
+            done = count.candidate[cell.id] + count.control[cell.id]
+            wrong = count.not_as_hoped[cell.id]
+            table.add_row(
+                name,
+                *([self._bar(done, plan.candidate + plan.control)] if wide else []),
+                f"{count.candidate[cell.id]}/{plan.candidate}",
+                f"{count.control[cell.id]}/{plan.control}",
+                f"[bold]{wrong}[/bold]" if wrong else "0",
+            )
+        return table
+
+    def _bar(self, done: int, total: int) -> str:
+        full = BAR * min(done, total) // max(1, total)
+        return ("#" if self._ascii else "━") * full + ("." if self._ascii else "╌") * (BAR - full)

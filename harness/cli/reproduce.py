@@ -1,0 +1,230 @@
+"""`rankproof reproduce`."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import __version__
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli.bundle import paths
+from harness.cli.progress import progress_for
+from harness.cli.run import program, sign_with
+from harness.cli.verify import policy_of, print_steps
+from harness.record import environment
+from harness.record.model import Record
+from harness.record.original import GROUPS, differences, same_environment
+from harness.report.escape import escape_terminal
+from harness.report.words import plural
+from harness.reproduce.inputs import InputMissing
+from harness.reproduce.opened import NotTrusted, Opened, open_report
+from harness.reproduce.rerun import Prepared, Wish, prepare
+from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
+from harness.run.run import Finished, Interrupted, RunError, run
+from harness.trust.folder import Unreadable
+from harness.trust.key import KeyProblem
+from harness.trust.signers import SignersMalformed
+from harness.trust.sshsig import SshsigError
+
+CODES = {
+    "REPRODUCED": PASS,
+    "SAME VERDICT, DIFFERENT FAILURE": FAIL,
+    "NOT REPRODUCED": FAIL,
+    "CANNOT TELL": INCONCLUSIVE,
+}
+LIMIT = 160
+
+
+def main(options: argparse.Namespace) -> int:
+    """Verify a report, rebuild its source, run it again, and say whether it is reproduced."""
+    if wrong := _contradiction(options):
+        print(f"rankproof reproduce: {wrong}", file=sys.stderr)
+        return USAGE
+    with tempfile.TemporaryDirectory(prefix="rankproof-reproduce-") as folder:
+        # Other users of the machine read nothing there: mkdtemp makes it so.
+        scratch = Path(folder).resolve()
+        try:
+            wish = Wish(
+                repo=options.repo,
+                evidence=options.from_evidence,
+                source=options.source,
+                candidate=options.candidate,
+                trials=options.trials,
+                fresh_seeds=options.fresh_seeds,
+                inputs=paths(options.input, what="--input"),
+            )
+            opened = open_report(
+                options.report, policy=policy_of(options), trust=options.i_trust_this_file, scratch=scratch
+            )
+            _print_trust(opened)
+            prepared = prepare(opened, wish, here=Path.cwd(), scratch=scratch)
+            _print_what_will_run(opened, prepared)
+            _print_machine(prepared, jobs=_jobs(options))
+            if options.dry_run:
+                print("nothing was run: --dry-run")
+                return PASS
+            return _run(options, prepared)
+        except NotTrusted as problem:
+            if problem.verification is not None:
+                print_steps(problem.verification)
+            print(f"{options.report}: REFUSED: {problem}", file=sys.stderr)
+            print(
+                "Nothing of it was run. --i-trust-this-file runs a report that can be read all the same",
+                file=sys.stderr,
+            )
+            return REFUSED
+        except SourceDiffers as differs:
+            _print_differences(options, differs)
+            return INCONCLUSIVE
+        except InputMissing as problem:
+            print(f"CANNOT TELL: {escape_terminal(str(problem), 500)}")
+            return INCONCLUSIVE
+        except SourceError as error:
+            print(f"rankproof reproduce: {escape_terminal(str(error), 1000)}", file=sys.stderr)
+            return USAGE
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) or error.errno == errno.ENOSPC:
+                raise
+            what = error.strerror or "is not there"
+            print(f"rankproof reproduce: {error.filename or error}: {what}", file=sys.stderr)
+            return USAGE
+        except SshsigError as error:
+            print(f"rankproof reproduce: {error}", file=sys.stderr)
+            return REFUSED
+        except (Unreadable, SignersMalformed, KeyProblem, ValueError) as error:
+            print(f"rankproof reproduce: {error}", file=sys.stderr)
+            return USAGE
+
+
+def _contradiction(options: argparse.Namespace) -> str:
+    """Two wishes that exclude each other."""
+    wishes = [
+        name
+        for name, given in (
+            ("--from-evidence", options.from_evidence),
+            ("--source", options.source is not None),
+            ("--candidate", options.candidate is not None),
+            ("--repo", options.repo is not None and options.candidate is None),
+        )
+        if given
+    ]
+    return f"{' and '.join(wishes)} exclude each other: keep one" if len(wishes) > 1 else ""
+
+
+def _print_trust(opened: Opened) -> None:
+    if not opened.verification.ok:
+        print_steps(opened.verification)
+    run = opened.record.run
+    print(f"report {escape_terminal(run.id)}, made {escape_terminal(run.made)}: {opened.record.judgement.verdict}")
+    print(f"  {escape_terminal(opened.signed)}")
+
+
+def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
+    scenario, rebuilt = prepared.loaded.scenario, prepared.rebuilt
+    subject = scenario.subject
+    what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.entry}"
+    print(f"what will run: {escape_terminal(what, LIMIT)}, as this user, with the rights of this user")
+    print(f"  source: {escape_terminal(rebuilt.told, LIMIT)}")
+    if rebuilt.candidate:
+        print(f"  candidate: {escape_terminal(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
+    for name, code in rebuilt.arms.items():
+        arguments = escape_terminal(opened.record.arms[name].arguments, LIMIT)
+        print(f"  {name}: {plural(len(code.files), 'file')}, with {arguments}")
+        for path in list(code.files)[:SHOWN]:
+            print(f"    {escape_terminal(path, LIMIT)}")
+        if len(code.files) > SHOWN:
+            print(f"    ... and {len(code.files) - SHOWN} more")
+    for key, value in scenario.world.env.items():
+        print(f"  environment: {escape_terminal(f'{key}={value}', LIMIT)}")
+    for one in prepared.material.inputs.values():
+        print(f"  input {escape_terminal(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
+    control = scenario.trials.control if subject.control else 0
+    cells = plural(len(opened.record.judgement.cells), "cell")
+    print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    return int(options.jobs or max(1, (os.cpu_count() or 1) // 2))
+
+
+def _print_machine(prepared: Prepared, *, jobs: int) -> None:
+    """What differs from where the first run was made; how ranks started is known only afterwards."""
+    original, here = prepared.original, environment.capture()
+    same = same_environment(original.environment, here)
+    print(f"environment: {escape_terminal(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
+    scenario = prepared.loaded.scenario
+    found = differences(scenario, original, here, start=original.start, jobs=jobs, rankproof=__version__)
+    for group in GROUPS[:2]:
+        for one in (one for one in found if one.group == group):
+            print(f"  {group}: {escape_terminal(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
+    rare = sum(one.group == GROUPS[2] for one in found)
+    print(f"  {plural(len(found), 'difference')}, {rare} of a kind that rarely matters", flush=True)
+
+
+def _run(options: argparse.Namespace, prepared: Prepared) -> int:
+    signer = sign_with(options)
+    progress = progress_for(sys.stderr)
+    try:
+        finished = run(
+            prepared.loaded,
+            results=options.results,
+            signer=signer,
+            jobs=_jobs(options),
+            material=prepared.material,
+            planned=progress.planned,
+            began=progress.began,
+            told=progress.told,
+        )
+    except (Interrupted, RunError) as error:
+        progress.done()
+        print(f"rankproof reproduce: {error}", file=sys.stderr)
+        return INCONCLUSIVE
+    progress.done()
+    return _print_answer(finished)
+
+
+def _print_answer(finished: Finished) -> int:
+    record = finished.record
+    comparison = record.comparison
+    assert comparison is not None
+    for cell in comparison.result.cells:
+        print(f"  {cell.id}: {cell.answer}")
+        print(
+            f"      same verdict: {'yes' if cell.same_verdict else 'no'} ({cell.then} then, {cell.now} here); "
+            f"same failure: {cell.same_failure}; same numbers: {cell.same_numbers}"
+        )
+        for reason in cell.reasons:
+            print(f"      {escape_terminal(reason, 500)}")
+        if cell.more_trials:
+            print(f"      {settles(record, cell.more_trials)}")
+    print(comparison.result.answer)
+    print(f"  report: {os.path.relpath(finished.report)}")
+    if finished.signer is None:
+        print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+    else:
+        line = [*program(), "verify", os.path.relpath(finished.report), "--signer", finished.signer.identity()]
+        print(f"  verify: {' '.join(line)}", flush=True)
+    return CODES[comparison.result.answer]
+
+
+def settles(record: Record, more: int) -> str:
+    """How many trials would settle it, and how to ask for them."""
+    total = record.scenario.candidate_trials + more
+    return f"{more} more trials would settle it, if they go on as here: --trials {total}"
+
+
+def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> None:
+    print(f"SOURCE DIFFERS: {escape_terminal(str(differs), LIMIT)}")
+    for line in differs.files[:SHOWN]:
+        print(f"  {escape_terminal(line, 500)}")
+    if len(differs.files) > SHOWN:
+        print(f"  ... and {len(differs.files) - SHOWN} more")
+    print(
+        "Nothing was run. To run the report's own code: --from-evidence"
+        + (", or --repo . (its commit, in a fresh folder)" if options.repo is None else "")
+    )
+    print("To ask the report's question of this source: --source FOLDER, or --candidate REV")

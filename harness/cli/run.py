@@ -1,0 +1,199 @@
+"""`rankproof run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
+from harness.cli.load import load_all, wanted
+from harness.cli.progress import progress_for
+from harness.run.again import VIEWS
+from harness.run.run import Finished, Interrupted, RunError, run
+from harness.stats.outcome import Trial
+from harness.stats.verdict import Word, merge
+from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
+from harness.trust.sshsig import SshsigError
+from harness.trust.statement import NAME as STATEMENT
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected."""
+    loaded, problems = load_all(options.scenarios, [*options.overrides, *_revisions(options)])
+    if problems:
+        print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
+        return USAGE
+    asked = wanted(loaded, options.scenarios)
+    if left_out := len(loaded) - len(asked):
+        what = "scenario runs" if left_out == 1 else "scenarios run"
+        print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
+    try:
+        signer = sign_with(options)
+    except (KeyProblem, SshsigError) as error:
+        print(f"rankproof run: {error}", file=sys.stderr)
+        return USAGE
+    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    finished: list[Finished] = []
+    failed = False
+    for scenario in asked:
+        print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
+        progress = progress_for(sys.stderr)
+        try:
+            finished.append(
+                run(
+                    scenario,
+                    results=options.results,
+                    signer=signer,
+                    jobs=jobs,
+                    challenge=options.challenge,
+                    planned=progress.planned,
+                    began=progress.began,
+                    told=progress.told,
+                    says=lambda text: print(f"  {text}", file=sys.stderr, flush=True),
+                )
+            )
+        except Interrupted as error:
+            progress.done()
+            print(f"rankproof run: {error}", file=sys.stderr)
+            return INCONCLUSIVE
+        except RunError as error:
+            progress.done()
+            print(f"rankproof run: {scenario.scenario.id}: {error}", file=sys.stderr)
+            failed = True
+            continue
+        progress.done()
+        _print(finished[-1])
+    return _merged(finished, failed=failed)
+
+
+def _revisions(options: argparse.Namespace) -> list[str]:
+    """`--repo`, `--candidate` and `--control` as the overrides they stand for, so that the record holds them."""
+    overrides = []
+    for arm, rev in (("candidate", options.candidate), ("control", options.control)):
+        if options.repo is not None:
+            overrides.append(f"subject.{arm}.repo={options.repo}")
+        if rev is not None or options.repo is not None:
+            overrides.append(f"subject.{arm}.rev={'HEAD' if rev is None else rev}")
+    return overrides
+
+
+def sign_with(options: argparse.Namespace) -> Callable[[], Signer | None]:
+    """Find the key once, before anything runs; say which it is."""
+    if options.unsigned:
+        return lambda: None
+    try:
+        signer = find_signer(explicit=options.key)
+    except KeyProblem as problem:
+        if problem.asked:
+            raise
+        print(f"no key can sign, reports will be UNSIGNED: {problem}", file=sys.stderr)
+        return lambda: None
+    _introduce(signer)
+    return lambda: signer
+
+
+def _introduce(signer: SshSigner) -> None:
+    for reason in signer.passed_over:
+        print(f"passed over: {reason}", file=sys.stderr)
+    if signer.made_now:
+        print("A signing key was made for this machine. No policy trusts it until its line is in allowed_signers:")
+        print(f'  you@example.org namespaces="report@rankproof,attestation@rankproof" {signer.public_key}')
+    print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
+
+
+def _print(finished: Finished) -> None:
+    record = finished.record
+    for cell in record.judgement.cells:
+        print(f"  {cell.id}: {cell.verdict}")
+        for reason in cell.reasons:
+            print(f"      {reason}")
+        failed = (
+            next((trial for trial in cell.candidate.trials if trial.outcome == "fail"), None)
+            if cell.candidate
+            else None
+        )
+        if failed is not None:
+            print(f"      candidate {failed.index}: {_what(failed)}")
+    expected = ""
+    if record.scenario.expects:
+        expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"
+    print(f"  {record.judgement.verdict}{expected} in {record.run.seconds} s")
+    print(f"  report: {os.path.relpath(finished.report)}")
+    # What the signature covers is the report; these are made of it or of its record.
+    beside = [STATEMENT, *VIEWS] if finished.signer is not None else list(VIEWS)
+    print(f"  beside it: {', '.join(beside)}")
+    _summarise(finished)
+    if finished.signer is not None:
+        report = os.path.relpath(finished.report)
+        line = [*program(), "verify", report, "--signer", finished.signer.identity()]
+        print(f"  verify: {shlex.join(line)}", flush=True)
+    else:
+        print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+
+
+def _summarise(finished: Finished) -> None:
+    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only told."""
+    path = os.environ.get(SUMMARY)
+    if not path:
+        return
+    from harness.report.step_summary import render_step_summary
+
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(render_step_summary(finished.record, report=os.path.relpath(finished.report)))
+    except OSError as error:
+        print(f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def program() -> list[str]:
+    """What to type to call this program again: nox runs it from an environment that is not on the user's PATH.
+
+    Nix's shell and `nix run` say what it is, because there the environment does not hold this program.
+    """
+    if given := os.environ.get("RANKPROOF_COMMAND"):
+        return [given]
+    called = Path(sys.argv[0])
+    if called.name == "rankproof":
+        return [sys.argv[0]]
+    beside = Path(sys.executable).with_name("rankproof")
+    return [os.path.relpath(beside)] if beside.exists() else [os.path.relpath(sys.executable), "-m", "harness.cli"]
+
+
+def _what(trial: Trial) -> str:
+    """How a trial failed: the first failure in time, or the first check that does not hold."""
+    if trial.first is not None:
+        who = "the world" if trial.first.rank is None else f"rank {trial.first.rank}"
+        return f"{who}: {trial.first.what}"
+    failure = trial.failures[0]
+    return f"{failure.check}: {'; '.join(failure.reasons)}"
+
+
+def _merged(finished: list[Finished], *, failed: bool) -> int:
+    """FAIL for a self-test that is not as expected; claims merge; what could not run is INCONCLUSIVE."""
+    words: list[Word] = [one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"]
+    if any(one.record.scenario.role == "self-test" and not one.record.judgement.as_expected for one in finished):
+        words.append("FAIL")
+    if failed:
+        words.append("INCONCLUSIVE")
+    if not words and finished:
+        # Only self-tests that ended as they must, or findings about others: nothing speaks against them.
+        return PASS
+    verdict = merge(words)
+    if len(finished) > 1:
+        skipped = sum(cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells)
+        tests = [one for one in finished if one.record.scenario.role == "self-test"]
+        parts = [f"{len(finished)} scenarios"]
+        if tests:
+            parts.append(
+                f"{sum(one.record.judgement.as_expected for one in tests)} of {len(tests)} self-tests as expected"
+            )
+        if skipped:
+            parts.append(f"{skipped} cells skipped")
+        print(f"{', '.join(parts)}: {verdict}")
+    return VERDICT_CODES.get(verdict, FAIL)

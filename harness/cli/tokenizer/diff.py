@@ -1,0 +1,62 @@
+"""`rankproof tokenizer diff`.
+
+Says what differs between two tokenizers, in words, with a text that shows it. A star marks what can change ids, names
+of special tokens or chat templates. Exits 0 if nothing differs, 1 if something does, 2 if the two cannot be compared,
+64 if one cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
+
+if TYPE_CHECKING:
+    from harness.tokenizer import Difference
+
+HELP = "say what differs between two tokenizers, with a text that shows it"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("first", type=Path, metavar="A", help="a folder that holds a tokenizer.json, or such a file")
+    parser.add_argument("second", type=Path, metavar="B", help="another")
+    parser.add_argument(
+        "--semantic", action="store_true", help="only what can change ids, names of special tokens or chat templates"
+    )
+    parser.add_argument("--json", action="store_true", help="a list as JSON, for machines")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print what differs."""
+    from harness.tokenizer import NotComparable, TokenizerError, difference
+
+    try:
+        found = difference(options.first, options.second)
+    except NotComparable as error:
+        print(f"rankproof tokenizer diff: {error}", file=sys.stderr)
+        return INCONCLUSIVE
+    except TokenizerError as error:
+        print(f"rankproof tokenizer diff: {error}", file=sys.stderr)
+        return USAGE
+    if options.semantic:
+        found = [one for one in found if one.semantic]
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        return FAIL if found else PASS
+    for one in found:
+        _print(one)
+    if not found:
+        print("the same" if not options.semantic else "the same ids for every text, the same names and chat templates")
+    return FAIL if found else PASS
+
+
+def _print(one: Difference) -> None:
+    print(f"{'*' if one.semantic else ' '} {one.words}")
+    if one.example is not None:
+        print(f"    {one.example!r}\n      A  {one.first}\n      B  {one.second}")

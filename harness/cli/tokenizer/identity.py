@@ -1,0 +1,41 @@
+"""`rankproof tokenizer identity`.
+
+Says what a tokenizer is: two digests, and the parts they were made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness.cli import PASS, USAGE
+
+HELP = "say what a tokenizer is: two digests and their parts"
+WIDEST = 100
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("path", type=Path, metavar="PATH", help="a folder that holds a tokenizer.json, or such a file")
+    parser.add_argument("--json", action="store_true", help="one line of JSON, for machines")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the identity; exit 64 where there is none."""
+    from harness.tokenizer import Unreadable, identify_folder
+
+    try:
+        found = identify_folder(options.path)
+    except Unreadable as error:
+        print(f"rankproof tokenizer identity: {error}", file=sys.stderr)
+        return USAGE
+    if options.json:
+        print(found.to_json())
+        return PASS
+    print(f"semantic  {found.semantic}\nfull      {found.full}\n")
+    widest = max(len(name) for name in found.parts)
+    for name, value in found.parts.items():
+        shown = value if len(value) <= WIDEST else f"{value[:WIDEST]}… ({len(value)} characters)"
+        print(f"{name:<{widest}}  {shown}")
+    return PASS

@@ -1,0 +1,113 @@
+"""`rankproof verify`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import re
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from harness.cli import PASS, REFUSED, USAGE
+from harness.run.again import Again
+from harness.trust.folder import Unreadable, read_signers, verify_folder
+from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
+from harness.trust.sshsig import SshsigError
+from harness.trust.verification import Verification
+
+DEFAULT_SIGNERS = Path(".rankproof/allowed_signers")
+MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
+
+
+def main(options: argparse.Namespace) -> int:
+    """Verify a report, step by step; exit 3 where it is refused."""
+    # What is made here lives until the program ends: looking for cycles in it only takes time.
+    gc.disable()
+    report = options.report / "report.md" if options.report.is_dir() else options.report
+    try:
+        accepted, again = policy_of(options), Again()
+        found = verify_folder(
+            report,
+            policy=accepted,
+            judge=again.judge,
+            render=again.render,
+            rebuild=again.rebuild,
+            views=again.views,
+        )
+    except OSError as error:
+        print(f"rankproof verify: {error.filename}: {error.strerror}", file=sys.stderr)
+        return USAGE
+    except (Unreadable, SignersMalformed, ValueError) as error:
+        print(f"rankproof verify: {error}", file=sys.stderr)
+        return USAGE
+    except SshsigError as error:
+        print(f"rankproof verify: {error}", file=sys.stderr)
+        return REFUSED
+    allowed = " and ".join(
+        [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
+    )
+    _print(report, found, allowed=allowed)
+    return PASS if found.ok else REFUSED
+
+
+def policy_of(options: argparse.Namespace) -> SignerPolicy:
+    """Whose signature the command line, or else the repository, accepts.
+
+    Raises:
+        OSError, Unreadable: a list cannot be read.
+        ValueError: an option that cannot be read.
+    """
+    allowed = options.allowed_signers
+    if allowed is None and not options.signer:
+        allowed = _own_signers()
+    return SignerPolicy(
+        allowed=read_signers(allowed) if allowed else None,
+        allowed_from=str(allowed or "allowed_signers"),
+        fingerprints=tuple(_fingerprint(given) for given in options.signer),
+        revoked=read_signers(options.revoked) if options.revoked else None,
+        at=_at(options.at),
+    )
+
+
+def _fingerprint(given: str) -> str:
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
+        raise ValueError(
+            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen -l` prints it"
+        )
+    return given
+
+
+def _at(given: str) -> datetime | Literal["now", "report"]:
+    try:
+        return parse_at(given)
+    except ValueError:
+        raise ValueError(f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z") from None
+
+
+def _own_signers() -> Path | None:
+    """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False)
+        top = Path(done.stdout.strip()) if done.returncode == 0 else Path()
+    except OSError:
+        top = Path()
+    found = top / DEFAULT_SIGNERS
+    return found if found.is_file() else None
+
+
+def _print(report: Path, found: Verification, *, allowed: str) -> None:
+    print_steps(found)
+    if found.ok:
+        print(f"{report}: verified: {found.word}, signed by {found.signer} ({found.fingerprint}), allowed by {allowed}")
+    else:
+        print(f"{report}: REFUSED: {found.word}")
+
+
+def print_steps(found: Verification) -> None:
+    """Every step with its word."""
+    for step in found.steps:
+        word = step.word or MARKS[step.outcome]
+        print(f"{step.name:<10} {word:<22} {step.message}".rstrip())

@@ -1,0 +1,16 @@
+"""One digest for a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+
+def fold(files: Mapping[str, str]) -> str:
+    """One digest for many files: sha256 over their sorted `sha256  path` lines, as `sha256sum` writes them.
+
+    Args:
+        files: path inside the folder to sha256, both as text.
+    """
+    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()

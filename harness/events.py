@@ -1,0 +1,175 @@
+"""Events: the one thing everything is judged by.
+
+An event is one line of JSON. Ranks, the process that forked them and the harness emit events; a trial's events are its
+whole evidence, in `events.jsonl`. Who said it (`by`), which rank and which pid are written by the reader from the
+channel a line came through, never taken from the line, so that a rank cannot speak for the server (rule 13).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias, get_args
+
+JSON: TypeAlias = Any
+Source = Literal["harness", "server", "rank"]
+
+NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
+NAME_LIMIT = 100
+KEYS = {"ns", "by", "rank", "pid", "name", "values"}
+SOURCES = get_args(Source)
+_in_order = itemgetter("ns", "by", "rank", "pid", "name", "values")
+# Deep enough for any fact; shallow enough that whoever reads a subject's values never runs out of stack.
+DEPTH_LIMIT = 64
+
+
+class EventError(ValueError):
+    """A line that is not an event; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a moment, on a rank or to the whole world.
+
+    Attributes:
+        ns: CLOCK_MONOTONIC in nanoseconds, comparable between the processes of one machine.
+        by: who evidences it: `rank` is the subject's own process, `server` the process that forked it.
+        rank: the rank it is about, or None where it is about the world.
+        pid: operating-system process of that rank, as the server forked it.
+        name: dotted lower-case name, such as `tokenizer.ready`.
+        values: JSON object.
+    """
+
+    ns: int
+    by: Source
+    name: str
+    rank: int | None = None
+    pid: int | None = None
+    values: Mapping[str, JSON] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """Return the event as one line of ASCII JSON, without a newline.
+
+        ASCII, because evidence is read in terminals: control and bidi characters of a subject's text stay escapes.
+        """
+        return json.dumps(
+            {
+                "ns": self.ns,
+                "by": self.by,
+                "rank": self.rank,
+                "pid": self.pid,
+                "name": self.name,
+                "values": self.values,
+            },
+            ensure_ascii=True,
+            allow_nan=False,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def parse(cls, line: str | bytes) -> Event:
+        """Read back what `line` wrote.
+
+        Raises:
+            EventError: the line is not exactly an event (unknown or missing key, wrong type, duplicate key, NaN).
+        """
+        found = strict_json(line)
+        if not isinstance(found, dict) or found.keys() != KEYS:
+            raise EventError("not an event: the keys must be ns, by, rank, pid, name and values")
+        ns, by, rank, pid, name, values = _in_order(found)
+        # By `type`, because true is an int to isinstance.
+        if type(ns) is not int:
+            raise EventError("not an event: ns must be an integer")
+        if type(rank) is not int and rank is not None:
+            raise EventError("not an event: rank must be an integer")
+        if type(pid) is not int and pid is not None:
+            raise EventError("not an event: pid must be an integer")
+        if by not in SOURCES:
+            raise EventError("not an event: by must be harness, server or rank")
+        if not is_name(name):
+            raise EventError("not an event: name must be dotted lower-case words")
+        if not isinstance(values, dict):
+            raise EventError("not an event: values must be an object")
+        return cls(ns=ns, by=by, rank=rank, pid=pid, name=name, values=values)
+
+
+def is_name(text: object) -> bool:
+    """Whether `text` can name an event: dotted lower-case words, at most 100 characters."""
+    return isinstance(text, str) and len(text) <= NAME_LIMIT and _is_dotted(text)
+
+
+@lru_cache(maxsize=1024)
+def _is_dotted(text: str) -> bool:
+    return NAME.fullmatch(text) is not None
+
+
+def strict_json(text: str | bytes) -> JSON:
+    """Parse JSON, refusing what `json.loads` lets through.
+
+    That is: duplicate keys, NaN and infinities, invalid UTF-8, other encodings, nesting deeper than 64.
+
+    Raises:
+        EventError: the text is not strict JSON.
+    """
+    try:
+        # json.loads would guess the encoding of bytes, and let half a surrogate pass.
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        found = _decoded(text)
+    except EventError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise EventError(f"not JSON: {str(error)[:200]}") from None
+    if text.count("[") + text.count("{") > DEPTH_LIMIT:
+        _limit_depth(found)
+    return found
+
+
+def _pairs(items: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    found = dict(items)
+    if len(found) != len(items):
+        raise EventError("not strict JSON: a key stands twice in one object")
+    return found
+
+
+def _constant(word: str) -> JSON:
+    raise EventError(f"not strict JSON: {word} is no JSON number")
+
+
+def _number(word: str) -> float:
+    found = float(word)
+    if not math.isfinite(found):
+        raise EventError(f"not strict JSON: {word[:40]} is too large for a double")
+    return found
+
+
+# Made once: a verifier reads tens of thousands of lines.
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_number)
+_scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing from the stubs
+
+
+def _decoded(text: str) -> JSON:
+    """What `_DECODER.decode` gives, without its three steps in Python where the value fills the whole text."""
+    try:
+        found, end = _scan(text, 0)
+    except StopIteration:
+        return _DECODER.decode(text)
+    return found if end == len(text) else _DECODER.decode(text)
+
+
+def _limit_depth(found: JSON) -> None:
+    layer = [found]
+    for _ in range(DEPTH_LIMIT + 1):
+        layer = [
+            below
+            for value in layer
+            if isinstance(value, dict | list)
+            for below in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not layer:
+            return
+    raise EventError(f"not strict JSON: nested deeper than {DEPTH_LIMIT}")

@@ -1,0 +1,138 @@
+"""The proof of a fault: what the events of a trial show of it. Pure: whoever verifies a report proves it again.
+
+Who says what decides what it is worth. The harness says that it struck and that it took the strike back; the process
+that forked the rank says that it was forked, stopped, continued, or ended; the rank says what it emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.checks.exit import ended
+from harness.checks.history import History, Seen
+
+PLANNED, STRUCK, UNDONE = "fault.planned", "fault.struck", "fault.undone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What the events show of one fault on one rank.
+
+    Attributes:
+        proved: whether it took effect as it was meant to.
+        told: what the events show, in words, where it is proved; why it is not, where it is not.
+        lines: the lines of the trial's `events.jsonl` that show it, in order.
+        ends: whether it is what ended the rank.
+        overtaken: whether the trial failed before the fault could strike, or before it was over: the failure is the
+            trial's own, and no fault of the harness.
+    """
+
+    proved: bool
+    told: str
+    lines: tuple[int, ...] = ()
+    ends: bool = False
+    overtaken: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landing:
+    """Where a fault struck: the rank's event, and the harness' word that it struck there."""
+
+    gate: Seen
+    struck: Seen
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The two lines."""
+        return self.gate.line, self.struck.line
+
+
+def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Proof:
+    """Find where a fault struck at its event, or prove that it did not."""
+    struck = noted(history, STRUCK, fault=fault, rank=rank)
+    said = history.said(rank, at)
+    if struck is None:
+        return missed(history, rank=rank, what=f"the harness did not strike at {at}" if said else f"it never said {at}")
+    if not said or said[0].event.ns > struck.event.ns:
+        return Proof(proved=False, told=f"it was struck before it said {at}", lines=(struck.line,))
+    return Landing(gate=said[0], struck=struck)
+
+
+def missed(history: History, *, rank: int, what: str) -> Proof:
+    """A fault that could not land, and why. A rank that returned had its chance; one that did not had failed before."""
+    end, returned = history.exit(rank), history.said(rank, "subject.end")
+    error = history.error(rank)
+    if returned:
+        return Proof(proved=False, told=f"{what}, and returned", lines=(returned[0].line,))
+    seen = error or end
+    if error is not None:
+        how = f": it raised {error.event.values.get('type')} before"
+    elif stopped := _stopped(history, rank):
+        how, seen = ": it hung, or its world had failed, until it was stopped", stopped
+    elif end is not None:
+        how = f": it had ended with {ended(end.event.values)}"
+    else:
+        how = ": its end was not seen"
+    return Proof(proved=False, told=f"{what}{how}", lines=(seen.line,) if seen else (), overtaken=True)
+
+
+def _stopped(history: History, rank: int) -> Seen | None:
+    for seen in history.noted("world.stopped"):
+        ranks = seen.event.values.get("ranks")
+        if isinstance(ranks, list | tuple) and rank in ranks:
+            return seen
+    return None
+
+
+def cut_short(history: History, *, rank: int, told: str, lines: tuple[int, ...]) -> Proof:
+    """A fault that was not in force for as long as it was meant to be; a world that failed meanwhile is why, if any."""
+    stopped = _stopped(history, rank)
+    if stopped is None:
+        return Proof(proved=False, told=told, lines=lines)
+    told = f"{told}: its world had failed meanwhile, and was stopped"
+    return Proof(proved=False, told=told, lines=(*lines, stopped.line), overtaken=True)
+
+
+def noted(history: History, name: str, *, fault: str, rank: int | None = None) -> Seen | None:
+    """The harness' first word of this name about this fault on this rank."""
+    return next((seen for seen in history.noted(name, rank) if seen.event.values.get("fault") == fault), None)
+
+
+def after(seen: Seen, moment: Seen) -> bool:
+    """Whether something was not before a moment."""
+    return seen.event.ns >= moment.event.ns
+
+
+def first_after(found: Sequence[Seen], moment: Seen) -> Seen | None:
+    """The first of these that is not before a moment."""
+    return next((seen for seen in found if seen.event.ns >= moment.event.ns), None)
+
+
+def said_between(history: History, rank: int, start: Seen, end: Seen) -> Seen | None:
+    """What the rank said after `start` and before `end`, if anything."""
+    for seen in history.seen:
+        event = seen.event
+        if (event.by, event.rank) == ("rank", rank) and start.event.ns < event.ns < end.event.ns:
+            return seen
+    return None
+
+
+def next_of(history: History, rank: int, moment: Seen) -> Seen | None:
+    """What is first heard of the rank after a moment: what it says, or its end."""
+    for seen in history.seen:
+        event = seen.event
+        heard = event.by == "rank" or (event.by == "server" and event.name == "rank.exited")
+        if heard and event.rank == rank and event.ns >= moment.event.ns and seen != moment:
+            return seen
+    return None
+
+
+def lasted(start: Seen, end: Seen, *, seconds: float) -> bool:
+    """Whether at least so many seconds lie between."""
+    return end.event.ns - start.event.ns >= round(seconds * 1e9)
+
+
+def milliseconds(start: Seen, end: Seen) -> str:
+    """The time between, for a reader."""
+    return f"{(end.event.ns - start.event.ns) / 1e6:.1f} ms"

@@ -1,0 +1,67 @@
+"""What a fault may touch: a launch before its ranks are forked, and a world through its control object.
+
+Both are described here as protocols, so that this package knows no process: whoever judges a trial imports its proofs.
+`harness.world.launch.Launch` and `harness.world.world.World` are what stands behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, Self, TypeVar
+
+from harness.events import JSON
+
+
+class Startable(Protocol):
+    """What is going to be started. Every method returns a changed copy."""
+
+    def gated(self, *, at: str) -> Self:
+        """With the event `at` as a gate: emitting it blocks the rank until the harness has answered."""
+        ...
+
+    def with_variables(self, *, ranks: Collection[int], variables: Mapping[str, str]) -> Self:
+        """With variables that only these ranks get."""
+        ...
+
+    def late(self, *, ranks: Collection[int], seconds: float) -> Self:
+        """With these ranks forked so much later than the others."""
+        ...
+
+
+L = TypeVar("L", bound=Startable)
+
+
+class Stage(Protocol):
+    """A world while its ranks live, seen from its own thread. Nothing here blocks."""
+
+    def signal(self, number: int, *, rank: int | None = None) -> None:
+        """Have the process that forked the rank send it a signal; a gate answered after this waits for it to land."""
+        ...
+
+    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
+        """Add an event of the harness."""
+        ...
+
+    def hold(self, rank: int) -> None:
+        """Keep the rank at the gate it stands at."""
+        ...
+
+    def release(self, rank: int) -> None:
+        """Answer the gate of a rank that is held."""
+        ...
+
+    def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
+        """Send an order along with the answer to the gate."""
+        ...
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        """Call `do` not before so much time has passed, unless the world is over before."""
+        ...
+
+    def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
+        """Call `do` when the process that forked the rank next tells `name` of it."""
+        ...
+
+    def expect_end(self, rank: int) -> None:
+        """The end of this rank is meant: it is no failure that ends the others' time."""
+        ...

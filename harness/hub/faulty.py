@@ -1,0 +1,133 @@
+"""What a fault makes of a true answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.hub.answer import Answer, failure
+from harness.hub.rules import (
+    Close,
+    Latency,
+    Missing,
+    RateLimit,
+    Refuse,
+    Reset,
+    Rule,
+    ServerError,
+    Short,
+    Truncate,
+    WrongBytes,
+    WrongEtag,
+)
+from harness.hub.strikes import Struck
+from harness.hub.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An answer as it will be sent.
+
+    Attributes:
+        answer: what to send; None: nothing at all.
+        announced: Content-Length.
+        sent: bytes of the body to send (for GET).
+        then: what happens to the connection afterwards.
+        flipped: offset of the byte to change in the body, or None.
+        refuse: seconds for which the hub refuses connections afterwards.
+    """
+
+    answer: Answer | None
+    announced: int = 0
+    sent: int = 0
+    then: Literal["keep", "close", "reset"] = "keep"
+    flipped: int | None = None
+    refuse: float | None = None
+
+
+def truly(answer: Answer) -> Outgoing:
+    """Send an answer as it is."""
+    return Outgoing(answer, answer.length, answer.length)
+
+
+def changes(rule: Rule, answer: Answer) -> bool:
+    """Whether a fault would change this answer; a strike that changes nothing would be no evidence of a fault."""
+    match rule.fault:
+        case Truncate() | Short() | WrongBytes():
+            return answer.length > 0
+        case WrongEtag():
+            return "ETag" in answer.headers
+        case _:
+            return True
+
+
+def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | None) -> Outgoing:
+    """Apply the rule that struck to the true answer.
+
+    Args:
+        struck: what the rules said; without a rule the answer stays true.
+        answer: the true answer.
+        target: what was asked for.
+        commit: of the revision asked for, or None.
+    """
+    if struck.rule is None:
+        return truly(answer)
+    match struck.rule.fault:
+        case Missing() | RateLimit() | ServerError() as fault:
+            return truly(_refusal(fault, struck, target, commit))
+        case Reset() | Refuse() as fault:
+            return Outgoing(None, then="reset", refuse=fault.lasting if isinstance(fault, Refuse) else None)
+        case Close():
+            return Outgoing(None, then="close")
+        case Truncate() as fault:
+            cut = fault.after if fault.after is not None else int(answer.length * fault.share)
+            return Outgoing(answer, answer.length, min(cut, answer.length - 1), fault.ending)
+        case Short() as fault:
+            kept = int(answer.length * fault.share)
+            return Outgoing(answer, kept, kept)
+        case WrongEtag() as fault:
+            return truly(_another_etag(fault, answer))
+        case WrongBytes(text=None):
+            return replace(truly(answer), flipped=answer.length // 2)
+        case WrongBytes() as fault:
+            return truly(Answer(answer.status, answer.headers, (fault.text or "").encode()))
+        case Latency():
+            return truly(answer)
+
+
+def _refusal(fault: Missing | RateLimit | ServerError, struck: Struck, target: Target, commit: str | None) -> Answer:
+    if isinstance(fault, Missing):
+        code = None if fault.code == "none" else fault.code
+        return failure(404, "Entry not found", code=code, commit=commit if fault.commit else None)
+    if isinstance(fault, RateLimit):
+        return _rate_limited(fault, struck, target)
+    no = failure(fault.status, "Internal Error - We're working hard to fix this as soon as possible!")
+    if fault.retry_after is not None:
+        no.headers["Retry-After"] = str(math.ceil(fault.retry_after))
+    return no
+
+
+def _rate_limited(fault: RateLimit, struck: Struck, target: Target) -> Answer:
+    no = failure(429, "Too Many Requests")
+    left = math.ceil(struck.left if struck.left is not None else fault.reset)
+    if fault.headers in {"ratelimit", "both"}:
+        kind = "resolvers" if target.kind == "resolve" else "api"
+        no.headers["RateLimit"] = f'"{kind}";r=0;t={left}'
+        when = struck.rule.when if struck.rule is not None else None
+        if when is not None and when.quota is not None and when.window is not None:
+            window = math.ceil(when.window)
+            no.headers["RateLimit-Policy"] = f'"fixed window";"{kind}";q={when.quota};w={window}'
+    if fault.headers in {"retry-after", "both"}:
+        no.headers["Retry-After"] = str(left)
+    return no
+
+
+def _another_etag(fault: WrongEtag, answer: Answer) -> Answer:
+    true = answer.headers["ETag"].strip('"')
+    # As long as the true one, so that only comparing bytes with digests can tell.
+    etag = fault.etag if fault.etag is not None else true[::-1] if true != true[::-1] else "0" * len(true)
+    headers = {**answer.headers, "ETag": f'"{etag}"'}
+    if "X-Linked-Etag" in headers:
+        headers["X-Linked-Etag"] = f'"{etag}"'
+    return replace(answer, headers=headers)

@@ -1,0 +1,213 @@
+"""A hub in this process: its server runs in a thread of its own, so that a blocked test or command cannot stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from harness.hub.access import Access, AccessLog
+from harness.hub.problem import HubError
+from harness.hub.reader import load_rules
+from harness.hub.repository import Repository, read_folder
+from harness.hub.rules import Rules
+from harness.hub.server import Server
+from harness.hub.wire import Limits
+
+T = TypeVar("T")
+
+
+class Hub:
+    """Serves a folder of repositories in the hub's protocol, on this machine only unless told otherwise.
+
+        with Hub(folder, rules=Path("rules.yaml"), log=Path("access.jsonl")) as hub:
+            environment = {"HF_ENDPOINT": hub.endpoint_for("rank-0")}
+            …
+            hub.counts()
+
+    Args:
+        folder: ``ORG/NAME/files``; see `harness.hub.repository`.
+        rules: fault rules, as a file or as read; none: a healthy hub.
+        log: file to which one JSON line for each request is appended.
+        host: address to listen on.
+        port: 0 takes a free one.
+        limits: what a client may cost.
+        keep: keep requests in memory for `requests`; a hub that serves for days should not.
+
+    Raises:
+        HubError: the folder, the rules, the log or the port cannot be used (from ``start`` or ``with``).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rules: Rules | Path | None = None,
+        log: Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: Limits | None = None,
+        keep: bool = True,
+    ) -> None:
+        self.folder, self._rules, self._host, self._port = folder, rules, host, port
+        self._log_path, self._keep, self._limits = log, keep, limits or Limits()
+        self.repositories: Mapping[str, Repository] = {}
+        self._log: AccessLog | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
+        self._failure: HubError | None = None
+        self._done = threading.Event()
+
+    def start(self) -> Self:
+        """Read the folder and serve it; returns when connections are accepted."""
+        if self._thread is not None:
+            raise HubError("this hub was started already; make a new one")
+        rules = load_rules(self._rules) if isinstance(self._rules, Path) else self._rules or no_rules()
+        self.repositories = read_folder(self.folder)
+        self._log = AccessLog(self._log_path, keep=self._keep)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
+        self._thread.start()
+        try:
+            self._server = self._call(self._begin(rules, self._log))
+        except BaseException:
+            self._end_thread()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop serving and close the log. Calling it twice does nothing.
+
+        Raises:
+            HubError: the hub failed while it served.
+        """
+        if self._loop is None or self._loop.is_closed():
+            return
+        if self._server is not None:
+            self._call(self._server.stop())
+        self._end_thread()
+        self.check()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except HubError as failed:
+            # What went wrong inside the block explains more than that the hub failed too.
+            if error is None:
+                raise
+            error.add_note(f"the hub failed too: {failed}")
+
+    @property
+    def endpoint(self) -> str:
+        """The value for HF_ENDPOINT."""
+        if self._server is None:
+            raise HubError("this hub was not started")
+        host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
+        return f"http://{host}:{self._server.port}"
+
+    def endpoint_for(self, client: str) -> str:
+        """The value for HF_ENDPOINT of one client, which then goes by this name in rules and in the log."""
+        from harness.hub.target import CLIENT
+
+        if not CLIENT.fullmatch(client):
+            raise HubError(f"{client!r}: a client's name is 1 to 64 letters, digits, '.', '_' or '-'")
+        return f"{self.endpoint}/client/{client}"
+
+    def requests(self) -> tuple[Access, ...]:
+        """All requests so far, in the order in which they were logged. Every answer that arrived is among them.
+
+        Raises:
+            HubError: the hub failed, or was told not to keep requests.
+        """
+        self.check()
+        if not self._keep:
+            raise HubError("this hub keeps no requests; read its log")
+        return tuple(self._log.kept) if self._log is not None else ()
+
+    def counts(self) -> Mapping[str, int]:
+        """Requests so far by kind, as ``GET model_info``, and their ``total``; see `harness.hub.access.count`."""
+        self.check()
+        return dict(sorted(self._log.counted.items())) if self._log is not None else {}
+
+    def open_connections(self) -> int:
+        """Connections that are open now."""
+        server = self._server
+        return self._call(_count_open(server)) if server is not None and self._alive() else 0
+
+    def busy(self) -> int:
+        """Requests that are being answered now."""
+        server = self._server
+        return self._call(_count_busy(server)) if server is not None and self._alive() else 0
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the hub fails or is stopped; returns whether it did within the time."""
+        return self._done.wait(seconds)
+
+    def check(self) -> None:
+        """Raise what made the hub fail, if something did.
+
+        Raises:
+            HubError: the log could not be written, or the port was lost.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    # --- the thread
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _begin(self, rules: Rules, log: AccessLog) -> Server:
+        server = Server(self.repositories, rules, log, self._limits)
+        server.failed.add_done_callback(self._failed)
+        await server.start(self._host, self._port)
+        return server
+
+    def _failed(self, failed: asyncio.Future[None]) -> None:
+        error = failed.exception() if not failed.cancelled() else None
+        if isinstance(error, HubError):
+            self._failure = error
+            self._done.set()
+
+    def _alive(self) -> bool:
+        return self._loop is not None and self._loop.is_running()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_thread(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        if self._log is not None:
+            self._log.close()
+        self._done.set()
+
+
+async def _count_open(server: Server) -> int:
+    return server.open_connections()
+
+
+async def _count_busy(server: Server) -> int:
+    return server.busy()
+
+
+def no_rules() -> Rules:
+    """The rules of a healthy hub."""
+    return Rules.model_validate({"schema": 1})

@@ -1,0 +1,133 @@
+"""Tokenizer repositories in the layouts that matter, made by this project: the same bytes on every machine.
+
+`write` puts them into a folder; `cached` gives a folder in the user's cache that holds them, made when it is missing or
+does not hold what it should.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+
+from harness.hub.layouts.catalogue import LAYOUTS, Files
+from harness.hub.problem import HubError
+
+ORGANISATION = "rankproof"
+MANIFEST = "MANIFEST.sha256"
+
+__all__ = ["LAYOUTS", "ORGANISATION", "cached", "digest", "identity", "repository_files", "write"]
+
+
+def identity(name: str) -> str:
+    """The repository id of a layout, as clients ask for it."""
+    return f"{ORGANISATION}/{name.partition('@')[0]}"
+
+
+def repository_files(name: str) -> Files:
+    """The files of a layout: path to bytes.
+
+    Raises:
+        HubError: no such layout.
+    """
+    if name not in LAYOUTS:
+        raise HubError(f"{name!r}: no such layout; there are {', '.join(LAYOUTS)}")
+    return LAYOUTS[name]()
+
+
+def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
+    """Write layouts as ``folder/rankproof/NAME/…``; returns the folders of the repositories.
+
+    Raises:
+        HubError: no such layout, or a folder that is there and not empty.
+        OSError: it cannot be written.
+    """
+    wanted = list(LAYOUTS if names is None else names)
+    places = []
+    for name in wanted:
+        files, place = repository_files(name), folder / ORGANISATION / name
+        if place.exists() and any(place.iterdir()):
+            raise HubError(f"{place}: is there already; remove it, or choose another folder")
+        for path, data in files.items():
+            target = place / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        places.append(place)
+    return places
+
+
+def digest() -> str:
+    """What names the layouts of this version: sha256 over everything that makes them."""
+    total = hashlib.sha256()
+    here = resources.files("harness.hub.layouts")
+    for entry in sorted(here.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith((".py", ".txt")):
+            total.update(f"{entry.name}\0".encode() + entry.read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> Path:
+    """A folder with layouts, to be served and not to be changed. Made once, then found by digest and checked.
+
+    Args:
+        names: layouts; default: all.
+        cache: default: ``$XDG_CACHE_HOME/rankproof`` or ``~/.cache/rankproof``.
+
+    Raises:
+        HubError: no such layout.
+        OSError: the cache cannot be written.
+    """
+    wanted = sorted(LAYOUTS if names is None else set(names))
+    key = hashlib.sha256("\n".join([digest(), *wanted]).encode()).hexdigest()[:32]
+    root = (cache or _user_cache()) / "layouts"
+    place = root / key
+    if _is_whole(place):
+        return place
+    root.mkdir(parents=True, exist_ok=True)
+    making = root / f".making-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        write(making, wanted)
+        lines = [f"{_sha256(path)}  {path.relative_to(making).as_posix()}\n" for path in _files(making)]
+        (making / MANIFEST).write_text("".join(lines), encoding="utf-8")
+        if place.exists():
+            # Damaged: moved aside first, since a folder cannot be replaced in one step.
+            place.rename(root / f".damaged-{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            making.rename(place)
+        except OSError:
+            # Another process was first, with the same bytes.
+            if not _is_whole(place):
+                raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+        for damaged in root.glob(f".damaged-{os.getpid()}-*"):
+            shutil.rmtree(damaged, ignore_errors=True)
+    return place
+
+
+def _is_whole(place: Path) -> bool:
+    """Whether a folder of the cache holds exactly what its manifest says."""
+    try:
+        lines = (place / MANIFEST).read_text("utf-8").splitlines()
+        said = {path: value for value, path in (line.split("  ", 1) for line in lines)}
+        return said == {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)}
+    except (OSError, ValueError):
+        return False
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _user_cache() -> Path:
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "rankproof"

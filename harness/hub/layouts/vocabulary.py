@@ -1,0 +1,126 @@
+"""Vocabularies made by rule: the same tokens and merges on every machine, of any size, in well under a second.
+
+A made-up vocabulary shows what a real one shows: which tokenizer was loaded, from which files, with what ids. It is not
+trained, and no bytes of any published tokenizer are in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
+WORDS = (
+    *("the", "and", "of", "to", "in", "is", "that", "for", "with", "as", "not", "are", "this", "be", "on", "by"),
+    *("from", "at", "or", "an", "have", "was", "you", "it", "rank", "token", "model", "hello", "world", "hub"),
+    *("cache", "commit", "user", "assistant", "system", "return", "import", "def", "class", "None", "True", "false"),
+    *("self", "print", "lambda"),
+)
+SIGNS = ("==", "//", "->", "::", "'s", "'t", "'ll", "'re", "n't", "...", "    ")
+OTHERS = (
+    "é",
+    "ü",
+    "ß",
+    "你",
+    "好",
+    "世",
+    "界",
+    "。",
+    "日",
+    "本",
+    "語",
+    "م",
+    "ر",
+    "ح",
+    "ب",
+    "ا",
+    "🙂",
+    "👩",
+    "\u200d",
+    "—",
+    "…",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Byte-level BPE in GPT-2's alphabet: token to id, and merges by rank."""
+
+    ids: dict[str, int]
+    merges: list[tuple[str, str]]
+
+
+def byte_alphabet() -> dict[int, str]:
+    """GPT-2's printable character for each byte."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    out = {byte: chr(byte) for byte in plain}
+    for number, byte in enumerate(byte for byte in range(256) if byte not in out):
+        out[byte] = chr(256 + number)
+    return dict(sorted(out.items()))
+
+
+def byte_level(size: int) -> Vocabulary:
+    """A byte-level vocabulary of ``size`` tokens (at least 1500): bytes, then one token for each merge."""
+    alphabet = byte_alphabet()
+    ids = {char: number for number, char in enumerate(alphabet.values())}
+    merges: list[tuple[str, str]] = []
+    for left, right in _merges(lambda text: "".join(alphabet[byte] for byte in text.encode())):
+        if len(ids) >= size:
+            break
+        if left + right not in ids:
+            ids[left + right] = len(ids)
+            merges.append((left, right))
+    assert len(ids) == size, f"{size} tokens are more than the rule makes ({len(ids)})"
+    return Vocabulary(ids, merges)
+
+
+def piece_merges(size: int) -> list[tuple[str, str]]:
+    """``size`` merges of SentencePiece's kind: over characters, with ``▁`` for the space."""
+    out: dict[str, tuple[str, str]] = {}
+    for left, right in _merges(lambda text: text.replace(" ", "▁"), whole=True):
+        if len(out) >= size:
+            break
+        out.setdefault(left + right, (left, right))
+    return list(out.values())
+
+
+def _merges(write: Callable[[str], str], *, whole: bool = False) -> Iterator[tuple[str, str]]:
+    """All merges of the rule, most important first. ``whole``: characters are single symbols, not bytes."""
+    pairs = _shuffled([a + b for a in LETTERS for b in LETTERS], "pairs")
+    for text in () if whole else OTHERS:
+        yield from _chain(write(text))
+    yield from ((pair[0], pair[1]) for pair in pairs[:200])
+    for word in WORDS:
+        yield from _chain(write(" ") + word)
+        yield from _chain(word)
+    yield from _where_patterns_differ(write, pairs, whole=whole)
+    yield from ((pair[0], pair[1]) for pair in pairs)
+    yield from ((write(" "), letter) for letter in LETTERS)
+    yield from ((write(" ") + pair[0], pair[1]) for pair in pairs)
+    rows = _shuffled(pairs, "rows")
+    columns = _shuffled(pairs, "columns")
+    for distance in range(len(rows)):
+        for index, row in enumerate(rows):
+            yield row, columns[(index + distance) % len(columns)]
+
+
+def _where_patterns_differ(write: Callable[[str], str], pairs: list[str], *, whole: bool) -> Iterator[tuple[str, str]]:
+    """What one pattern cuts apart and another leaves together: numbers, runs of signs, capitals inside a word."""
+    for number in range(100):
+        yield from _chain(f"{number:02d}")
+    for text in SIGNS if whole else (*SIGNS, "\n\n"):
+        yield from _chain(write(text))
+    yield from ((lower, upper.upper()) for lower in LETTERS[:8] for upper in LETTERS)
+    yield from ((pair[0].upper(), pair[1]) for pair in pairs[:200])
+
+
+def _chain(text: str) -> Iterator[tuple[str, str]]:
+    """The merges that build a text from its left end."""
+    for end in range(1, len(text)):
+        yield text[:end], text[end]
+
+
+def _shuffled(items: list[str], name: str) -> list[str]:
+    """Items in an order that looks like none and is always the same."""
+    return sorted(items, key=lambda item: hashlib.sha256(f"{name}\0{item}".encode()).digest())

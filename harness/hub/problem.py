@@ -1,0 +1,22 @@
+"""What can go wrong with a hub: one small family of errors."""
+
+from __future__ import annotations
+
+
+class HubError(Exception):
+    """The hub cannot start, or had to stop; the message says what, where and what to do."""
+
+
+class RulesError(HubError):
+    """A rules file cannot be used.
+
+    ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order of the file.
+    """
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class LogLost(HubError):
+    """The access log could not be written; the hub stopped, because an answer without its line is no evidence."""

@@ -1,0 +1,247 @@
+"""Fault rules as data: which requests, which fault, when. The file is a closed schema; see docs/hub.md."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+
+from harness.hub.target import CLIENT, Role
+
+T = TypeVar("T")
+
+DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h)")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+LONGEST = 86_400.0
+
+
+def _duration(value: Any) -> Any:
+    """Read ``250ms``, ``1.5s``, ``5m`` or ``1h`` as seconds."""
+    found = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("must be a duration with its unit, like 250ms, 1.5s or 5m")
+    seconds = float(found[1]) * UNITS[found[2]]
+    if seconds > LONGEST:
+        raise ValueError("must be at most 24h")
+    return seconds
+
+
+def _client(value: str) -> str:
+    if not CLIENT.fullmatch(value):
+        raise ValueError("must be 1 to 64 letters, digits, '.', '_' or '-', as in /client/NAME")
+    return value
+
+
+def _one_or_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+Listed = Annotated[tuple[T, ...], Strict(False), Field(min_length=1, max_length=1000)]
+Roles = Annotated[tuple[Literal[Role, "any"], ...], Strict(False), BeforeValidator(_one_or_list), Field(min_length=1)]
+Methods = Annotated[
+    tuple[Literal["HEAD", "GET"], ...], Strict(False), BeforeValidator(_one_or_list), Field(min_length=1)
+]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Text = Annotated[str, Field(min_length=1, max_length=300)]
+BODY_FAULTS = frozenset({"truncate", "wrong-bytes"})
+
+
+class Closed(BaseModel):
+    """A mapping of the file: unknown keys are errors, nothing is converted, nothing changes afterwards."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
+
+
+class Missing(Closed):
+    """404: the client is told that the file does not exist.
+
+    With ``commit`` the answer carries X-Repo-Commit, as the public hub's does, and clients write it down for ever.
+    """
+
+    kind: Literal["missing"]
+    commit: bool = Field(True, description="Whether X-Repo-Commit is sent, as the public hub does.")
+    code: Literal["EntryNotFound", "RevisionNotFound", "RepoNotFound", "none"] = Field(
+        "EntryNotFound", description="The X-Error-Code."
+    )
+
+
+class RateLimit(Closed):
+    """429, with the headers the public hub sends (``ratelimit``), a plain Retry-After, both, or none."""
+
+    kind: Literal["rate-limit"]
+    headers: Literal["ratelimit", "retry-after", "both", "none"] = Field(
+        "both", description="The headers that say when to come again."
+    )
+    reset: Duration = Field(1.0, description="When they say so, with a unit.", json_schema_extra={"default": "1s"})
+
+
+class ServerError(Closed):
+    """A status of 500 to 599."""
+
+    kind: Literal["error"]
+    status: Annotated[int, Field(ge=500, le=599)] = Field(503, description="The status, 500 to 599.")
+    retry_after: Duration | None = Field(None, description="The Retry-After header, with a unit.")
+
+
+class Reset(Closed):
+    """The connection is reset (RST) before any byte of an answer."""
+
+    kind: Literal["reset"]
+
+
+class Close(Closed):
+    """The connection is closed (FIN) before any byte of an answer."""
+
+    kind: Literal["close"]
+
+
+class Refuse(Closed):
+    """The request and every open connection are reset, and the port refuses new ones for a time."""
+
+    kind: Literal["refuse"]
+    lasting: Duration = Field(
+        1.0,
+        alias="for",
+        description="How long the port stays closed, with a unit.",
+        json_schema_extra={"default": "1s"},
+    )
+
+
+class Truncate(Closed):
+    """Announce the whole length, send a part, close."""
+
+    kind: Literal["truncate"]
+    share: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="The share of the bytes that is sent.")
+    after: Annotated[int, Field(ge=0)] | None = Field(None, description="So many bytes instead of a share.")
+    ending: Literal["close", "reset"] = Field("close", description="How the connection ends.")
+
+
+class Short(Closed):
+    """Announce fewer bytes than the file has and send exactly those: a whole answer, and a wrong one."""
+
+    kind: Literal["short"]
+    share: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="The share of the bytes that is sent.")
+
+
+class Latency(Closed):
+    """Wait before the answer, then look at the rules that follow."""
+
+    kind: Literal["latency"]
+    lasting: Duration = Field(alias="for", description="How long, with a unit.")
+
+
+class WrongEtag(Closed):
+    """The right bytes under another ETag."""
+
+    kind: Literal["wrong-etag"]
+    etag: Annotated[str, Field(max_length=400, pattern=r"^[\x21\x23-\x7e]*$")] | None = Field(
+        None, description="The ETag instead; a made-up one where nothing is said."
+    )
+
+
+class WrongBytes(Closed):
+    """As many bytes as announced, one of them changed (or all, if ``text`` is given: its length is then announced)."""
+
+    kind: Literal["wrong-bytes"]
+    text: Annotated[str, Field(max_length=100_000)] | None = Field(
+        None, description="The content instead; one byte of the file is changed where nothing is said."
+    )
+
+
+Fault = Annotated[
+    Missing | RateLimit | ServerError | Reset | Close | Refuse | Truncate | Short | Latency | WrongEtag | WrongBytes,
+    Field(discriminator="kind"),
+]
+
+
+def _window(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if value[0] > value[1]:
+        raise ValueError("must be [first, last] with first not after last")
+    return value
+
+
+class When(Closed):
+    """Which of the requests that match are struck. All conditions that are given must hold; none given: every one.
+
+    Attributes:
+        times: only the first so many that the other conditions let through.
+        requests: only the matching requests from the first number to the last, counted from 1.
+        seconds: only between these times since the hub started.
+        quota: only requests beyond so many in one ``window``, as a rate limit counts.
+        probability: this share, decided by a hash of seed, rule, client, request and its number.
+        per: count for each client apart, or all together. Default: ``client``; for a quota ``all``.
+    """
+
+    times: Count | None = Field(None, description="Only the first so many that the other conditions let through.")
+    requests: Annotated[tuple[Count, Count], Strict(False), AfterValidator(_window)] | None = Field(
+        None, description="Only these matching requests, [first, last], counted from 1."
+    )
+    seconds: Annotated[tuple[Duration, Duration], Strict(False), AfterValidator(_window)] | None = Field(
+        None, description="Only between these times since the hub started, [from, to], with units."
+    )
+    quota: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
+        None, description="Only requests beyond so many in one window, as a rate limit counts."
+    )
+    window: Duration | None = Field(None, description="The window of the quota, with a unit.")
+    probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
+        None, description="This share, decided by a hash of seed, rule, client, request and its number."
+    )
+    per: Literal["client", "all"] | None = Field(
+        None, description="Counted for each client (the default) or for all together (the default of a quota)."
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> When:
+        if (self.quota is None) != (self.window is None):
+            raise ValueError("quota and window stand together: so many requests in each window, such as 500 in 5m")
+        if self.window is not None and self.window <= 0:
+            raise ValueError("window must be longer than nothing")
+        return self
+
+    @property
+    def shared(self) -> bool:
+        """Whether all clients are counted together."""
+        return (self.per or ("client" if self.quota is None else "all")) == "all"
+
+
+class Rule(Closed):
+    """One fault: which requests it is for, what happens to them, and when."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+    role: Roles = ("any",)
+    method: Methods | None = None
+    repository: Text | None = None
+    path: Text | None = None
+    clients: Listed[Annotated[str, AfterValidator(_client)]] | None = None
+    fault: Fault
+    when: When = When()
+
+    @model_validator(mode="after")
+    def _has_a_body(self) -> Rule:
+        if self.fault.kind in BODY_FAULTS and self.method is not None and "HEAD" in self.method:
+            raise ValueError(f"method: {self.fault.kind} changes a body, and the answer to HEAD has none; write GET")
+        return self
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods it is for; by default all that its fault can change."""
+        return self.method or (("GET",) if self.fault.kind in BODY_FAULTS else ("HEAD", "GET"))
+
+
+class Rules(Closed):
+    """A rules file."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    seed: Annotated[str, Field(min_length=1, max_length=64)] = "0"
+    rules: Annotated[tuple[Rule, ...], Strict(False), Field(max_length=200)] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Rules:
+        seen: set[str] = set()
+        for rule in self.rules:
+            if rule.id in seen:
+                raise ValueError(f'two rules have the id "{rule.id}"; the access log tells rules apart by it')
+            seen.add(rule.id)
+        return self

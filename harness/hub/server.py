@@ -1,0 +1,351 @@
+"""The hub's server: one event loop that accepts, answers, strikes and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.hub.access import AccessLog, End
+from harness.hub.answer import answer, failure
+from harness.hub.exchange import Changed, Connection, Exchange, body_chunks, head_of, read_piece
+from harness.hub.faulty import Outgoing, changes, spoiled, truly
+from harness.hub.peer import Peers
+from harness.hub.problem import HubError, LogLost
+from harness.hub.repository import Repository
+from harness.hub.rules import Rules
+from harness.hub.strikes import Strikes
+from harness.hub.target import BadTarget, Target, parse
+from harness.hub.wire import HEAD_LIMIT, BadRequest, Limits, Request, Silent, read_request
+
+HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
+
+
+class Server:
+    """Serves repositories until stopped. All methods belong to the event loop's thread."""
+
+    def __init__(self, repositories: Mapping[str, Repository], rules: Rules, log: AccessLog, limits: Limits) -> None:
+        self.repositories, self.log, self.limits = repositories, log, limits
+        self.strikes = Strikes(rules)
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.host, self.port = "", 0
+        self.requests = self.connections = 0
+        self._open: dict[asyncio.Task[None], Connection] = {}
+        self._busy: dict[int, Exchange] = {}
+        self._names: dict[tuple[int, int | None], str] = {}
+        self._peers, self._finder = Peers(), ThreadPoolExecutor(1, "hub-peers")
+        self._holder: socket.socket | None = None
+        self._listener: asyncio.Server | None = None
+        self._return: asyncio.TimerHandle | None = None
+        self._started = time.monotonic()
+        self._stopped = False
+
+    # --- listening
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one.
+
+        Raises:
+            HubError: the address cannot be taken.
+        """
+        try:
+            self._holder = _hold(host, port)
+            self.host, self.port = host, self._holder.getsockname()[1]
+            await self._listen()
+        except OSError as error:
+            raise HubError(f"{host}:{port}: cannot listen there: {error.strerror}; name another --port") from error
+        self._started = time.monotonic()
+
+    async def _listen(self) -> None:
+        listener = _socket(self.host)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            listener.bind((self.host, self.port))
+        except OSError:
+            listener.close()
+            raise
+        self._listener = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_LIMIT, backlog=1024)
+
+    async def stop(self) -> None:
+        """Stop listening, end every connection, log what was under way, and wait until all of it is done."""
+        self._stopped = True
+        if self._return is not None:
+            self._return.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        while self._open:
+            # More than once: `asyncio.wait_for` swallows a cancellation that comes together with its result.
+            self._cut("the hub was stopped")
+            await asyncio.wait(list(self._open), timeout=2.0)
+        if self._holder is not None:
+            self._holder.close()
+        self._finder.shutdown(wait=True)
+
+    def open_connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    def busy(self) -> int:
+        """How many requests have no line in the log yet."""
+        return sum(not exchange.logged for exchange in self._busy.values())
+
+    def _cut(self, why: str, *, keep: asyncio.Task[None] | None = None) -> None:
+        for task, connection in list(self._open.items()):
+            if task is keep:
+                continue
+            exchange = self._busy.get(connection.number)
+            if exchange is not None:
+                exchange.note = exchange.note or why
+            task.cancel()
+
+    def _refuse(self, seconds: float, rule: str) -> None:
+        """Refuse connections for a time. The port stays ours: another socket holds it without listening."""
+        if self._listener is None or self._stopped:
+            return
+        self._listener.close()
+        self._listener = None
+        self._cut(f"cut by rule {rule}", keep=asyncio.current_task())
+        loop = asyncio.get_running_loop()
+        self._return = loop.call_later(seconds, lambda: loop.create_task(self._again()))
+
+    async def _again(self) -> None:
+        if not self._stopped:
+            try:
+                await self._listen()
+            except OSError as error:
+                self._fail(HubError(f"port {self.port}: cannot listen again after a refusal: {error.strerror}"))
+
+    def _fail(self, error: HubError) -> None:
+        """Stop answering for good."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # whoever asks gets it; nobody asking is no complaint of the loop's
+        if self._listener is not None:
+            self._listener.close()
+        self._cut("the hub failed", keep=asyncio.current_task())
+
+    # --- connections
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        peer, here = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        if task is None or peer is None or here is None or self.failed.done() or self._stopped:
+            writer.transport.abort()
+            return
+        self.connections += 1
+        connection = Connection(self.connections, peer[:2], here[:2], reader, writer)
+        self._open[task] = connection
+        writer.transport.set_write_buffer_limits(high=0)
+        try:
+            await self._converse(connection, crowded=len(self._open) > self.limits.connections)
+        except asyncio.CancelledError:
+            # Only `_cut` cancels; the loop itself is never stopped before `stop` returned.
+            self._finish(connection, "stopped")
+            _reset(writer)
+        except (ConnectionError, TimeoutError, Silent):
+            self._finish(connection, "peer-left")
+        except LogLost as error:
+            self._fail(error)
+        finally:
+            self._busy.pop(connection.number, None)
+            self._open.pop(task, None)
+            writer.close()
+
+    def _finish(self, connection: Connection, end: End) -> None:
+        """Log a request that was under way when its connection ended."""
+        exchange = self._busy.get(connection.number)
+        if exchange is not None and not exchange.logged:
+            try:
+                self.log.write(exchange.access(end))
+            except LogLost as error:
+                self._fail(error)
+
+    async def _converse(self, connection: Connection, *, crowded: bool) -> None:
+        finding = asyncio.get_running_loop().run_in_executor(
+            self._finder, lambda: self._peers.find(client=connection.peer, server=connection.here)
+        )
+        connection.pid, connection.started = await finding
+        keep = True
+        while keep and not self._stopped and not self.failed.done():
+            try:
+                request = await read_request(connection.reader, self.limits)
+            except BadRequest as error:
+                await self._refuse_request(connection, error)
+                return
+            if crowded:
+                full = BadRequest(503, f"more than {self.limits.connections} connections", address=request.address)
+                await self._refuse_request(connection, full)
+                return
+            keep = await self._serve(connection, request)
+
+    async def _refuse_request(self, connection: Connection, error: BadRequest) -> None:
+        exchange = self._begin(connection, error.method, error.address, None)
+        exchange.note = error.message
+        await self._send(exchange, truly(failure(error.status, error.message)), None)
+        # What the client still sends is read and dropped for a moment, so that the answer is not lost in a reset.
+        connection.writer.write_eof()
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(1.0):
+                while await connection.reader.read(65536):
+                    pass
+
+    def _begin(self, connection: Connection, method: str | None, address: str, target: Target | None) -> Exchange:
+        self.requests += 1
+        client = target.client if target is not None and target.client else self._name(connection)
+        exchange = Exchange(self.requests, connection, method, address, client, target)
+        self._busy[connection.number] = exchange
+        return exchange
+
+    def _name(self, connection: Connection) -> str:
+        if connection.pid is None:
+            return f"connection-{connection.number}"
+        key = (connection.pid, connection.started)
+        return self._names.setdefault(key, f"process-{len(self._names) + 1}")
+
+    # --- requests
+
+    async def _serve(self, connection: Connection, request: Request) -> bool:
+        """Answer one request; returns whether the connection goes on."""
+        try:
+            target = parse(request.address)
+        except BadTarget as error:
+            exchange = self._begin(connection, request.method, request.address, None)
+            exchange.note = str(error)
+            return await self._send(exchange, truly(failure(error.status, str(error))), request)
+        exchange = self._begin(connection, request.method, request.address, target)
+        exchange.range = request.headers.get("range")
+        true = answer(
+            self.repositories, target, range_header=exchange.range, base=self._base(request, exchange, target)
+        )
+        struck = self.strikes.judge(
+            client=exchange.client,
+            method=request.method,
+            address=_without_client(request.address, target),
+            target=target,
+            at=time.monotonic() - self._started,
+            changes=lambda rule: changes(rule, true),
+        )
+        exchange.rules = struck.ids
+        if struck.delays:
+            await self._wait(connection, struck.delays)
+        outgoing = spoiled(struck, true, target=target, commit=self._commit(target))
+        keep = await self._send(exchange, outgoing, request)
+        if outgoing.refuse is not None and struck.rule is not None:
+            self._refuse(outgoing.refuse, struck.rule.id)
+        return keep
+
+    @staticmethod
+    async def _wait(connection: Connection, seconds: float) -> None:
+        """Wait, but no longer than the client does."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, 0.2))
+            if connection.reader.at_eof():
+                raise ConnectionResetError
+
+    def _base(self, request: Request, exchange: Exchange, target: Target) -> str:
+        host = request.headers.get("host", "")
+        shown = host if HOST.fullmatch(host) else f"{self.host}:{self.port}"
+        return f"http://{shown}" + (f"/client/{exchange.client}" if target.client else "")
+
+    def _commit(self, target: Target) -> str | None:
+        repository = self.repositories.get(target.repository)
+        revision = repository.revision(target.revision) if repository is not None else None
+        return revision.commit if revision is not None else None
+
+    async def _send(self, exchange: Exchange, outgoing: Outgoing, request: Request | None) -> bool:
+        """Send an answer, with its line in the log before its last bytes; returns whether the connection goes on."""
+        writer = exchange.connection.writer
+        if outgoing.answer is None:
+            end: End = "refused" if outgoing.refuse is not None else "reset" if outgoing.then == "reset" else "closed"
+            self.log.write(exchange.access(end))
+            (_reset if outgoing.then == "reset" else asyncio.StreamWriter.close)(writer)
+            return False
+        found = outgoing.answer
+        bodiless = request is not None and request.method == "HEAD"
+        pieces = [(0, 0)] if bodiless else body_chunks(outgoing)
+        flipped = outgoing.flipped
+        try:
+            data = read_piece(found, *pieces[0], flipped=flipped)
+        except Changed as error:
+            exchange.note = str(error)
+            return await self._send(exchange, truly(failure(500, str(error))), request)
+        exchange.status, exchange.commit = found.status, found.headers.get("X-Repo-Commit")
+        data = head_of(outgoing, found, request) + data
+        exchange.sent = pieces[0][1]
+        for piece in pieces[1:]:
+            writer.write(data)
+            await self._drained(exchange)
+            try:
+                data = read_piece(found, *piece, flipped=flipped)
+            except Changed as error:
+                exchange.note = str(error)
+                self.log.write(exchange.access("truncated"))
+                _reset(writer)
+                return False
+            exchange.sent = piece[1]
+        cut = outgoing.sent < outgoing.announced and not bodiless
+        self.log.write(exchange.access("truncated" if cut else "whole"))
+        writer.write(data)
+        await self._drained(exchange)
+        if outgoing.then == "reset":
+            _reset(writer)
+        return outgoing.then == "keep" and request is not None and request.keep_alive
+
+    async def _drained(self, exchange: Exchange) -> None:
+        """Wait until what was written has left; a client that does not read is dropped.
+
+        Raises:
+            ConnectionError: the client is gone, or was dropped.
+        """
+        try:
+            await asyncio.wait_for(exchange.connection.writer.drain(), self.limits.send)
+        except TimeoutError:
+            if not exchange.logged:
+                self.log.write(exchange.access("timed-out"))
+            _reset(exchange.connection.writer)
+            raise ConnectionAbortedError from None
+
+
+def _without_client(address: str, target: Target) -> str:
+    address = address.partition("?")[0]
+    return address if target.client is None else "/" + address.split("/", 3)[-1]
+
+
+def _socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+
+
+def _hold(host: str, port: int) -> socket.socket:
+    """Bind the port without listening, so that it stays ours while the hub refuses connections."""
+    if port:
+        # Bound alone first: with SO_REUSEPORT a second hub on the same port would share it in silence.
+        with _socket(host) as alone:
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind((host, port))
+            alone.listen()
+    holder = _socket(host)
+    try:
+        # A connection of the hub before this one may still be in TIME_WAIT on this port.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((host, port))
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST: linger on, for no time."""
+    found = writer.get_extra_info("socket")
+    if found is not None:
+        with contextlib.suppress(OSError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,185 @@
+"""What an address of the hub asks for: repository, revision, file, and the role that fault rules speak of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+Kind = Literal["model_info", "tree", "resolve", "refs", "commits", "other"]
+Role = Literal[
+    "model_info",
+    "tree",
+    "templates",
+    "refs",
+    "commits",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocabulary",
+    "chat_template",
+    "special_tokens_map",
+    "added_tokens",
+    "config.json",
+    "remote_code",
+    "file",
+    "other",
+]
+ROLES: tuple[str, ...] = get_args(Role)
+TEMPLATES = "additional_chat_templates"
+CLIENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
+TARGET_LIMIT = 8192
+PARAMETER_LIMIT = 32
+
+_BY_NAME: dict[str, Role] = {
+    "tokenizer.json": "tokenizer.json",
+    "tokenizer_config.json": "tokenizer_config.json",
+    "tokenizer.model": "tokenizer.model",
+    "tokenizer.model.v3": "tokenizer.model",
+    "spiece.model": "tokenizer.model",
+    "sentencepiece.bpe.model": "tokenizer.model",
+    "tiktoken.model": "tokenizer.model",
+    "tekken.json": "tokenizer.model",
+    "vocab.json": "vocabulary",
+    "vocab.txt": "vocabulary",
+    "merges.txt": "vocabulary",
+    "chat_template.jinja": "chat_template",
+    "chat_template.json": "chat_template",
+    "special_tokens_map.json": "special_tokens_map",
+    "added_tokens.json": "added_tokens",
+    "config.json": "config.json",
+}
+
+
+class BadTarget(ValueError):
+    """An address that no client of the hub writes; ``status`` is the answer to give."""
+
+    def __init__(self, message: str, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed address.
+
+    Attributes:
+        client: the name in ``/client/NAME/…``, or None.
+        kind: which part of the protocol it is.
+        role: what fault rules call it.
+        repository: ``org/name``, or empty.
+        revision: branch, tag or commit; ``main`` where the address names none.
+        path: file or folder inside the repository, or empty.
+        parameters: the query, decoded.
+    """
+
+    client: str | None
+    kind: Kind
+    role: Role
+    repository: str = ""
+    revision: str = "main"
+    path: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    def parameter(self, name: str) -> str:
+        """The last value of a parameter, or nothing."""
+        return dict(self.parameters).get(name, "")
+
+
+def role_of_file(path: str) -> Role:
+    """The role of a file by its path in the repository."""
+    name = path.rsplit("/", 1)[-1]
+    if path.startswith(f"{TEMPLATES}/"):
+        return "chat_template"
+    if name.endswith(".py"):
+        return "remote_code"
+    return _BY_NAME.get(name, "file")
+
+
+def parse(raw: str) -> Target:
+    """Read the target of a request line.
+
+    Raises:
+        BadTarget: dots, encoded slashes, NUL, backslashes, bad UTF-8, or far too long.
+    """
+    if len(raw) > TARGET_LIMIT:
+        raise BadTarget(f"the address is longer than {TARGET_LIMIT} characters", status=414)
+    if not raw.startswith("/") or not raw.isascii() or "#" in raw:
+        raise BadTarget("an address starts with / and holds printable ASCII only")
+    address, _, query = raw.partition("?")
+    parts = [_segment(part) for part in address[1:].split("/")]
+    try:
+        parameters = tuple(parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETER_LIMIT, errors="strict"))
+    except ValueError as error:
+        raise BadTarget(f"the query cannot be read: {error}") from error
+    client = None
+    if len(parts) >= 2 and parts[0] == "client":
+        client, parts = parts[1], parts[2:]
+        if not CLIENT.fullmatch(client):
+            raise BadTarget("the name of a client is 1 to 64 letters, digits, '.', '_' or '-'")
+    if parts[:2] == ["api", "models"]:
+        return _api(parts[2:], client, parameters)
+    if "resolve" in parts[1:3]:
+        at = parts.index("resolve", 1)
+        repository, rest = _repository(parts[:at]), parts[at + 1 :]
+        if len(rest) >= 2:
+            path = _path(rest[1:])
+            return Target(client, "resolve", role_of_file(path), repository, rest[0], path, parameters)
+    return Target(client, "other", "other", parameters=parameters)
+
+
+def _api(parts: list[str], client: str | None, parameters: tuple[tuple[str, str], ...]) -> Target:
+    """``[org,] name[, verb, revision, path…]``: the verb tells where the name ends."""
+    for at in (1, 2):
+        verb = parts[at] if len(parts) > at else ""
+        if len(parts) < at or (verb and verb not in {"revision", "tree", "refs", "commits"}):
+            continue
+        if not verb and at == 1 and len(parts) > 1:
+            continue
+        repository, rest = _repository(parts[:at]), parts[at + 1 :]
+        revision = rest[0] if rest else "main"
+        match verb:
+            case "" if len(parts) == at:
+                return Target(client, "model_info", "model_info", repository, parameters=parameters)
+            case "revision" if len(rest) == 1:
+                return Target(client, "model_info", "model_info", repository, revision, parameters=parameters)
+            case "tree" if rest:
+                path = _path(rest[1:])
+                role: Role = "templates" if path == TEMPLATES else "tree"
+                return Target(client, "tree", role, repository, revision, path, parameters)
+            case "refs" if not rest:
+                return Target(client, "refs", "refs", repository, parameters=parameters)
+            case "commits" if len(rest) <= 1:
+                return Target(client, "commits", "commits", repository, revision, parameters=parameters)
+    return Target(client, "other", "other", parameters=parameters)
+
+
+def _segment(raw: str) -> str:
+    """Decode one segment. A slash may be encoded only where a revision stands; `_path` and `_repository` refuse it."""
+    if re.search(r"%(?![0-9A-Fa-f]{2})", raw):
+        raise BadTarget("a % is followed by two hexadecimal digits")
+    try:
+        text = unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadTarget("the address is no UTF-8") from error
+    if not text.isprintable() or "\\" in text:
+        raise BadTarget("the address holds a control character or a backslash")
+    if {"..", "."} & set(text.split("/")):
+        raise BadTarget("the address holds . or .. as a part")
+    return text
+
+
+def _path(parts: list[str]) -> str:
+    if any("/" in part for part in parts):
+        raise BadTarget("the path of a file holds an encoded slash")
+    kept = parts[:-1] if parts and not parts[-1] else parts
+    if "" in kept:
+        raise BadTarget("the path of a file holds an empty part")
+    return "/".join(kept)
+
+
+def _repository(parts: list[str]) -> str:
+    if any("/" in part or not part for part in parts):
+        raise BadTarget("the id of a repository holds an encoded slash or an empty part")
+    return "/".join(parts)

@@ -1,0 +1,69 @@
+"""The rank's end of the event channel: one JSON line per event, and gates that block until the harness has answered.
+
+A rank in any language can do the same: write `{"event": NAME, "ns": CLOCK_MONOTONIC, "values": {...}}` and a newline;
+at a gate, read one line. That line is empty, or holds an order of a fault that strikes there (`harness.rank.order`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+
+from harness.events import JSON, is_name
+from harness.rank.order import obey
+
+LINE_LIMIT = 256 * 1024
+
+
+class Emitter:
+    """Writes events of one rank; safe to call from several threads."""
+
+    def __init__(self, *, events_fd: int, gates_fd: int, gates: Iterable[str]) -> None:
+        self._events_fd = events_fd
+        self._gates_fd = gates_fd
+        self._gates = frozenset(gates)
+        self._lock = threading.Lock()
+
+    def emit(self, name: str, values: dict[str, JSON]) -> None:
+        """Write one event; where `name` is a gate, wait until the harness has answered.
+
+        Raises:
+            ValueError: the name is not dotted lower-case words, or the values do not fit JSON or 256 KiB.
+            OSError: the channel is closed.
+            Exception: what a `raise` fault of the scenario raises at this gate.
+        """
+        if not is_name(name):
+            raise ValueError(f"{name!r} cannot name an event: use dotted lower-case words such as 'tokenizer.ready'")
+        order = b""
+        with self._lock:
+            # Stamped inside the lock: while a gate holds the rank, none of its threads says anything.
+            self._write(name, values)
+            if name in self._gates:
+                order = self._wait()
+        if order:
+            obey(order, self.emit)
+
+    def _write(self, name: str, values: dict[str, JSON]) -> None:
+        event = {"event": name, "ns": time.monotonic_ns(), "values": values}
+        try:
+            text = json.dumps(event, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"event {name}: its values must be JSON: {error}") from None
+        line = text.encode("ascii") + b"\n"
+        if len(line) > LINE_LIMIT:
+            raise ValueError(
+                f"event {name} is {len(line)} bytes; the limit is {LINE_LIMIT}: "
+                "emit a digest, or write a file and emit its sha256"
+            )
+        while line:
+            line = line[os.write(self._events_fd, line) :]
+
+    def _wait(self) -> bytes:
+        """Read the answer to a gate: one line. A closed descriptor is one too: the harness is ending the world."""
+        order = bytearray()
+        while (answer := os.read(self._gates_fd, 1)) not in (b"\n", b""):
+            order += answer
+        return bytes(order) if answer else b""

@@ -1,0 +1,168 @@
+"""How a rank failed, as structure: type, message, frames, source line.
+
+Written to a file, because a subject that closes its descriptors still has to be heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import linecache
+import os
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+TEXT_LIMIT = 4_000
+FRAME_LIMIT = 60
+CHAIN_LIMIT = 10
+FILE_NAME = "error.json"
+ROOT = str(Path(__file__).parents[2])  # of our own code, which is not found by sys.path
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
+
+
+def record(error: BaseException, *, scratch: str, folder: str) -> None:
+    """Describe an exception and write it down, whatever the exception does to whoever looks at it.
+
+    Args:
+        error: what ended the subject. Its class may be hostile: a property that raises, a name that is no text.
+        scratch: the rank's folder.
+        folder: the arm's folder.
+    """
+    try:
+        write(scratch, describe(error, folder=folder))
+    except BaseException as broken:  # noqa: BLE001 - the failure must be told even if it cannot be described
+        plain = _plain(type(error).__mro__, why=f"(it could not be described: {type(broken).__name__})")
+        with contextlib.suppress(BaseException):
+            write(scratch, plain)
+
+
+def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
+    """Describe an exception.
+
+    Args:
+        error: what was raised.
+        folder: the arm's folder; frames from it are the subject's own, and their files are named relative to it.
+
+    Returns:
+        JSON object: `type`, `module`, `message`, `source` and `line` (stripped source and number of the last frame
+        inside the subject, else None), `frames` (outermost first; of a deep stack both ends), `causes` (the chain
+        below, nearest first, and the members of a group), `ns`.
+    """
+    frames = _frames(error.__traceback__, folder=folder)
+    if isinstance(error, SyntaxError) and error.filename:
+        # The file that could not be read has no frame of its own.
+        frames.append(_frame(error.filename, error.lineno or 0, function="<module>", folder=folder))
+    own = [frame for frame in frames if frame["subject"]]
+    last = own[-1] if own else None
+    return {
+        "ns": time.monotonic_ns(),
+        "type": str(type(error).__name__),
+        "module": str(type(error).__module__),
+        "message": _text(error),
+        "file": last["file"] if last else None,
+        "line": last["line"] if last else None,
+        "source": last["source"] if last else None,
+        "frames": frames,
+        "causes": _causes(error),
+    }
+
+
+def _plain(classes: tuple[type, ...], *, why: str) -> dict[str, Any]:
+    """A description that asks nothing of the exception: the nearest built-in class it descends from."""
+    known = next(found for found in classes if found.__flags__ & IMMUTABLE_TYPE)
+    return {
+        "ns": time.monotonic_ns(),
+        "type": known.__name__,
+        "module": known.__module__,
+        "message": why,
+        "file": None,
+        "line": None,
+        "source": None,
+        "frames": [],
+        "causes": [],
+    }
+
+
+def write(scratch: str, description: dict[str, Any]) -> None:
+    """Write the description where the harness looks for it, whole or not at all.
+
+    The subject may have put anything in its place: a link is replaced and never followed, a folder is moved away.
+    """
+    target = Path(scratch) / FILE_NAME
+    text = json.dumps(description, ensure_ascii=True, allow_nan=False).encode("ascii")
+    draft = Path(scratch) / f"{FILE_NAME}.{os.urandom(8).hex()}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+    try:
+        draft.replace(target)
+    except IsADirectoryError:
+        target.rename(target.with_name(f"{FILE_NAME}.subject"))
+        draft.replace(target)
+
+
+def _causes(error: BaseException) -> list[dict[str, str]]:
+    causes: list[dict[str, str]] = []
+    seen = {id(error)}
+    queue = deque([error])
+    while queue and len(causes) < CHAIN_LIMIT:
+        above = queue.popleft()
+        below: list[BaseException] = [found for found in (above.__cause__ or above.__context__,) if found is not None]
+        if isinstance(above, BaseExceptionGroup):
+            below += above.exceptions
+        for found in below:
+            if id(found) not in seen and len(causes) < CHAIN_LIMIT:
+                seen.add(id(found))
+                causes.append({"type": str(type(found).__name__), "message": _text(found)})
+                queue.append(found)
+    return causes
+
+
+def _text(error: BaseException) -> str:
+    try:
+        # A str of a class of its own may lie about its length: only the real text counts.
+        text = str.__str__(str(error))
+    except BaseException as broken:  # noqa: BLE001 - a subject's __str__ may do anything, and the failure must still be told
+        text = f"(its message could not be read: {type(broken).__name__})"
+    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + f"… ({len(text) - TEXT_LIMIT} more characters)"
+
+
+def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]:
+    """Both ends of the stack: a recursion may be a million frames deep, and only the ends tell anything."""
+    first: list[TracebackType] = []
+    last: deque[TracebackType] = deque(maxlen=FRAME_LIMIT // 2)
+    while trace is not None:
+        if len(first) < FRAME_LIMIT // 2:
+            first.append(trace)
+        else:
+            last.append(trace)
+        trace = trace.tb_next
+    return [
+        _frame(step.tb_frame.f_code.co_filename, step.tb_lineno, function=step.tb_frame.f_code.co_name, folder=folder)
+        for step in (*first, *last)
+    ]
+
+
+def _frame(name: str, line: int, *, function: str, folder: str) -> dict[str, Any]:
+    root = os.path.realpath(folder) + os.sep
+    file = os.path.realpath(name)
+    inside = file.startswith(root)
+    return {
+        "file": file[len(root) :] if inside else _short(file),
+        "line": line,
+        "function": function,
+        "source": linecache.getline(name, line).strip()[:300],
+        "subject": inside,
+    }
+
+
+def _short(file: str) -> str:
+    """A file outside the arm, without the machine's folders: relative to the import path it came from."""
+    for entry in sorted((os.path.realpath(p) for p in (ROOT, *sys.path) if p), key=len, reverse=True):
+        if file.startswith(entry + os.sep):
+            return file[len(entry) + 1 :]
+    return Path(file).name

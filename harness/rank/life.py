@@ -1,0 +1,190 @@
+"""The life of one rank: prepare the process, join the group, load the subject, call it, end.
+
+The order of its events is the order of its life: `rank.begin`, `backend.ready`, `subject.loaded`, `subject.begin`,
+whatever the subject emits, `subject.end`. A rank that exits without `subject.end` did not finish, whatever its exit
+code says.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+# A subject may replace os._exit; a rank must end all the same.
+from os import _exit
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from harness.rank import failure
+from harness.rank.context import Context, Group
+from harness.rank.emit import Emitter
+from harness.rank.environment import describe
+from harness.rank.loaded import file_of, loaded_elsewhere, loaded_from, newest, since
+from harness.rank.precedence import prefer, strays
+from harness.rank.seeding import seed
+from harness.rank.spec import RankSpec
+
+STACKS = "stacks.txt"
+# A signal subjects hardly use; SIGUSR1 and SIGUSR2 belong to them.
+STACK_SIGNAL: int = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
+
+
+class SubjectNotFound(ImportError):
+    """The entry does not name a function in the arm's folder."""
+
+
+def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
+    """Run the subject as this process' whole purpose.
+
+    Args:
+        spec: what this rank is told.
+        join: joins the backend's group; may block until every rank is there.
+
+    Returns:
+        The exit code, as Python would give it: 0, 1 for an exception, or what the subject passed to `sys.exit`.
+    """
+    with contextlib.suppress(OSError):  # a full disk costs the stacks, not the rank
+        # faulthandler keeps the file open for life
+        stacks = Path(spec.scratch, STACKS).open("wb", buffering=0)  # noqa: SIM115
+        faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
+    os.environ.update(spec.env)
+    # The subject may close or write to low descriptors; the channel lives on where a plain program would not reach.
+    emitter = Emitter(events_fd=_out_of_reach(spec.events_fd), gates_fd=_out_of_reach(spec.gates_fd), gates=spec.gates)
+    code, pid = 0, os.getpid()
+    before = newest()
+    try:
+        _run(spec, join, emitter, before=before)
+    except SystemExit as leaving:
+        code = _exit_code(leaving)
+    except BaseException as error:  # noqa: BLE001 - whatever ended the subject is the finding
+        code = 1
+        if os.getpid() == pid:
+            failure.record(error, scratch=spec.scratch, folder=spec.folder)
+        _print(error)
+    if os.getpid() != pid:
+        # The subject forked, and its child came back here: a child does not speak for the rank.
+        _exit(code)
+    with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
+        _loaded(spec, emitter, before=before)
+    return code
+
+
+def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *, before: str) -> None:
+    emitter.emit("rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count()})
+    if spec.told:
+        emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.told}, **_at_start(spec)})
+    seed(spec.seed)
+    group = join(spec)
+    emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
+    prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
+    function = _entry(spec)
+    _loaded(spec, emitter, before=before)
+    context = Context(
+        rank=spec.rank,
+        size=spec.size,
+        backend=spec.backend,
+        group=group,
+        inputs=spec.inputs,
+        seed=spec.seed,
+        shared=spec.shared,
+        _emitter=emitter,
+    )
+    emitter.emit("subject.begin", {})
+    pid = os.getpid()
+    function(context, **spec.arguments)
+    if os.getpid() != pid:
+        return
+    emitter.emit("subject.end", {})
+    group.leave()
+
+
+def _at_start(spec: RankSpec) -> dict[str, Any]:
+    """The same variables as the kernel gave them to this process: what a library reads while it is imported."""
+    try:
+        given = Path("/proc/self/environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+    except OSError:
+        return {"at_start": None}
+    known = dict(variable.split("=", 1) for variable in given if "=" in variable)
+    return {"at_start": {name: known.get(name) for name in spec.told}}
+
+
+def _entry(spec: RankSpec) -> Callable[..., Any]:
+    """Import the entry from the arm's folder.
+
+    Raises:
+        SubjectNotFound: the module has no such function. A module that came from elsewhere is not an error here: the
+            evidence (`subject.loaded`) shows it, and the verdict is INCONCLUSIVE.
+    """
+    name, _, attribute = spec.entry.partition(":")
+    module: ModuleType = importlib.import_module(name)
+    function: object = module
+    for part in attribute.split("."):
+        function = getattr(function, part, None)
+    if not callable(function):
+        file = Path(file_of(module) or name).name
+        raise SubjectNotFound(f"{file} has no function {attribute!r}: subject.entry is 'module:function'")
+    return function
+
+
+def _loaded(spec: RankSpec, emitter: Emitter, *, before: str) -> None:
+    """Tell which of the arm's modules this process holds: after import, and at the end for what was loaded late."""
+    name = spec.entry.partition(":")[0]
+    modules = loaded_from(spec.folder, after=before)
+    entry = next((found["file"] for found in modules if found["module"] == name), None)
+    elsewhere = None if entry else file_of(sys.modules.get(name))
+    with contextlib.suppress(OSError, ValueError):
+        outside = loaded_elsewhere(spec.folder, after=None if spec.distributions is not None else before)
+        values: dict[str, Any] = {"entry": entry, "elsewhere": bool(elsewhere), "modules": modules, "outside": outside}
+        if found := strays(spec.folder, since(before)):
+            values["strays"] = found
+        if spec.distributions is not None:
+            values["environment"] = describe(spec.distributions)
+        emitter.emit("subject.loaded", values)
+
+
+def _out_of_reach(descriptor: int) -> int:
+    """Duplicate a descriptor high up, closed on exec: the subject's programs must not hold the channel open."""
+    import fcntl
+
+    high: int = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(descriptor)
+    return high
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    """What Python would make of it; a code that is no code is printed."""
+    with contextlib.suppress(BaseException):
+        if leaving.code is None:
+            return 0
+        if isinstance(leaving.code, int):
+            return leaving.code & 0xFF
+        print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _print(error: BaseException) -> None:
+    with contextlib.suppress(BaseException):
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def leave(code: int) -> None:
+    """End a forked rank as the interpreter would: non-daemon threads, exit handlers, buffers; then without teardown.
+
+    A forked process must not run its server's teardown, and torch's costs a second.
+    """
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter itself calls
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 - the same
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    _exit(code)

@@ -1,0 +1,70 @@
+"""What a rank process is told before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.events import JSON
+
+SHARED = "shared"
+"""Name of the folder that ranks share, beside their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSpec:
+    """Everything one rank needs to live. Travels as JSON, because a fresh rank is another interpreter.
+
+    Attributes:
+        rank: 0 <= rank < size.
+        size: world size.
+        backend: name of the backend whose group the rank joins.
+        rendezvous: what the backend prepared for this rank (ports, descriptors); only the backend reads it.
+        entry: `module:function` of the subject.
+        folder: absolute path of the arm's staged code; the entry must come from there.
+        arguments: keyword arguments of the entry (the arm's `with` and the cell's further axes).
+        inputs: name to absolute path.
+        seed: 64-bit seed of this rank in this trial.
+        env: variables set in the rank after it was forked (not those read at import).
+        gates: names of events that block the rank until the harness has answered.
+        events_fd: descriptor that takes event lines.
+        gates_fd: descriptor that answers gates.
+        scratch: absolute path of a private folder of this rank, removed after the trial.
+        told: names of variables whose values the rank tells as it begins, in the event `fault.env`.
+        distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
+            loaded; None in the harness's own.
+    """
+
+    rank: int
+    size: int
+    backend: str
+    rendezvous: Mapping[str, JSON]
+    entry: str
+    folder: str
+    arguments: Mapping[str, JSON]
+    inputs: Mapping[str, str]
+    seed: int
+    env: Mapping[str, str]
+    gates: tuple[str, ...]
+    events_fd: int
+    gates_fd: int
+    scratch: str
+    told: tuple[str, ...] = ()
+    distributions: tuple[str, ...] | None = None
+
+    @property
+    def shared(self) -> str:
+        """Absolute path of the folder that all ranks of the world share, removed after the trial."""
+        return str(Path(self.scratch).with_name(SHARED))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> RankSpec:
+        """Read back what `to_json` gave."""
+        lists = {name: tuple(found[name]) for name in ("gates", "told", "distributions") if found.get(name) is not None}
+        return cls(**{**found, **lists})

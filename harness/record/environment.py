@@ -1,0 +1,110 @@
+"""Capturing where a run takes place. No torch, no GPU library is imported for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.record import nix
+from harness.record.facts import Environment
+from harness.record.packages import packages
+from harness.world.names import hide
+
+# Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and misses the next secret.
+VARIABLES = ("LANG", "LC_ALL", "TZ", "CUBLAS_WORKSPACE_CONFIG", "HF_HUB_OFFLINE", "CI", "RANKPROOF_VARIANT")
+PREFIXES = ("OMP_", "MKL_", "OPENBLAS_", "TOKENIZERS_", "NCCL_", "GLOO_", "MLX_", "PYTHONHASHSEED")
+VALUE_LIMIT = 200
+MADE = "rankproof-environment.json"
+ANSWER_WITHIN = 10.0
+
+
+def capture() -> Environment:
+    """Describe this machine and this interpreter's packages."""
+    made = _made()
+    variables = {
+        name: hide(value)[:VALUE_LIMIT]
+        for name, value in sorted(os.environ.items())
+        if name in VARIABLES or name.startswith(PREFIXES)
+    }
+    return Environment(
+        python=platform.python_version(),
+        implementation=platform.python_implementation(),
+        system=platform.system(),
+        release=platform.release(),
+        machine=platform.machine(),
+        cpu=_cpu(),
+        cores=os.cpu_count() or 0,
+        affinity=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        memory=memory(),
+        host=_host(),
+        variant=made.get("variant") or os.environ.get("RANKPROOF_VARIANT"),
+        lock=made.get("lock"),
+        lock_sha256=made.get("lock_sha256"),
+        nix=nix.describe(wheels_sha256=made.get("wheels_sha256")),
+        gpu=_first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        openssh=_first_line(["ssh", "-V"]),
+        variables=variables,
+        other_variables=len(os.environ) - len(variables),
+        packages=packages(),
+    )
+
+
+def memory() -> int:
+    """Main memory in bytes; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+
+
+def _made() -> dict[str, str]:
+    """How nox or Nix made this environment: variant, lock and its sha256, from the note it left; empty without one."""
+    try:
+        found = json.loads((Path(sys.prefix) / MADE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def _host() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+    return hashlib.sha256(f"rankproof host {boot}".encode()).hexdigest()[:12]
+
+
+def _first_line(command: list[str]) -> str | None:
+    """First line that a program prints, or None where it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_WITHIN,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = (done.stdout.strip() or done.stderr.strip()) if done.returncode == 0 else ""
+    return text.splitlines()[0][:VALUE_LIMIT] if text else None

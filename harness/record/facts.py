@@ -1,0 +1,242 @@
+"""What a run knows that its events do not say: `evidence/run.json`.
+
+Everything else in the record follows from the evidence by `harness.record.assemble`, so that a verifier can work it out
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+PATH = "evidence/run.json"
+SCENARIO_PATH = "evidence/scenario.yaml"
+SOURCE_FOLDER = "evidence/source"
+PATCH_FOLDER = "evidence/patch"
+FORMAT: Literal[1] = 1
+
+
+class Frozen(BaseModel):
+    """A value of the record: closed, and not changed once made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+
+class Package(Frozen):
+    """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
+
+    The same wheel gives the same value on every machine, whoever installed it and wherever: `harness.record.packages`.
+    """
+
+    name: str
+    version: str
+    record: str | None
+
+
+class NixFacts(Frozen):
+    """The Nix environment that a run took place in. None means that Nix, or git, did not tell.
+
+    Attributes:
+        environment: store path.
+        shell: derivation path of the development shell, as it is without the line that holds this path; None where
+            `nix run` started the run.
+        flake_lock_sha256: of the flake.lock that the shell was entered with.
+        wheels_sha256: of the locks/wheels.json that the environment was built from.
+        nixpkgs: hash of the nixpkgs that was used, as Nix writes it.
+        as_locked: whether that is the one in flake.lock.
+        source: store path of the harness' code where `nix run` started it; None is the working tree.
+        stale: files that are no longer those that the shell was entered with.
+        changed: files of the project that differ from its commit.
+        untracked: files among the flake's sources that git does not know, so that Nix does not see them.
+        driver: NVIDIA's driver libraries that ranks were given, as the system names the files.
+    """
+
+    environment: str
+    shell: str | None
+    flake_lock_sha256: str | None
+    wheels_sha256: str | None
+    nixpkgs: str | None
+    as_locked: bool | None
+    source: str | None
+    stale: list[str]
+    changed: list[str] | None
+    untracked: list[str] | None
+    driver: list[str]
+
+
+class Environment(Frozen):
+    """Where the run took place. No host name, no user name, no path, no value of a variable outside the allow-list.
+
+    Attributes:
+        host: digest of the machine's boot id: the same for two runs between two starts of one machine.
+        memory: bytes.
+        lock: name of the lock file the environment was made from, with its sha256; None where it was made by hand.
+        nix: what Nix says of the environment, or None where it is not one of Nix.
+    """
+
+    python: str
+    implementation: str
+    system: str
+    release: str
+    machine: str
+    cpu: str
+    cores: int
+    affinity: int
+    memory: int
+    host: str
+    variant: str | None
+    lock: str | None
+    lock_sha256: str | None
+    nix: NixFacts | None
+    gpu: str | None
+    openssh: str | None
+    variables: dict[str, str]
+    other_variables: int
+    packages: list[Package]
+
+
+class Source(Frozen):
+    """The repository the scenario lies in. None means unknown: a git that failed is not a clean tree.
+
+    `scenario` is the path of the scenario's folder inside it.
+    """
+
+    commit: str | None
+    tree: str | None
+    dirty: bool | None
+    untracked: int | None
+    origin: str | None
+    scenario: str | None
+    why_unknown: str = ""
+
+
+class InputFacts(Frozen):
+    """A resolved input.
+
+    Attributes:
+        given: what the scenario or `--set` names: a relative path or `hub-id@revision`.
+        digest: sha256 over the sorted `sha256  path` lines of its files (of the one file, where it is one).
+        pinned: whether the scenario states this digest.
+        files: relative path to sha256.
+    """
+
+    name: str
+    given: str
+    digest: str
+    pinned: bool
+    revision: str | None
+    files: dict[str, str]
+
+
+class RevisionFacts(Frozen):
+    """Where the code of an arm was laid out from.
+
+    Attributes:
+        repo: as the scenario or `--repo` names it, without this machine's folders; None is the scenario's own.
+        rev: as given; HEAD where only a patch is.
+        commit: full id of the commit that stood for it.
+        tree: id of that commit's tree; a patch is not in it.
+        patch: sha256 of the patch, or None.
+        folder: what of the tree was staged, from its top; empty for all of it.
+    """
+
+    repo: str | None
+    rev: str
+    commit: str
+    tree: str
+    patch: str | None
+    folder: str
+
+
+class Installed(Frozen):
+    """A package of an arm's own environment.
+
+    Attributes:
+        name: in its normal form (PEP 503).
+        wheel: sha256 of the file it was installed from.
+        record: sha256 of its RECORD, which lists the digest of each of its files.
+    """
+
+    name: str
+    version: str
+    wheel: str
+    record: str
+
+
+class ArmEnvironmentFacts(Frozen):
+    """The environment that an arm's ranks ran in, where it is not the harness' own.
+
+    Attributes:
+        python: full version of its interpreter.
+        implementation: such as `cpython`.
+        packages: everything that is installed, by name.
+    """
+
+    python: str
+    implementation: str
+    packages: list[Installed]
+
+    @property
+    def digest(self) -> str:
+        """One digest of all of it: the same for two environments that nothing distinguishes."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Version by name."""
+        return {package.name: package.version for package in self.packages}
+
+
+class Reproduces(Frozen):
+    """Which report a run was made to reproduce.
+
+    Attributes:
+        report: `sha256:` and the digest of that `report.md`.
+        source: where the code was taken from, in words.
+        candidate: what the candidate was taken from instead of the report's own source, in words; empty where it is the
+            report's own.
+    """
+
+    report: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    source: str
+    candidate: str = ""
+
+
+class CellFacts(Frozen):
+    """How many trials of a cell there are, or why there are none. `arguments` are the entry's, per arm."""
+
+    id: str
+    skipped: str
+    candidate: Annotated[int, Field(ge=0)]
+    control: Annotated[int, Field(ge=0)]
+
+
+class RunFacts(Frozen):
+    """The facts of one run of one scenario.
+
+    `challenge` is a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
+    """
+
+    format: Literal[1]
+    rankproof: str
+    id: str
+    made: str
+    seconds: float
+    jobs: int
+    start: Literal["warm", "fresh"]
+    harness_pid: int
+    server_pids: list[int]
+    server_seconds: float
+    overrides: list[str]
+    challenge: str | None = None
+    source: Source
+    environment: Environment
+    inputs: list[InputFacts]
+    arguments: dict[str, dict[str, JsonValue]]
+    revisions: dict[str, RevisionFacts] = {}
+    environments: dict[str, ArmEnvironmentFacts] = {}
+    reproduces: Reproduces | None = None
+    cells: list[CellFacts]

@@ -1,0 +1,137 @@
+"""The record, `results.json`: every number in the report comes from here."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from harness.events import JSON, EventError, strict_json
+from harness.record.facts import Frozen, RevisionFacts, RunFacts
+from harness.record.original import Comparison
+from harness.stats.verdict import Judgement
+
+PATH = "results.json"
+
+
+class RecordError(ValueError):
+    """A record, or the evidence it is made from, that cannot be read; the message says which part."""
+
+
+class FaultSummary(Frozen):
+    """A fault as the report names it: its id, its kind, the arm it strikes, what it does to which ranks, in words."""
+
+    id: str
+    kind: str
+    arm: str | None
+    told: str
+
+
+class ScenarioSummary(Frozen):
+    """What the report says about the scenario; the file itself is evidence."""
+
+    id: str
+    title: str
+    question: str
+    role: str
+    expects: str | None
+    tags: list[str]
+    sha256: str
+    seed: str
+    entry: str
+    program: list[str]
+    accept_rate: float
+    accept_confidence: float
+    candidate_trials: int
+    control_trials: int
+    must_fail: str | None
+    unmeasured: list[str]
+    faults: list[FaultSummary]
+
+
+class ArmSummary(Frozen):
+    """What an arm is made of: its files with their sha256, the arguments of its entry, and the commit it came from."""
+
+    files: dict[str, str]
+    arguments: str
+    revision: RevisionFacts | None = None
+
+
+class Record(Frozen):
+    """The whole record.
+
+    Attributes:
+        run: the facts of the run.
+        scenario: what was asked.
+        arms: `candidate`, and `control` if there is one.
+        changed: unified diff from the control to the candidate, bounded; with the arguments as two lines.
+        judgement: the verdict, with everything it rests on.
+        comparison: for a run that reproduces another, how the two compare.
+    """
+
+    run: RunFacts
+    scenario: ScenarioSummary
+    arms: dict[str, ArmSummary]
+    changed: list[str]
+    judgement: Judgement
+    comparison: Comparison | None = None
+
+    def encode(self) -> bytes:
+        """The bytes of `results.json`: ASCII, one form on every machine."""
+        return _indented(self.model_dump(mode="json"), depth=0).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> Record:
+        """Read back what `encode` wrote.
+
+        Raises:
+            RecordError: it is not a record of this format.
+        """
+        return read_model(cls, data, name=PATH)
+
+
+def _indented(value: JSON, *, depth: int) -> str:
+    """What `json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1)` writes, several times faster.
+
+    With an indent, json encodes in Python, value by value. A mapping or list that holds no other one can be encoded in
+    C, with the line break as the separator.
+    """
+    if not isinstance(value, dict | list) or not value:
+        return _encoder(depth).encode(value)
+    here, inner = "\n" + " " * depth, "\n" + " " * (depth + 1)
+    children = value.values() if isinstance(value, dict) else value
+    if not any(isinstance(child, dict | list) and child for child in children):
+        text = _encoder(depth).encode(value)
+        return f"{text[0]}{inner}{text[1:-1]}{here}{text[-1]}"
+    parts = [_indented(child, depth=depth + 1) for child in children]
+    if isinstance(value, list):
+        return f"[{inner}{f',{inner}'.join(parts)}{here}]"
+    keys = (_encoder(depth).encode(key) for key in value)
+    return f"{{{inner}{f',{inner}'.join(f'{key}: {part}' for key, part in zip(keys, parts, strict=True))}{here}}}"
+
+
+@cache
+def _encoder(depth: int) -> json.JSONEncoder:
+    separators = (",\n" + " " * (depth + 1), ": ")
+    return json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=separators)
+
+
+T = TypeVar("T", bound=Frozen)
+
+
+def read_model(model: type[T], data: bytes, *, name: str) -> T:
+    """Read a model from strict JSON.
+
+    Raises:
+        RecordError: not strict JSON, or not this model; the message names the first place.
+    """
+    try:
+        return model.model_validate(strict_json(data))
+    except EventError as error:
+        raise RecordError(f"{name}: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise RecordError(f"{name}: {place}: {first['msg']}") from None

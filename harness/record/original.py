@@ -1,0 +1,189 @@
+"""The report that a run reproduces, as `evidence/original.json` keeps it, and how the two runs compare.
+
+Whoever made the reproduction worked it out from the other run's own evidence; whoever verifies the reproduction has
+that file, and judges the comparison again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+from harness.record.facts import Environment, Frozen, Package, RunFacts
+from harness.scenario import Needs, Scenario
+from harness.stats.profile import CellProfile
+from harness.stats.reproduction import Reproduction, reproduction
+from harness.stats.verdict import Word
+
+ORIGINAL_PATH = "evidence/original.json"
+Group = Literal["decides", "known to matter", "rarely matters"]
+GROUPS: tuple[Group, ...] = ("decides", "known to matter", "rarely matters")
+# These do the computing: another version may give other numbers.
+COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "mlx-lm", "numpy", "safetensors")
+MATTERS = {
+    *("python", "implementation", "system", "machine", "cpu", "cores", "affinity", "gpu"),
+    *("variant", "lock_sha256"),
+}
+# Compared apart, or the same fact under another name.
+APART = {"variables", "packages", "lock", "nix"}
+
+
+class Original(Frozen):
+    """The run that is reproduced.
+
+    Attributes:
+        report: sha256 of its report.
+        signed: who signed it, or why it was trusted without that.
+        scenario: sha256 of the scenario file.
+        arms: per arm, the sha256 of each file of its code.
+        inputs: per input, its digest.
+        cells: every cell, trial by trial.
+    """
+
+    report: str
+    signed: str
+    id: str
+    made: str
+    rankproof: str
+    scenario: str
+    overrides: list[str]
+    verdict: Word
+    start: Literal["warm", "fresh"]
+    jobs: int
+    environment: Environment
+    arms: dict[str, dict[str, str]]
+    inputs: dict[str, str]
+    cells: list[CellProfile]
+
+    def encode(self) -> bytes:
+        """ASCII, as the record: a subject's text may hold half a character, which is no UTF-8."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
+
+
+class Difference(Frozen):
+    """Something in which the two machines or environments differ."""
+
+    group: Group
+    what: str
+    then: str
+    now: str
+
+
+class Comparison(Frozen):
+    """A reproduction and its original.
+
+    Attributes:
+        environment: what stands for the whole environment on both sides where it is the same: a Nix path or a lock;
+            empty where nothing does.
+        packages_same: packages that are the same file by file, of `packages_all`.
+    """
+
+    report: str
+    signed: str
+    id: str
+    made: str
+    rankproof: str
+    verdict: Word
+    overrides: list[str]
+    result: Reproduction
+    environment: str
+    packages_same: int
+    packages_all: int
+    differences: list[Difference]
+
+
+def compare(scenario: Scenario, original: Original, run: RunFacts, now: Sequence[CellProfile]) -> Comparison:
+    """Hold a run against its original."""
+    then, here = original.environment, run.environment
+    before, after = ({one.name: one.record for one in side.packages} for side in (then, here))
+    same = sum(name in after and digest is not None and after[name] == digest for name, digest in before.items())
+    return Comparison(
+        report=original.report,
+        signed=original.signed,
+        id=original.id,
+        made=original.made,
+        rankproof=original.rankproof,
+        verdict=original.verdict,
+        overrides=original.overrides,
+        result=reproduction(scenario, original.cells, now),
+        environment=same_environment(then, here),
+        packages_same=same,
+        packages_all=len(before.keys() | after.keys()),
+        differences=differences(scenario, original, here, start=run.start, jobs=run.jobs, rankproof=run.rankproof),
+    )
+
+
+def same_environment(then: Environment, here: Environment) -> str:
+    """What makes two environments the same by construction, or empty."""
+    if then.nix is not None and here.nix is not None and then.nix.environment == here.nix.environment:
+        return f"the Nix environment {here.nix.environment}"
+    if then.lock_sha256 is not None and then.lock_sha256 == here.lock_sha256:
+        return f"the lock {here.lock}, sha256 {here.lock_sha256}"
+    return ""
+
+
+def differences(
+    scenario: Scenario, original: Original, here: Environment, *, start: str, jobs: int, rankproof: str
+) -> list[Difference]:
+    """What differs between the two environments and machines, what decides first.
+
+    Args:
+        scenario: what it needs decides.
+        original: the first run.
+        here: this machine.
+        start: how ranks start here.
+        jobs: worlds at the same time here.
+        rankproof: the version here.
+    """
+    then = original.environment
+    deciding = _decides(scenario.needs)
+    found: list[Difference] = []
+
+    def note(what: str, before: object, after: object, group: Group) -> None:
+        if before != after:
+            found.append(Difference(group=group, what=what, then=_shown(before), now=_shown(after)))
+
+    note("ranks started", original.start, start, "decides")
+    stores = [side.nix.environment if side.nix is not None else None for side in (then, here)]
+    note("nix", stores[0], stores[1], "decides" if "nix" in deciding else "known to matter")
+    for name in Environment.model_fields:
+        if name not in APART:
+            usual: Group = "known to matter" if name in MATTERS else "rarely matters"
+            note(name, getattr(then, name), getattr(here, name), "decides" if name in deciding else usual)
+    for name in sorted(then.variables.keys() | here.variables.keys()):
+        note(f"variable {name}", then.variables.get(name), here.variables.get(name), "known to matter")
+    before, after = ({one.name.lower(): one for one in side.packages} for side in (then, here))
+    for name in sorted(before.keys() | after.keys()):
+        one, other = before.get(name), after.get(name)
+        if one == other or (one and other and one.version == other.version and None in (one.record, other.record)):
+            continue
+        group: Group = "known to matter" if name in COMPUTING else "rarely matters"
+        # The same version with other files: only the digests tell.
+        twins = one is not None and other is not None and one.version == other.version
+        note(f"package {name}", _version(one, files=twins), _version(other, files=twins), group)
+    note("rankproof", original.rankproof, rankproof, "known to matter")
+    note("worlds at a time", original.jobs, jobs, "known to matter")
+    return sorted(found, key=lambda one: GROUPS.index(one.group))
+
+
+def _decides(needs: Needs) -> set[str]:
+    """The fields that the scenario itself asks something of."""
+    asked = {
+        "system": needs.os,
+        "cores": needs.cores,
+        "memory": needs.memory,
+        "gpu": needs.gpus,
+        "nix": needs.nix,
+    }
+    return {name for name, value in asked.items() if value is not None}
+
+
+def _shown(value: object) -> str:
+    return "not there" if value is None else str(value)
+
+
+def _version(package: Package | None, *, files: bool) -> str | None:
+    if package is None:
+        return None
+    return f"{package.version} ({(package.record or '')[:12]})" if files else package.version

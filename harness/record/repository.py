@@ -1,0 +1,109 @@
+"""The git repository a scenario lies in, read without changing it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from harness.record.facts import Source
+
+ANSWER_WITHIN = 30.0
+PATCH_LIMIT = 1024 * 1024
+NO_HOOKS = "core.hooksPath=/dev/null"
+
+
+def describe(folder: Path) -> Source:
+    """Say which commit `folder` is at, and whether the tree was changed since. What git does not tell stays unknown.
+
+    Git-ignored files (our own `results/`) do not make a tree dirty.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return Source(
+            commit=None,
+            tree=None,
+            dirty=None,
+            untracked=None,
+            origin=None,
+            scenario=None,
+            why_unknown="git names no commit for this folder",
+        )
+    status = _git(folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True)
+    lines = status.splitlines() if status is not None else None
+    origin = _git(folder, "config", "--get", "remote.origin.url")
+    return Source(
+        commit=commit,
+        tree=_git(folder, "rev-parse", "HEAD^{tree}"),
+        dirty=None if lines is None else bool(lines),
+        untracked=None if lines is None else sum(line.startswith("??") for line in lines),
+        origin=without_credentials(origin) if origin else None,
+        scenario=(_git(folder, "rev-parse", "--show-prefix") or "").rstrip("/") or None,
+        why_unknown="git could not say whether the tree was changed" if lines is None else "",
+    )
+
+
+def status(folder: Path) -> list[str] | None:
+    """What differs from the commit in the tree that `folder` is the top of, one line of `git status` each.
+
+    None where git does not tell, or where the folder lies inside somebody else's tree.
+    """
+    if _git(folder, "rev-parse", "--show-prefix") != "":
+        return None
+    found = _git(folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True)
+    return None if found is None else found.splitlines()
+
+
+def patch(folder: Path) -> bytes | None:
+    """The changes of tracked files since the commit, or None where there are none, or more than 1 MiB of them."""
+    text = _git(folder, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", whole_tree=True)
+    if not text:
+        return None
+    data = text.encode("utf-8", "surrogateescape") + b"\n"
+    return data if len(data) <= PATCH_LIMIT else None
+
+
+def without_credentials(address: str) -> str | None:
+    """A remote's address without user, password, query and the name of a home folder.
+
+    A local path, and a program with its arguments in place of an address, are nobody's business and become None.
+    """
+    if "::" in address.partition("/")[0] or re.match(r"[A-Za-z]:[\\/]", address):
+        return None
+    address = re.split(r"[?#]", address, maxsplit=1)[0]
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
+        scheme, rest = address.split("://", 1)
+        place = re.sub(r"^[^/]*@", "", rest)
+        # An @ that is left may be a path's, or end a password that nobody escaped.
+        return None if scheme.lower() == "file" or "@" in place else f"{scheme}://{_without_home(place)}"
+    if found := re.match(r"(?:[^/]*@)?([\w.-]+:.+)", address):
+        return _without_home(found[1])
+    return None
+
+
+def _without_home(place: str) -> str:
+    return re.sub(r"([/:])(?:(?:home|Users)/|~)[^/]+(?=/|$)", r"\1~", place)
+
+
+def _git(folder: Path, *arguments: str, whole_tree: bool = False) -> str | None:
+    # No optional locks: a report must not touch the index of the repository it describes; and no program of its config.
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        NO_HOOKS,
+        "-C",
+        str(folder),
+        *arguments,
+    ]
+    if whole_tree:
+        command += ["--", ":/"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=ANSWER_WITHIN, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") if done.returncode == 0 else None

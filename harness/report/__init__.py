@@ -1,0 +1,1 @@
+"""The report: typed blocks from the record, rendered as markdown or for a terminal. No I/O."""

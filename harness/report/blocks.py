@@ -1,0 +1,228 @@
+"""The typed blocks a report is made of.
+
+Nothing in a report is raw markup. Text written by the tool is a plain `str`; text that came from somewhere else (a
+log, an error message, a scenario file, a file name) is `Foreign` or `Code`. Renderers escape both for their own
+format, and `Foreign` and `Code` are bounded in length as well. A statement about what was observed is a `Claim`, and a
+claim cannot be built without evidence.
+
+    BlockError(ValueError)
+    ├── ClaimWithoutEvidence
+    └── UnsafePath
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+FOREIGN_LIMIT = 2_000
+CODE_LIMIT = 20_000
+
+_LANGUAGE = re.compile(r"[A-Za-z0-9+#-]{0,20}", re.ASCII)
+
+
+class BlockError(ValueError):
+    """A block that must not exist in a report."""
+
+
+class ClaimWithoutEvidence(BlockError):
+    """A statement about what was observed, without the file that shows it."""
+
+
+class UnsafePath(BlockError):
+    """A path that is not a plain path inside the results folder."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A reference to a file of the results folder, and to one of its lines, counted from 1.
+
+    Raises:
+        UnsafePath: the path is absolute, leaves the folder, or holds a backslash, control character or lone surrogate.
+        BlockError: the line is less than 1.
+    """
+
+    path: str
+    line: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_unsafe(self.path)
+        if self.line is not None and self.line < 1:
+            msg = f"line {self.line} of {self.path!r}: lines are counted from 1"
+            raise BlockError(msg)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Text somebody else wrote. At most `limit` characters are shown; invisible characters are shown as escapes."""
+
+    text: str
+    limit: int = FOREIGN_LIMIT
+
+
+@dataclass(frozen=True)
+class Strong:
+    """Words of the tool that must be seen, such as a verdict."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Verbatim text, always treated as foreign. As a block its lines are kept; inside a sentence it is one line.
+
+    Raises:
+        BlockError: the language is not a plain word.
+    """
+
+    text: str
+    language: str = ""
+    limit: int = CODE_LIMIT
+
+    def __post_init__(self) -> None:
+        if not _LANGUAGE.fullmatch(self.language):
+            msg = f"{self.language!r} is not the name of a language"
+            raise BlockError(msg)
+
+
+@dataclass(frozen=True, init=False)
+class Text:
+    """A run of parts that share one cell, list item or claim."""
+
+    parts: tuple[Part, ...]
+
+    def __init__(self, *parts: Part) -> None:
+        object.__setattr__(self, "parts", parts)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about what was observed, with the evidence for it.
+
+    Raises:
+        ClaimWithoutEvidence: no evidence was given.
+        BlockError: there is a claim inside the claim.
+    """
+
+    text: Part
+    evidence: tuple[Evidence, ...]
+
+    def __post_init__(self) -> None:
+        if not self.evidence or not all(isinstance(reference, Evidence) for reference in self.evidence):
+            msg = f"no evidence for {self.text!r}: give at least one Evidence(path, line)"
+            raise ClaimWithoutEvidence(msg)
+        if _holds_claim(self.text):
+            msg = f"a claim inside a claim: {self.text!r}"
+            raise BlockError(msg)
+
+
+Part: TypeAlias = str | Foreign | Strong | Code | Text | Claim
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of level 1 to 6.
+
+    Raises:
+        BlockError: no such level.
+    """
+
+    level: int
+    text: Part
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.level <= 6:
+            msg = f"heading level {self.level}: must be 1 to 6"
+            raise BlockError(msg)
+
+
+@dataclass(frozen=True, init=False)
+class Paragraph:
+    """One paragraph; its parts follow each other without added spaces."""
+
+    parts: tuple[Part, ...]
+
+    def __init__(self, *parts: Part) -> None:
+        object.__setattr__(self, "parts", parts)
+
+
+Align: TypeAlias = Literal["left", "center", "right"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; every row has as many cells as the header.
+
+    Raises:
+        BlockError: no column, or a row or `align` of another length.
+    """
+
+    header: tuple[Part, ...]
+    rows: tuple[tuple[Part, ...], ...]
+    align: tuple[Align, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.header:
+            msg = "a table needs at least one column"
+            raise BlockError(msg)
+        for number, row in enumerate(self.rows, 1):
+            if len(row) != len(self.header):
+                msg = f"row {number} has {len(row)} cells, the header has {len(self.header)}"
+                raise BlockError(msg)
+        if self.align is not None and len(self.align) != len(self.header):
+            msg = f"align has {len(self.align)} entries, the header has {len(self.header)}"
+            raise BlockError(msg)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture in the results folder. `alt` says in words what it shows.
+
+    Raises:
+        UnsafePath: as for Evidence.
+    """
+
+    path: str
+    alt: str | Foreign
+
+    def __post_init__(self) -> None:
+        _refuse_unsafe(self.path)
+
+
+@dataclass(frozen=True)
+class Note:
+    """The tool's own standing explanation. It says nothing about this run, so it needs no evidence."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class BulletList:
+    """A list without order."""
+
+    items: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Details:
+    """Blocks that are folded away under a summary."""
+
+    summary: str | Foreign
+    blocks: tuple[Block, ...]
+
+
+Block: TypeAlias = Heading | Paragraph | Table | Code | Figure | Note | BulletList | Details
+
+
+def _holds_claim(part: Part) -> bool:
+    return isinstance(part, Claim) or (isinstance(part, Text) and any(_holds_claim(inner) for inner in part.parts))
+
+
+def _refuse_unsafe(path: str) -> None:
+    # The link must stay inside the folder wherever the report is opened, also on a system with other separators.
+    steps = path.split("/")
+    bad = any(step in ("", ".", "..") for step in steps) or "\\" in path or ":" in steps[0]
+    if bad or any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in path):
+        msg = f"{path!r} is not a plain path inside the results folder"
+        raise UnsafePath(msg)

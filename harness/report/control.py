@@ -1,0 +1,98 @@
+"""The negative control: what it must do, what it did, and the failure as it was printed."""
+
+from __future__ import annotations
+
+from harness.record.facts import SCENARIO_PATH
+from harness.record.model import Record
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Code,
+    Details,
+    Evidence,
+    Figure,
+    Foreign,
+    Heading,
+    Paragraph,
+    Part,
+    Table,
+)
+from harness.report.figures import lanes_path
+from harness.report.ranks import sample_table
+from harness.report.words import plural
+from harness.stats.verdict import CellVerdict
+
+
+def control_section(record: Record) -> list[Block]:
+    """What shows that these checks can fail."""
+    found: list[Block] = [Heading(2, "Negative control")]
+    if record.scenario.must_fail is None:
+        return [*found, Paragraph("There is no control: nothing shows that these checks can fail.")]
+    found.append(
+        Paragraph(
+            "The same scenario on code that its author calls broken, in the same run. It must fail like this: ",
+            Claim(Foreign(record.scenario.must_fail), (Evidence(SCENARIO_PATH),)),
+            ".",
+        )
+    )
+    for position, cell in enumerate(record.judgement.cells):
+        if cell.control is None or not cell.control.trials:
+            continue
+        inner = tuple(_cell(cell))
+        stated = f"{cell.id}: failed as stated in {cell.control.as_stated} of {cell.control.counted}"
+        found += [Heading(3, Foreign(stated)), *inner] if position == 0 else [Details(Foreign(stated), inner)]
+    return found
+
+
+def _cell(cell: CellVerdict) -> list[Block]:
+    control = cell.control
+    assert control is not None
+    found: list[Block] = []
+    if control.otherwise:
+        found += [
+            Paragraph("What it did instead:"),
+            BulletList(
+                tuple(
+                    Foreign(f"in {plural(count, 'trial')}: {what}") for what, count in sorted(control.otherwise.items())
+                )
+            ),
+        ]
+    sample = cell.samples.get("control")
+    if sample is None:
+        return found
+    trial = control.trials[sample.index]
+    rows: list[tuple[Part, ...]] = [
+        (
+            str(moment.rank) if moment.rank is not None else "world",
+            f"{moment.ms:.1f} ms",
+            Claim(Foreign(moment.what, 200), (Evidence(trial.evidence, moment.line),)),
+            "first" if position == 0 else "followed",
+        )
+        for position, moment in enumerate([trial.first, *trial.consequences])
+        if moment is not None
+    ]
+    if rows:
+        found += [
+            Paragraph(
+                "One trial, ", Claim(Code(f"control {trial.index}"), (Evidence(trial.evidence),)), ", in order of time:"
+            ),
+            Table(("rank", "after", "how it failed", "order"), tuple(rows)),
+        ]
+    else:
+        found.append(
+            Paragraph(
+                "One trial: ", Claim(f"no rank failed, outcome {trial.outcome}", (Evidence(trial.evidence),)), "."
+            )
+        )
+    found.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
+    if sample.printed:
+        # What failed first says more than what broke because of it.
+        first = trial.first.rank if trial.first is not None else None
+        last = next((excerpt for excerpt in sample.printed if excerpt.rank == first), sample.printed[-1])
+        found += [
+            Paragraph("As ", Claim(f"rank {last.rank} printed it", (Evidence(last.path),)), ":"),
+            Code(last.text, "text"),
+        ]
+    found.append(Details("Every check of this trial, rank by rank", (sample_table(sample, cell),)))
+    return found

@@ -1,0 +1,71 @@
+"""What a report does not show, generated from what was not run."""
+
+from __future__ import annotations
+
+from harness.record.model import Record
+from harness.report.blocks import Block, BulletList, Foreign, Heading, Part
+from harness.report.words import percent
+
+WARM = (
+    "Ranks were forked from a server that had imported torch and transformers: races during import, the hash seed and "
+    "cold memory are not exercised (start: fresh does)."
+)
+SHARED = (
+    "The subject's code shares a process with what reports on it: pids, exit codes and resource use come from the "
+    "process that forked the rank, every other event from the rank itself. All of them run as one user: a subject that "
+    "sets out to deceive its harness is not defended against."
+)
+CODE = (
+    "Modules imported from the arm's folder are evidenced by their digest. Code that a subject brings in otherwise "
+    "(exec, files read at run time, libraries of the environment) is evidenced only where the tables above name it."
+)
+APART = (
+    "The bound takes trials as independent: what a subject keeps outside its process from trial to trial is not undone."
+)
+LIMITS = (
+    "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines.",
+    SHARED,
+    CODE,
+    APART,
+    "Time in the signature is the signer's own claim.",
+)
+
+
+def limits_section(record: Record) -> list[Block]:
+    """The section, with what this very run leaves open first."""
+    items: list[Part] = [
+        Foreign(f"Cell {cell.id} was skipped: {'; '.join(cell.reasons)}")
+        for cell in record.judgement.cells
+        if cell.verdict == "SKIPPED"
+    ]
+    worst = max((cell.candidate.upper for cell in record.judgement.cells if cell.candidate), default=1.0)
+    items.append(
+        f"A failure that happens in fewer than {percent(worst)} of the trials is not excluded "
+        f"(at {record.scenario.accept_confidence:.0%} confidence)."
+    )
+    sizes = sorted({cell.ranks for cell in record.judgement.cells if cell.candidate})
+    backends = sorted({cell.backend for cell in record.judgement.cells if cell.candidate})
+    if sizes:
+        noun = "world size" if len(sizes) == 1 else "world sizes"
+        items.append(f"Only {noun} {', '.join(map(str, sizes))} on {', '.join(backends)} were run.")
+    if record.run.start == "warm":
+        items.append(WARM)
+    if record.run.source.dirty is not False:
+        items.append(
+            "The tree was changed since the commit, or git could not say: the commit does not identify what ran."
+        )
+    items += [
+        Foreign(f"Input {given.name} is not the one the scenario pins, or none is pinned.")
+        for given in record.run.inputs
+        if not given.pinned
+    ]
+    if record.run.environment.gpu is None:
+        items.append("No GPU was used.")
+    outside = sorted({module for cell in record.judgement.cells for module in cell.outside})
+    items += [
+        Foreign(
+            f"Module {module} came from outside the arm's folder and the environment: its code is not in the evidence."
+        )
+        for module in outside
+    ]
+    return [Heading(2, "What this does not show"), BulletList((*items, *LIMITS))]

@@ -1,0 +1,125 @@
+"""Blocks as GitHub-flavoured markdown.
+
+The same blocks give the same bytes everywhere: no clock, no locale, no dictionary order. No line ends with a blank and
+the text ends with one newline, so that editors and whitespace fixers leave a signed report alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+from urllib.parse import quote
+
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Code,
+    Details,
+    Evidence,
+    Figure,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+)
+from harness.report.escape import (
+    escape_block_start,
+    escape_code_block,
+    escape_html,
+    escape_inline_code,
+    escape_markdown,
+    fence,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_RULE = {None: "---", "left": ":--", "center": ":-:", "right": "--:"}
+
+
+# Characters of markdown up to which a claim's text carries the link itself.
+LINKED_VALUE = 110
+
+
+def render_markdown(blocks: Iterable[Block]) -> str:
+    """The blocks as markdown, a blank line between them; an empty string for no blocks."""
+    text = "\n\n".join(_block(block) for block in blocks)
+    return f"{text}\n" if text else ""
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading(level, text):
+            return f"{'#' * level} {_inline(text).strip() or '&#32;'}"
+        case Paragraph(parts):
+            return _line(Text(*parts))
+        case Table():
+            return _table(block)
+        case Code(text, language, limit):
+            lines = escape_code_block(text, limit)
+            mark = fence(lines)
+            return "\n".join((f"{mark}{language}", *lines, mark))
+        case Figure(path, alt):
+            return f"![{_inline(alt)}]({_target(Evidence(path))})"
+        case Note(text):
+            return f"> **Note:** {_line(text)}"
+        case BulletList(items):
+            return "\n".join(f"- {_line(item)}" for item in items)
+        case Details(summary, blocks):
+            most = summary.limit if isinstance(summary, Foreign) else None
+            words = escape_html(summary.text if isinstance(summary, Foreign) else summary, most)
+            inner = render_markdown(blocks)
+            return f"<details><summary>{words}</summary>\n\n{inner}\n</details>" if inner else ""
+        case _:
+            assert_never(block)
+
+
+def _line(part: Part) -> str:
+    return escape_block_start(_inline(part)) or "&#32;"
+
+
+def _inline(part: Part) -> str:
+    match part:
+        case str():
+            return escape_markdown(part)
+        case Foreign(text, limit):
+            return escape_markdown(text, limit)
+        case Strong(text):
+            # Markdown does not see bold where a blank follows the mark.
+            return f"**{escape_markdown(text.strip())}**" if text.strip() else ""
+        case Code(text, _, limit):
+            return escape_inline_code(text, limit)
+        case Text(parts):
+            return "".join(_inline(inner) for inner in parts)
+        case Claim(text, evidence):
+            shown = _inline(text)
+            # A short value is its own link; a sentence stays a sentence, with its evidence behind it.
+            if len(evidence) == 1 and 0 < len(shown) <= LINKED_VALUE and "`" not in shown[1:-1]:
+                return f"[{shown}]({_target(evidence[0])})"
+            return f"{shown} ({', '.join(_link(reference) for reference in evidence)})"
+        case _:
+            assert_never(part)
+
+
+def _link(reference: Evidence) -> str:
+    # The last two steps of the path tell a reader which trial of which arm; the link holds the whole path.
+    label = "/".join(reference.path.split("/")[-2:]) + (f":{reference.line}" if reference.line else "")
+    return f"[{escape_markdown(label)}]({_target(reference)})"
+
+
+def _target(reference: Evidence) -> str:
+    return quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
+
+
+def _table(table: Table) -> str:
+    rules = [_RULE[align] for align in table.align or (None,) * len(table.header)]
+    rows = [_row(table.header), f"| {' | '.join(rules)} |", *(_row(row) for row in table.rows)]
+    return "\n".join(rows)
+
+
+def _row(cells: tuple[Part, ...]) -> str:
+    return f"| {' | '.join(_inline(cell) for cell in cells)} |"

@@ -1,0 +1,71 @@
+"""The lines of the Environment section that say who made the environment, and how far Nix answers for it."""
+
+from __future__ import annotations
+
+from harness.record import facts
+from harness.record.facts import Environment
+from harness.report.blocks import Block, BulletList, Claim, Code, Evidence, Foreign, Paragraph, Part, Text
+from harness.report.words import plural
+
+RUN = Evidence(facts.PATH)
+
+
+def made_by(here: Environment) -> str:
+    """Who made the environment: Nix with its store path, or a lock with its sha256, or nobody knows."""
+    lock = f"lock {here.lock}, sha256 {here.lock_sha256}" if here.lock else "made by hand, no lock"
+    if here.nix is None:
+        return f"no Nix: Python {here.python}, {lock}"
+    how = "Nix shell" if here.nix.source is None else "nix run"
+    return f"{how}, store path {here.nix.environment}; Python {here.python}, {lock}"
+
+
+def nix_rows(here: Environment) -> list[tuple[Part, ...]]:
+    """What the environment was built from, where Nix built it."""
+    nix = here.nix
+    if nix is None:
+        return []
+    found: list[Part] = []
+    if nix.flake_lock_sha256:
+        found += ["flake.lock sha256 ", Code(nix.flake_lock_sha256), "; "]
+    if nix.nixpkgs:
+        found += ["nixpkgs ", Code(nix.nixpkgs), "; "]
+    found += ["wheels.json sha256 ", Code(nix.wheels_sha256 or "unknown")]
+    rows: list[tuple[Part, ...]] = [("Nix built it from", Claim(Text(*found), (RUN,)))]
+    if nix.shell:
+        rows.append(("Nix shell, derivation", Claim(Foreign(nix.shell), (RUN,))))
+    if nix.source:
+        rows.append(("code, store path", Claim(Foreign(nix.source), (RUN,))))
+    if here.variant == "cuda":
+        rows.append(("NVIDIA driver, from the system", Claim(Foreign(", ".join(nix.driver) or "none found"), (RUN,))))
+    return rows
+
+
+def nix_warnings(here: Environment) -> list[Block]:
+    """What makes the environment another one than the commit and its flake.lock stand for. Empty where nothing does."""
+    nix = here.nix
+    if nix is None:
+        return []
+    found: list[Part] = []
+    if nix.as_locked is not True:
+        found.append(
+            "The nixpkgs that was used is not the one in flake.lock."
+            if nix.as_locked is False
+            else "It is unknown whether the nixpkgs that was used is the one in flake.lock."
+        )
+    if nix.stale:
+        found.append(Foreign(f"Changed since the Nix shell was entered: {', '.join(nix.stale)}."))
+    if nix.changed:
+        found.append(
+            Foreign(f"The flake is dirty, {plural(len(nix.changed), 'file')} changed: {', '.join(nix.changed)}.")
+        )
+    if nix.untracked:
+        found.append(
+            Foreign(
+                f"Git does not know these files of the source, so Nix does not see them: {', '.join(nix.untracked)}."
+            )
+        )
+    if nix.source is None and nix.changed is None:
+        found.append("Git does not say whether the flake is as committed.")
+    if not found:
+        return []
+    return [Paragraph("The commit and flake.lock alone do not give this environment:"), BulletList(tuple(found))]

@@ -1,0 +1,142 @@
+"""Results by check and rank: one passing trial of each cell, with the values its ranks really reported."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from harness.record.model import Record
+from harness.report.blocks import (
+    Block,
+    Claim,
+    Code,
+    Details,
+    Evidence,
+    Figure,
+    Foreign,
+    Heading,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+)
+from harness.report.figures import lanes_path
+from harness.report.words import plural
+from harness.stats.outcome import Moment
+from harness.stats.sample import Sample, SampleRow
+from harness.stats.verdict import CellVerdict, Tally
+
+VALUE_LIMIT = 80
+DIGEST = re.compile("[0-9a-f]{40,128}")
+DIGEST_SHOWN = 12
+FAILURES_SHOWN = 10
+
+
+def ranks_section(record: Record) -> list[Block]:
+    """Per cell: how often each check failed, and one trial rank by rank."""
+    found: list[Block] = [Heading(2, "Results by check and rank")]
+    for position, cell in enumerate(record.judgement.cells):
+        inner = _cell(cell)
+        summary = f"{cell.id}: {cell.verdict}"
+        # The first cell is open: one screen should do for a reader in a hurry.
+        found += [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(summary), tuple(inner))]
+    return found
+
+
+def _cell(cell: CellVerdict) -> list[Block]:
+    if cell.candidate is None:
+        return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(cell.reasons)))]
+    found: list[Block] = []
+    if sample := cell.samples.get("candidate"):
+        found += [
+            Paragraph(
+                "One trial, ",
+                Claim(Code(f"candidate {sample.index}"), (Evidence(sample.evidence),)),
+                f", outcome {sample.outcome}:",
+            ),
+            sample_table(sample, cell),
+            Figure(lanes_path(cell, "candidate"), "The life of each rank in this trial; a tick is an event."),
+        ]
+    found += _failures(cell.candidate)
+    found += _durations(cell)
+    return found
+
+
+def sample_table(sample: Sample, cell: CellVerdict) -> Table:
+    """A trial as a table: a row per check, a column per rank; a value links to the line that shows it."""
+    failures = _failures_per_check(cell.candidate) if sample is cell.samples.get("candidate") else None
+    header: tuple[Part, ...] = ("check", *(f"rank {rank}" for rank in range(cell.ranks)))
+    if failures is not None:
+        header += ("failed trials",)
+    rows = []
+    for row in sample.rows:
+        cells: tuple[Part, ...] = (Code(row.check), *(_value(sample, row, rank) for rank in range(cell.ranks)))
+        if failures is not None and cell.candidate is not None:
+            cells += (f"{failures[row.check]} of {cell.candidate.counted}",)
+        rows.append(cells)
+    return Table(header, tuple(rows))
+
+
+def _value(sample: Sample, row: SampleRow, rank: int) -> Part:
+    if not row.cells:
+        text = "holds" if row.passed else row.reason
+        return _shown(sample, text, row.line) if rank == 0 else ""
+    found = next((cell for cell in row.cells if cell.rank == rank), None)
+    if found is None:
+        return "not asked"
+    text = found.shown or ("holds" if found.passed else "fails")
+    return _shown(sample, text, found.line, failed=not found.passed)
+
+
+def _shown(sample: Sample, text: str, line: int | None, *, failed: bool = False) -> Part:
+    # A digest is compared, not read: its beginning is enough here, the evidence holds all of it.
+    value: Part = Foreign(f"{text[:DIGEST_SHOWN]}..." if DIGEST.fullmatch(text) else text, VALUE_LIMIT)
+    if failed:
+        value = Text(Strong("FAILS"), " ", value)
+    return Claim(value, (Evidence(sample.evidence, line),))
+
+
+def _failures_per_check(tally: Tally | None) -> Counter[str]:
+    return Counter(failure.check for trial in (tally.trials if tally else ()) for failure in trial.failures)
+
+
+def _failures(tally: Tally) -> list[Block]:
+    failed = [trial for trial in tally.trials if trial.outcome == "fail"]
+    if not failed:
+        return []
+    rows: list[tuple[Part, ...]] = []
+    for trial in failed[:FAILURES_SHOWN]:
+        first = trial.first
+        checks = ", ".join(failure.check for failure in trial.failures)
+        reason = trial.failures[0].reasons[0] if trial.failures and trial.failures[0].reasons else ""
+        rows.append(
+            (
+                Claim(f"candidate {trial.index}", (Evidence(trial.evidence, None if first is None else first.line),)),
+                Foreign(checks, 200),
+                Foreign(_told(first) if first is not None else reason, 200),
+                plural(len(trial.consequences), "consequence"),
+            )
+        )
+    more = len(failed) - len(rows)
+    found: list[Block] = [
+        Paragraph("Failed trials; what failed first, and how many failures followed it:"),
+        Table(("trial", "checks that do not hold", "first failure", "then"), tuple(rows)),
+    ]
+    if more:
+        found.append(Paragraph(f"... and {plural(more, 'more failed trial')}."))
+    return found
+
+
+def _told(moment: Moment) -> str:
+    return f"{'world' if moment.rank is None else f'rank {moment.rank}'}: {moment.what}"
+
+
+def _durations(cell: CellVerdict) -> list[Block]:
+    if cell.candidate is None or not cell.candidate.trials:
+        return []
+    times = sorted(trial.ms for trial in cell.candidate.trials)
+    last = cell.candidate.trials[-1].evidence
+    median, longest = times[len(times) // 2] / 1000, times[-1] / 1000
+    text = f"A trial of the candidate took {median:.2f} s (median), {longest:.2f} s at most."
+    return [Paragraph(Claim(text, (Evidence(last),)))]

@@ -1,0 +1,149 @@
+"""How a run that reproduces another compares with it."""
+
+from __future__ import annotations
+
+from harness.record import facts
+from harness.record.model import Record
+from harness.record.original import GROUPS, ORIGINAL_PATH, Comparison
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Code,
+    Details,
+    Evidence,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+)
+from harness.report.words import plural
+from harness.stats.reproduction import CellAnswer
+
+RUN = Evidence(facts.PATH)
+ORIGINAL = Evidence(ORIGINAL_PATH)
+ROWS = 60
+
+
+def head_rows(record: Record) -> list[tuple[Part, ...]]:
+    """The rows of the first table."""
+    if record.run.reproduces is None:
+        return []
+    return [("reproduces", Claim(Code(record.run.reproduces.report), (RUN,)))]
+
+
+def reproduction_section(record: Record) -> list[Block]:
+    """The section; nothing for a run that reproduces no other."""
+    found, told = record.comparison, record.run.reproduces
+    if found is None or told is None:
+        return []
+    blocks: list[Block] = [
+        Heading(2, "Reproduction"),
+        Table(
+            ("what", ""),
+            (
+                ("answer", Strong(found.result.answer)),
+                ("report", Claim(Text(Code(found.id), ", made ", Foreign(found.made)), (ORIGINAL,))),
+                ("its signature", Claim(Foreign(found.signed), (ORIGINAL,))),
+                ("its verdict", Claim(found.verdict, (ORIGINAL,))),
+                ("source", Claim(Foreign(told.source), (RUN,))),
+                ("candidate", Claim(Foreign(told.candidate or "that of the report, file by file"), (RUN,))),
+            ),
+        ),
+        Table(
+            ("cell", "answer", "same verdict?", "same failure?", "same numbers?"),
+            tuple(_cell_row(cell) for cell in found.result.cells),
+        ),
+    ]
+    reasons = [Foreign(f"{cell.id}: {reason}", 640) for cell in found.result.cells for reason in cell.reasons]
+    reasons += [
+        Foreign(f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they go on as here")
+        for cell in found.result.cells
+        if cell.more_trials
+    ]
+    if reasons:
+        blocks += [Paragraph("Reasons:"), BulletList(tuple(reasons))]
+    for cell in found.result.cells:
+        if cell.arms:
+            blocks.append(Details(Foreign(f"{cell.id}: failures and numbers, then and here"), tuple(_details(cell))))
+    blocks += _differences(found)
+    blocks.append(
+        Note(
+            "The same failure is the same cause (error, function, source line, ranks), the same checks and the same "
+            "state of every fault; consequences, pids, times and folders are left out. The counts are told apart by "
+            "Fisher's exact test, two-sided, at 5 % over all cells together. Numbers are compared between trials of "
+            "one seed and one outcome, at the level that the check declares; they do not decide the answer."
+        )
+    )
+    return blocks
+
+
+def _cell_row(cell: CellAnswer) -> tuple[Part, ...]:
+    verdict = f"{'yes' if cell.same_verdict else 'no'}: {cell.then} then, {cell.now} here"
+    return (
+        Foreign(cell.id),
+        Strong(cell.answer),
+        Claim(verdict, (ORIGINAL, RUN)),
+        Claim(cell.same_failure, (ORIGINAL,)),
+        Claim(cell.same_numbers, (ORIGINAL,)),
+    )
+
+
+def _details(cell: CellAnswer) -> list[Block]:
+    rows: list[tuple[Part, ...]] = []
+    for arm in cell.arms:
+        counts = f"{arm.failed_then} of {arm.counted_then}", f"{arm.failed_now} of {arm.counted_now}"
+        rows.append((arm.arm, "failed", counts[0], counts[1], f"{arm.p_value:.2g}"))
+        for failure in sorted(arm.failures_then.keys() | arm.failures_now.keys())[:ROWS]:
+            then, now = arm.failures_then.get(failure, 0), arm.failures_now.get(failure, 0)
+            rows.append((arm.arm, Foreign(failure, 300), str(then), str(now), ""))
+    blocks: list[Block] = [Table(("arm", "failure", "trials then", "trials here", "p"), tuple(rows))]
+    if cell.numbers:
+        numbers = tuple(
+            (row.arm, Code(row.check), row.level, f"{row.same} of {row.compared}" if row.compared else "not compared")
+            for row in cell.numbers
+        )
+        blocks.append(Table(("arm", "check", "level", "same, of trials with the same seed"), numbers))
+    return blocks
+
+
+def _differences(found: Comparison) -> list[Block]:
+    same = f"{found.packages_same} of {plural(found.packages_all, 'package')} are the same file by file"
+    blocks: list[Block] = []
+    if found.environment:
+        blocks.append(
+            Paragraph(
+                Claim(Foreign(f"Same environment by construction: {found.environment}; {same}."), (ORIGINAL, RUN))
+            )
+        )
+    else:
+        blocks.append(
+            Paragraph(Claim(f"Nothing makes the environments the same by construction; {same}.", (ORIGINAL, RUN)))
+        )
+    for group in GROUPS:
+        rows: list[tuple[Part, ...]] = [
+            (Foreign(one.what), Foreign(one.then, 200), Foreign(one.now, 200))
+            for one in found.differences
+            if one.group == group
+        ]
+        if not rows:
+            blocks.append(
+                Paragraph(
+                    Claim(
+                        f"No difference that {group}."
+                        if group != "known to matter"
+                        else "No difference that is known to matter.",
+                        (ORIGINAL, RUN),
+                    )
+                )
+            )
+        elif group == "rarely matters":
+            table = Table(("what", "then", "here"), tuple(rows[:ROWS]))
+            blocks.append(Details(f"{plural(len(rows), 'difference')} that rarely matter", (table,)))
+        else:
+            blocks += [Paragraph(f"Differences ({group}):"), Table(("what", "then", "here"), tuple(rows[:ROWS]))]
+    return blocks

@@ -1,0 +1,42 @@
+"""A few lines for the summary of a CI job, where links into the results folder lead nowhere."""
+
+from __future__ import annotations
+
+from harness.record.model import Record
+from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Strong, Table, Text
+from harness.report.markdown import render_markdown
+from harness.report.words import answer, percent
+
+REASONS_SHOWN = 10
+CELLS_SHOWN = 50
+
+
+def render_step_summary(record: Record, *, report: str) -> str:
+    """The lines, as markdown that ends with a blank line.
+
+    Args:
+        record: the record.
+        report: where the signed report is, for a reader of the job's log.
+    """
+    judgement = record.judgement
+    rows = tuple(
+        (
+            Foreign(cell.id),
+            Strong(cell.verdict),
+            f"{cell.candidate.failed} / {cell.candidate.counted}" if cell.candidate else "-",
+            percent(cell.candidate.upper) if cell.candidate else "-",
+            f"{cell.control.as_stated} / {cell.control.counted}" if cell.control else "-",
+        )
+        for cell in judgement.cells[:CELLS_SHOWN]
+    )
+    header = ("cell", "verdict", "candidate: failed / counted", "failure rate below", "control: as stated / counted")
+    expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""
+    reasons = [Foreign(reason, 400) for reason in judgement.reasons[:REASONS_SHOWN]]
+    blocks: list[Block] = [
+        Heading(3, Text(Strong(judgement.verdict), " ", Foreign(record.scenario.title, 200))),
+        Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
+        Table(header, rows, ("left", "left", "right", "right", "right")),
+        *([BulletList(tuple(reasons))] if reasons else []),
+        Paragraph("Report: ", Code(report), ", run ", Code(record.run.id), "."),
+    ]
+    return render_markdown(blocks) + "\n"

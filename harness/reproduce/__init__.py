@@ -1,0 +1,1 @@
+"""What leaves the machine a run was made on: bundles, runs made again from a report, and two runs compared."""

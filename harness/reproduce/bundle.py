@@ -1,0 +1,234 @@
+"""What goes into a bundle: the run's folder as it was signed, the inputs it was given, the lock it ran under.
+
+The scenario, the code of both arms, the patch of a changed tree and the arms' own patches are evidence of the run and
+need no place of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from harness import __version__
+from harness.record.facts import PATH as RUN_PATH
+from harness.record.facts import InputFacts, RunFacts
+from harness.record.model import RecordError, read_model
+from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
+from harness.reproduce.leaks import Leak, Needles
+from harness.run.inputs import InputError, digests, leaves
+from harness.trust import manifest
+from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
+
+REPORT = "report.md"
+# Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
+BESIDE = ("attestation.dsse.json", "junit.xml", "report.html")
+INPUTS_LIMIT = 64 * 2**20
+SUFFIX = ".rankproof.tar.xz"
+
+
+class BundleError(Exception):
+    """A run that cannot be bundled; the message says what, where and what to do."""
+
+
+class Leaks(BundleError):
+    """The bundle would say what must not leave this machine.
+
+    Attributes:
+        leaks: where.
+    """
+
+    def __init__(self, leaks: list[Leak]) -> None:
+        super().__init__(f"{len(leaks)} places would say what must not leave this machine")
+        self.leaks = leaks
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A bundle that was written."""
+
+    path: Path
+    sha256: str
+    index: Index
+
+
+@dataclass
+class _Content:
+    """The members that were gathered: bytes, or the path of an input."""
+
+    held: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def open(self, path: str) -> BinaryIO:
+        return self.files[path].open("rb") if path in self.files else io.BytesIO(self.held[path])
+
+
+def bundle(
+    run: Path,
+    out: Path,
+    *,
+    inputs: Mapping[str, Path] | None = None,
+    inputs_limit: int = INPUTS_LIMIT,
+    allowed: Collection[str] = (),
+) -> Bundled:
+    """Write a bundle of a finished run.
+
+    Args:
+        run: its folder, or the report in it.
+        out: the file to write; must not be there.
+        inputs: where inputs lie, by name, for those that are not found where the scenario says.
+        inputs_limit: most bytes of inputs that are carried; a larger one is named by its digest only.
+        allowed: kinds of leaks that are let out: home, host, secret, user.
+
+    Raises:
+        BundleError: it is no finished run, a file was changed since it was signed, or the file cannot be written.
+        Leaks: it would name this machine or its user, or hold a secret of this shell.
+    """
+    place = run.parent if run.is_file() else run
+    content = _Content()
+    _take_run(place, content)
+    try:
+        facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
+    except (KeyError, RecordError) as error:
+        raise BundleError(f"{place} holds no facts of a run that this version reads: {error}") from None
+    carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
+    _take_lock(facts, content)
+    members = [_member(path, content) for path in sorted((*content.held, *content.files), key=str.encode)]
+    needles = Needles(allowed=allowed)
+    if leaks := [leak for member in members for leak in needles.look(member.path, _bytes(content, member.path))]:
+        raise Leaks(leaks)
+    report = hashlib.sha256(content.held[f"run/{REPORT}"]).hexdigest()
+    index = Index(bundle=FORMAT, rankproof=__version__, report=report, inputs=carried, members=members)
+    return Bundled(out, _write(out, index, content), index)
+
+
+def usual_name(run: Path) -> str:
+    """What a bundle of this run is called."""
+    place = (run.parent if run.is_file() else run).resolve()
+    return f"{place.parent.name}-{place.name}{SUFFIX}"
+
+
+def _take_run(place: Path, content: _Content) -> None:
+    """The report, the manifest, and what the manifest lists; everything must be as it was signed."""
+    try:
+        with Folder(place) as folder:
+            content.held[f"run/{REPORT}"] = folder.read(REPORT, LARGEST_REPORT)
+            listing = content.held[f"run/{manifest.NAME}"] = folder.read(manifest.NAME, LARGEST_MANIFEST)
+            listed = manifest.parse(listing)
+            there = set(folder.names())
+            for path, digest in listed.items():
+                data = content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
+                if hashlib.sha256(data).hexdigest() != digest:
+                    raise BundleError(f"{place / path} was changed since it was signed: bundle the run as it was made")
+            for path in there & set(BESIDE) - listed.keys():
+                content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
+            if more := sorted(there - listed.keys() - {REPORT, manifest.NAME, *BESIDE}):
+                raise BundleError(f"{place / more[0]} is no part of the run (the manifest does not list it): move it")
+    except OSError as error:
+        raise BundleError(f"{place} cannot be opened: {error.strerror}; name the folder of a finished run") from None
+    except Unreadable as problem:
+        raise BundleError(f"{place} is no finished run: {problem.message}") from None
+    except manifest.ManifestMalformed as error:
+        raise BundleError(f"{place}: {error}") from None
+
+
+def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path], limit: int) -> list[Carried]:
+    if unknown := sorted(given.keys() - {one.name for one in facts.inputs}):
+        raise BundleError(f"the run has no input {unknown[0]}")
+    carried = []
+    left = limit
+    for one in facts.inputs:
+        why_not = ""
+        place = given.get(one.name) or _usual_place(one, facts)
+        if place is None or not place.exists():
+            why_not = "it was not found here; --input NAME=PATH says where it lies"
+        elif (why_not := _differs(one, place)) == "":
+            root = place if place.is_dir() else place.parent
+            size = sum((root / file).stat().st_size for file in one.files)
+            if size > left:
+                why_not = f"it has {size} bytes, more than what is left of the limit"
+            else:
+                left -= size
+                content.files |= {f"inputs/{one.name}/{file}": root / file for file in one.files}
+        carried.append(Carried(name=one.name, digest=one.digest, carried=not why_not, why_not=why_not))
+    return carried
+
+
+def _differs(one: InputFacts, place: Path) -> str:
+    try:
+        same = digests(place, name=one.name) == one.files
+    except InputError as error:
+        return str(error)
+    return "" if same else "what lies there is not what the run was given"
+
+
+def _usual_place(one: InputFacts, facts: RunFacts) -> Path | None:
+    """Where an input lies in the checkout that this command is called from, or in the cache of the hub."""
+    if one.revision is not None:
+        from huggingface_hub import snapshot_download
+
+        try:
+            model = one.given.rpartition("@")[0]
+            return Path(snapshot_download(model, revision=one.revision, local_files_only=True))
+        except Exception:  # noqa: BLE001 - the library raises from several families; all mean that it is not there
+            return None
+    if facts.source.scenario is None or leaves(facts.source.scenario) or leaves(one.given):
+        return None
+    here = Path.cwd()
+    tops = [top for top in (here, *here.parents) if (top / ".git").exists()]
+    return tops[0] / facts.source.scenario / one.given if tops else None
+
+
+def _take_lock(facts: RunFacts, content: _Content) -> None:
+    """The lock the environment was made from, where it still is that one."""
+    name, digest = facts.environment.lock, facts.environment.lock_sha256
+    if name is None or digest is None or "/" in name:
+        return
+    here = Path.cwd()
+    for top in (here, *here.parents):
+        if (lock := top / "locks" / name).is_file():
+            data = lock.read_bytes()
+            if hashlib.sha256(data).hexdigest() == digest:
+                content.held[f"lock/{name}"] = data
+            return
+
+
+def _member(path: str, content: _Content) -> Member:
+    digest, size = hashlib.sha256(), 0
+    with content.open(path) as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+            size += len(piece)
+    return Member(path=path, size=size, sha256=digest.hexdigest())
+
+
+def _bytes(content: _Content, path: str) -> bytes:
+    with content.open(path) as file:
+        return file.read()
+
+
+def _write(out: Path, index: Index, content: _Content) -> str:
+    try:
+        with out.open("xb") as file:
+            try:
+                pack(file, index, content.open)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                out.unlink()
+                raise
+        with out.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileExistsError:
+        raise BundleError(f"{out} is there already: remove it, or name another file with --out") from None
+    except ArchiveError as error:
+        raise BundleError(f"no bundle can be made of this run: {error}") from None
+    except OSError as error:
+        raise BundleError(f"{out} cannot be written: {error.strerror}") from None
+
+
+__all__ = ["BundleError", "Bundled", "Leaks", "bundle", "is_bundle", "usual_name"]

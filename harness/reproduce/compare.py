@@ -1,0 +1,259 @@
+"""Two records of one scenario, row by row: same, changed, or cannot tell.
+
+Rates are compared over pairs where trials share their seeds (McNemar), else over counts (Fisher). `changed` needs
+p < 5 %; `same` needs the difference to be bounded by the margin: for the candidate the failure rate that the scenario
+accepts, for the control half, since it is a demonstration and no estimate. Between the two nothing is claimed, and the
+row says how many more trials would settle it.
+
+Times are `changed` where their 95 % intervals are apart, and `same` where the ratio lies within 0.8 and 1.25. They
+come from the machine as much as from the code, so they never decide the answer; nor do environment and scenario.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from harness.record.model import Record
+from harness.reproduce.compare_context import context_rows
+from harness.reproduce.compare_row import Row, Word
+from harness.stats.intervals import lower_bound, trials_needed, upper_bound
+from harness.stats.measured import Summary, summarise
+from harness.stats.outcome import Trial
+from harness.stats.paired import SIGNIFICANT, fisher_two_sided, mcnemar, pairs_to_tell, trials_to_tell
+from harness.stats.verdict import CellVerdict, Tally
+
+CONTROL_MARGIN = 0.5
+RATIO = (0.8, 1.25)
+ENOUGH = 6
+
+_Found: TypeAlias = tuple[Word, str, int | None]
+
+
+class OtherScenario(ValueError):
+    """Two records that answer different questions; the message names both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What comparing found, in the order of the first record's cells.
+
+    Attributes:
+        pairs: trials of the candidate that share their seed with one of the other record, over all cells.
+        rows: every row; those of kind `verdict`, `candidate`, `control` and `check` decide the word.
+    """
+
+    pairs: int
+    rows: tuple[Row, ...]
+
+    @property
+    def word(self) -> Word:
+        """`changed` beats `cannot tell` beats `same`."""
+        found = {row.word for row in self.rows if row.decides}
+        order: tuple[Word, ...] = ("changed", "cannot tell", "same")
+        return next((word for word in order if word in found), "cannot tell")
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The counted trials of one arm of one cell in both records, and which of them share a seed."""
+
+    first: tuple[Trial, ...]
+    second: tuple[Trial, ...]
+    pairs: tuple[tuple[Trial, Trial], ...]
+
+
+def compare(first: Record, second: Record) -> Comparison:
+    """Compare two records.
+
+    Raises:
+        OtherScenario: they are of two scenarios.
+    """
+    one, other = first.scenario, second.scenario
+    if one.id != other.id:
+        raise OtherScenario(f"{one.id} and {other.id} are two scenarios: compare two runs of the same one")
+    margin = max(one.accept_rate, other.accept_rate)
+    confidence = max(one.accept_confidence, other.accept_confidence)
+    known = {cell.id: cell for cell in second.judgement.cells}
+    rows: list[Row] = []
+    pairs = 0
+    for cell in first.judgement.cells:
+        match = known.pop(cell.id, None)
+        if match is None:
+            rows.append(_missing(cell, second_lacks=True))
+            continue
+        if cell.candidate and match.candidate:
+            pairs += len(_sides(cell.candidate, match.candidate).pairs)
+        rows += _cell(cell, match, margin=margin, confidence=confidence)
+    rows += [_missing(cell, second_lacks=False) for cell in known.values()]
+    return Comparison(pairs=pairs, rows=(*rows, *context_rows(first, second)))
+
+
+def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
+    words = (cell.verdict, "no such cell") if second_lacks else ("no such cell", cell.verdict)
+    return Row("verdict", cell.id, "verdict", words, "cannot tell", "only one of the records has this cell")
+
+
+def _cell(one: CellVerdict, other: CellVerdict, *, margin: float, confidence: float) -> Iterator[Row]:
+    found: list[Row] = []
+    if one.candidate is not None and other.candidate is not None:
+        sides = _sides(one.candidate, other.candidate)
+        found.append(_rate("candidate", one.id, "trials that failed", sides, None, margin, confidence))
+        found += _checks(one, other, sides, margin=margin, confidence=confidence)
+    if one.control is not None and other.control is not None:
+        sides = _sides(one.control, other.control)
+        found.append(_rate("control", one.id, "trials that failed as stated", sides, None, CONTROL_MARGIN, confidence))
+    elif (one.control is None) != (other.control is None) and one.candidate and other.candidate:
+        words = _two("there is one" if cell.control else "there is none" for cell in (one, other))
+        found.append(Row("control", one.id, "negative control", words, "changed", ""))
+    yield _verdict(one, other, found)
+    yield from found
+    if one.candidate is not None and other.candidate is not None:
+        yield _duration(one.id, _sides(one.candidate, other.candidate))
+    yield from _measured(one, other)
+
+
+def _verdict(one: CellVerdict, other: CellVerdict, rows: Sequence[Row]) -> Row:
+    words = (one.verdict, other.verdict)
+    if one.verdict == other.verdict != "SKIPPED":
+        return Row("verdict", one.id, "verdict", words, "same", "")
+    if "SKIPPED" in words:
+        return Row("verdict", one.id, "verdict", words, "cannot tell", "a skipped cell says nothing")
+    if any(row.word == "changed" for row in rows):
+        return Row("verdict", one.id, "verdict", words, "changed", "see the rows that changed")
+    why = "the words differ, but the trials do not set the two runs apart"
+    return Row("verdict", one.id, "verdict", words, "cannot tell", why)
+
+
+def _sides(one: Tally, other: Tally) -> _Sides:
+    first, second = (tuple(trial for trial in tally.trials if trial.outcome != "void") for tally in (one, other))
+    known = {(trial.index, trial.seed): trial for trial in second}
+    pairs = tuple((trial, known[trial.index, trial.seed]) for trial in first if (trial.index, trial.seed) in known)
+    return _Sides(first, second, pairs)
+
+
+def _rate(
+    kind: Literal["candidate", "control", "check"],
+    cell: str,
+    what: str,
+    sides: _Sides,
+    check: str | None,
+    margin: float,
+    confidence: float,
+) -> Row:
+    """One rate: how often trials failed, failed a check, or (of a control) failed as stated."""
+
+    def hit(trial: Trial) -> bool:
+        if check is not None:
+            return any(failure.check == check for failure in trial.failures)
+        return bool(trial.as_stated) if kind == "control" else trial.outcome == "fail"
+
+    hits = [sum(map(hit, side)) for side in (sides.first, sides.second)]
+    totals = [len(sides.first), len(sides.second)]
+    shown = _two(f"{count} of {total}" for count, total in zip(hits, totals, strict=True))
+    word, how, more = _paired(sides, hit, margin, confidence) or _counted(hits, totals, margin, confidence)
+    return Row(kind, cell, what, shown, word, how, more)
+
+
+def _paired(
+    sides: _Sides, hit: Callable[[Trial], bool], margin: float, confidence: float
+) -> tuple[Word, str, int | None] | None:
+    count = len(sides.pairs)
+    if not count:
+        return None
+    only_first = sum(hit(one) and not hit(other) for one, other in sides.pairs)
+    only_second = sum(hit(other) and not hit(one) for one, other in sides.pairs)
+    apart = only_first + only_second
+    p_value = mcnemar(only_first, only_second)
+    how = f"{apart} of {count} pairs differ, McNemar p = {p_value:.2g}"
+    if p_value < SIGNIFICANT:
+        return "changed", how, None
+    if upper_bound(apart, count, confidence=confidence) < margin:
+        return "same", f"{how}; fewer than {margin:.0%} differ", None
+    needed = pairs_to_tell(only_first, only_second, count) or _pairs_to_agree(apart, count, margin, confidence)
+    return "cannot tell", how, max(1, needed - count) if needed else None
+
+
+def _counted(hits: Sequence[int], totals: Sequence[int], margin: float, confidence: float) -> _Found:
+    if not all(totals):
+        return "cannot tell", "a side without a trial that counts", None
+    p_value = fisher_two_sided(hits[0], totals[0], hits[1], totals[1])
+    how = f"other seeds, Fisher p = {p_value:.2g}"
+    if p_value < SIGNIFICANT:
+        return "changed", how, None
+    low, high = (
+        [bound(count, total, confidence=confidence) for count, total in zip(hits, totals, strict=True)]
+        for bound in (lower_bound, upper_bound)
+    )
+    if max(high[0] - low[1], high[1] - low[0]) < margin:
+        return "same", f"{how}; the rates differ by less than {margin:.0%}", None
+    rates = [count / total for count, total in zip(hits, totals, strict=True)]
+    needed = trials_to_tell(*rates) or (trials_needed(below=margin, confidence=confidence) if not sum(hits) else None)
+    return "cannot tell", how, max(1, needed - min(totals)) if needed else None
+
+
+def _pairs_to_agree(apart: int, count: int, margin: float, confidence: float) -> int | None:
+    """Pairs until the bound of what differs lies below the margin, if no further pair differs."""
+    if apart == 0:
+        return trials_needed(below=margin, confidence=confidence)
+    most = count + 100_000
+    while count < most and upper_bound(apart, count, confidence=confidence) >= margin:
+        count += max(1, count // 50)
+    return count if count < most else None
+
+
+def _checks(one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: float, confidence: float) -> Iterator[Row]:
+    """A row for each check that failed somewhere; the others never did, in any trial of either run."""
+    failed = Counter(
+        check for side in (sides.first, sides.second) for trial in side for check in {f.check for f in trial.failures}
+    )
+    for check in sorted(failed):
+        yield _rate("check", one.id, f"{check} failed", sides, check, margin, confidence)
+    asked = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
+             for cell in (one, other)]  # fmt: skip
+    for check in sorted(asked[0] ^ asked[1]):
+        words = _two("asked" if check in each else "not asked" for each in asked)
+        yield Row("check", one.id, check, words, "changed", "only one of the scenarios has this check")
+
+
+def _duration(cell: str, sides: _Sides) -> Row:
+    found = [summarise([trial.ms / 1000 for trial in side]) if side else None for side in (sides.first, sides.second)]
+    return _summaries("time", cell, "a trial of the candidate took", found[0], found[1], "s")
+
+
+def _measured(one: CellVerdict, other: CellVerdict) -> Iterator[Row]:
+    known = {(row.id, row.rank): row for row in other.measured}
+    for row in one.measured:
+        match = known.get((row.id, row.rank))
+        found = [each.arms.get("candidate") if each is not None else None for each in (row, match)]
+        yield _summaries("measured", one.id, f"{row.id} on rank {row.rank}", found[0], found[1], row.unit)
+
+
+def _summaries(
+    kind: Literal["time", "measured"], cell: str, what: str, one: Summary | None, other: Summary | None, unit: str
+) -> Row:
+    shown = _interval(one, unit), _interval(other, unit)
+    if one is None or other is None:
+        return Row(kind, cell, what, shown, "cannot tell", "not measured in both")
+    if min(one.count, other.count) < ENOUGH:
+        return Row(kind, cell, what, shown, "cannot tell", f"fewer than {ENOUGH} values have no 95 % interval",
+                   ENOUGH - min(one.count, other.count))  # fmt: skip
+    ratio = f"ratio of medians {other.median / one.median:.2f}" if one.median > 0 else ""
+    if one.high < other.low or other.high < one.low:
+        return Row(kind, cell, what, shown, "changed", f"{ratio}; the intervals are apart".removeprefix("; "))
+    alike = one == other or (one.low > 0 and RATIO[0] <= other.low / one.high and other.high / one.low <= RATIO[1])
+    return Row(kind, cell, what, shown, "same" if alike else "cannot tell", ratio)
+
+
+def _two(found: Iterable[str]) -> tuple[str, str]:
+    first, second = found
+    return first, second
+
+
+def _interval(found: Summary | None, unit: str) -> str:
+    if found is None:
+        return "not measured"
+    digits = 3 if unit == "s" else 0
+    return f"{found.median:.{digits}f} {unit} ({found.low:.{digits}f} to {found.high:.{digits}f}, n = {found.count})"

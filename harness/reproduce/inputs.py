@@ -1,0 +1,96 @@
+"""The inputs of a run, found again: in the bundle, beside the scenario, in the hub's cache, or where the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.record.facts import InputFacts
+from harness.run.inputs import LAYOUTS, InputError, ResolvedInput, digests, leaves, resolve
+from harness.scenario import Input
+
+
+class InputMissing(Exception):
+    """An input that is not here, or is another one: without it nobody can tell. The message says what to do."""
+
+
+def find(
+    wanted: list[InputFacts], *, given: Mapping[str, Path], carried: Path | None, folder: Path | None
+) -> dict[str, ResolvedInput]:
+    """Find every input of the run, file by file the same.
+
+    Args:
+        wanted: as the record names them.
+        given: where they lie, by name, as the user says.
+        carried: the folder of inputs of a bundle, or None.
+        folder: the scenario's folder in the source, or None.
+
+    Raises:
+        InputMissing: one is not here, or differs.
+    """
+    if unknown := sorted(given.keys() - {one.name for one in wanted}):
+        raise InputMissing(f"--input {unknown[0]}: the run has no input of that name")
+    return {one.name: _find(one, given.get(one.name), carried, folder) for one in wanted}
+
+
+def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Path | None) -> ResolvedInput:
+    places: list[Path] = []
+    if given is not None:
+        places = [given]
+    else:
+        if carried is not None:
+            places.append(_root(one, carried / one.name))
+        if folder is not None and one.revision is None and not leaves(one.given):
+            places.append(folder / one.given)
+    different = ""
+    for place in places:
+        if not place.exists():
+            continue
+        try:
+            found = digests(place.resolve(), name=one.name)
+        except InputError as error:
+            different = str(error)
+            continue
+        if found == one.files:
+            return ResolvedInput(path=place.resolve(), facts=one)
+        wrong = sorted(name for name in found.keys() | one.files.keys() if found.get(name) != one.files.get(name))
+        different = f"{wrong[0]} is not the file that the run was given"
+    if given is None and one.revision is not None:
+        return _from_hub(one)
+    if given is None and one.given.startswith(LAYOUTS):
+        return _made(one)
+    what = different or f"it is not here (the run was given {one.given}, sha256 {one.digest[:12]})"
+    raise InputMissing(f"input {one.name}: {what}; --input {one.name}=PATH says where it lies")
+
+
+def _root(one: InputFacts, folder: Path) -> Path:
+    """An input that is one file has that file's digest."""
+    if len(one.files) == 1 and one.digest == next(iter(one.files.values())):
+        return folder / next(iter(one.files))
+    return folder
+
+
+def _made(one: InputFacts) -> ResolvedInput:
+    """Tokenizer repositories that this version of Rankproof makes itself."""
+    names = tuple(one.given.removeprefix(LAYOUTS).split(", "))
+    try:
+        found = resolve({one.name: Input(layouts=names)}, folder=Path())[one.name]
+    except InputError as error:
+        raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
+    if found.facts.files != one.files:
+        raise InputMissing(
+            f"input {one.name}: this version makes other layouts than the run had; --input {one.name}=PATH says where "
+            "those lie"
+        )
+    return ResolvedInput(path=found.path, facts=one)
+
+
+def _from_hub(one: InputFacts) -> ResolvedInput:
+    model = one.given.rpartition("@")[0]
+    try:
+        found = resolve({one.name: Input(hub=f"{model}@{one.revision}")}, folder=Path())[one.name]
+    except InputError as error:
+        raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
+    if found.facts.files != one.files:
+        raise InputMissing(f"input {one.name}: the hub gives other files than the run had, at the same revision")
+    return ResolvedInput(path=found.path, facts=one)

@@ -1,0 +1,203 @@
+"""A report opened to be run again: copied where nobody else writes, verified there, worked out from its evidence."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.record.assemble import assemble
+from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.model import PATH as RECORD_PATH
+from harness.record.model import Record, RecordError
+from harness.record.original import Original
+from harness.report.escape import escape_terminal
+from harness.report.figures import FOLDER as FIGURES
+from harness.reproduce.archive import ArchiveError, is_bundle, unpack
+from harness.reproduce.bundle import BESIDE
+from harness.run.again import Again
+from harness.scenario import Scenario, parse_scenario
+from harness.stats.profile import profile
+from harness.trust import manifest
+from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable, verify_folder
+from harness.trust.signers import SignerPolicy
+from harness.trust.verification import Verification
+
+REPORT = "report.md"
+
+
+class NotTrusted(Exception):
+    """A report that was refused, or a file that is neither report nor bundle; nothing of it may run.
+
+    Attributes:
+        verification: the steps, where it came so far.
+    """
+
+    def __init__(self, message: str, verification: Verification | None = None) -> None:
+        super().__init__(message)
+        self.verification = verification
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A report with everything it rests on, in a folder of our own.
+
+    Attributes:
+        folder: the copy.
+        inputs: the bundle's folder of inputs, or None for a report.
+        digest: sha256 of the report.
+        signed: who signed it, or that it was trusted without that.
+        record: worked out from the evidence once more, whatever `results.json` says.
+    """
+
+    folder: Path
+    inputs: Path | None
+    digest: str
+    signed: str
+    verification: Verification
+    record: Record
+    scenario: Scenario
+    text: bytes
+    names: Sequence[str]
+
+    def read(self, name: str) -> bytes:
+        """A file of the report, by its path."""
+        return (self.folder / name).read_bytes()
+
+    def code(self, arm: str) -> dict[str, bytes]:
+        """The code of an arm as it ran, by path."""
+        beginning = f"{SOURCE_FOLDER}/{arm}/"
+        return {name[len(beginning) :]: self.read(name) for name in self.names if name.startswith(beginning)}
+
+    def original(self) -> Original:
+        """What a reproduction keeps of it."""
+        run, record = self.record.run, self.record
+        return Original(
+            report=self.digest,
+            signed=self.signed,
+            id=run.id,
+            made=run.made,
+            rankproof=run.rankproof,
+            scenario=record.scenario.sha256,
+            overrides=run.overrides,
+            verdict=record.judgement.verdict,
+            start=run.start,
+            jobs=run.jobs,
+            environment=run.environment,
+            arms={name: arm.files for name, arm in record.arms.items()},
+            inputs={one.name: one.digest for one in run.inputs},
+            cells=profile(self.scenario, record.judgement.cells, read=self.read),
+        )
+
+
+def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path) -> Opened:
+    """Open a report, the folder it lies in, or a bundle.
+
+    Args:
+        given: its path.
+        policy: whose signature is accepted.
+        trust: go on with a report that is refused, as long as it can be read.
+        scratch: a folder of our own, for the copy.
+
+    Raises:
+        NotTrusted: it is refused, or cannot be read.
+        FileNotFoundError: there is nothing.
+    """
+    if not given.exists():
+        raise FileNotFoundError(given)
+    inputs = None
+    if given.is_file() and is_bundle(given):
+        try:
+            with given.open("rb") as file:
+                index = unpack(file, scratch / "bundle")
+            if index.report != _digest(scratch / "bundle" / "run" / REPORT):
+                raise NotTrusted("it is no bundle that may be unpacked: its report is not the one that its index names")
+        except ArchiveError as error:
+            raise NotTrusted(f"it is no bundle that may be unpacked: {escape_terminal(str(error), 500)}") from None
+        folder, inputs = scratch / "bundle" / "run", scratch / "bundle" / "inputs"
+    else:
+        report = given / REPORT if given.is_dir() else given
+        folder = _copied(report, scratch / "run", policy=policy)
+    again = Again()
+    found = verify_folder(
+        folder / REPORT,
+        policy=policy,
+        judge=again.judge,
+        render=again.render,
+        rebuild=again.rebuild,
+        views=again.views,
+    )
+    if not found.ok and not trust:
+        raise NotTrusted(f"{found.word}: {found.message}", found)
+    return _opened(folder, inputs, found)
+
+
+def _digest(report: Path) -> str:
+    try:
+        return hashlib.sha256(report.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
+    """Copy what the manifest lists: nobody can change it between the check and the use."""
+    try:
+        with Folder(report.parent) as folder:
+            listing = folder.read(manifest.NAME, LARGEST_MANIFEST)
+            files = {REPORT: folder.read(report.name, LARGEST_REPORT), manifest.NAME: listing}
+            copy.mkdir()
+            for name, data in files.items():
+                (copy / name).write_bytes(data)
+            for name in BESIDE:
+                with contextlib.suppress(Unreadable):  # the verifier says what is wrong with one that is there
+                    (copy / name).write_bytes(folder.read(name, LARGEST_FILE))
+            for name in manifest.parse(listing):
+                target = copy / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(folder.read(name, LARGEST_FILE))
+    except (OSError, Unreadable, manifest.ManifestMalformed) as problem:
+        # The verifier has the words for what is wrong there.
+        found = verify_folder(report, policy=policy)
+        what = f"{found.word}: {found.message}" if found.word not in ("OK", "NOT JUDGED") else str(problem)
+        raise NotTrusted(what, found) from None
+    return copy
+
+
+def _opened(folder: Path, inputs: Path | None, found: Verification) -> Opened:
+    try:
+        names = [*manifest.parse((folder / manifest.NAME).read_bytes())]
+        evidence = [name for name in names if name != RECORD_PATH and not name.startswith(f"{FIGURES}/")]
+
+        def read(name: str) -> bytes:
+            return (folder / name).read_bytes()
+
+        record = assemble(read, evidence)
+        text = read(SCENARIO_PATH)
+        report = read(REPORT)
+    except (OSError, RecordError, manifest.ManifestMalformed) as error:
+        raise NotTrusted(f"it cannot be read, trusted or not: {escape_terminal(str(error), 500)}", found) from None
+    except Exception as error:
+        if found.ok:
+            raise
+        # Evidence that nobody answers for may be of any form; what was verified was judged once already.
+        what = f"{type(error).__name__}: {error}"
+        raise NotTrusted(f"its evidence is not what a run writes ({escape_terminal(what, 300)})", found) from None
+    signer = found.signer if found.signer == found.fingerprint else f"{found.signer} ({found.fingerprint})"
+    signed = (
+        f"verified: signed by {signer}"
+        if found.ok
+        else f"NOT verified ({found.word}), trusted by whoever made this reproduction"
+    )
+    return Opened(
+        folder=folder,
+        inputs=inputs,
+        digest=hashlib.sha256(report).hexdigest(),
+        signed=signed,
+        verification=found,
+        record=record,
+        scenario=parse_scenario(text, name=SCENARIO_PATH, overrides=record.run.overrides),
+        text=text,
+        names=evidence,
+    )

@@ -1,0 +1,375 @@
+"""Where the code of a reproduction comes from, and whether it is the code of the report.
+
+SourceError
+└── SourceDiffers
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.record import repository as described
+from harness.record.assemble import PATCH_PATH
+from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
+from harness.record.results import ResultsFolder
+from harness.reproduce.opened import Opened
+from harness.reproduce.workspace import lay_out
+from harness.run import arms
+from harness.run.inputs import leaves
+from harness.run.revision import Repository, RevisionError
+from harness.scenario import Scenario, ScenarioError, parse_scenario
+
+EVIDENCE = "the code that the report's evidence holds"
+SHOWN = 10
+COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class SourceError(Exception):
+    """The source that was asked for cannot be had; the message says what, where and what to do."""
+
+
+class SourceDiffers(SourceError):
+    """The source is not that of the report.
+
+    Attributes:
+        files: what differs, one line each.
+    """
+
+    def __init__(self, where: str, files: Sequence[str]) -> None:
+        super().__init__(where)
+        self.files = files
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of an arm, and the revision it was laid out from."""
+
+    files: Mapping[str, bytes]
+    revision: RevisionFacts | None = None
+    patch: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt:
+    """What is going to run.
+
+    Attributes:
+        arms: the code of each arm.
+        source: the repository it comes from, as the record names it.
+        patch: the changes since that commit.
+        told: where it was taken from, in words.
+        candidate: where the candidate was taken from instead, in words; empty where it is the report's.
+        overrides: what the scenario needs set for that.
+        folder: the scenario's folder there, or None: where its inputs are looked for.
+    """
+
+    arms: Mapping[str, Code]
+    source: Source
+    patch: bytes | None
+    told: str
+    candidate: str = ""
+    overrides: tuple[str, ...] = ()
+    folder: Path | None = None
+
+
+def from_evidence(opened: Opened) -> Rebuilt:
+    """The code that ran, as the evidence holds it."""
+    source = Source(
+        commit=None,
+        tree=None,
+        dirty=None,
+        untracked=None,
+        origin=None,
+        scenario=None,
+        why_unknown="the code was taken from the evidence of the report that is reproduced",
+    )
+    return Rebuilt(arms=_kept(opened), source=source, patch=None, told=EVIDENCE)
+
+
+def from_checkout(opened: Opened, here: Path) -> Rebuilt | None:
+    """The checkout that `here` lies in, as it stands; None where it does not hold the scenario.
+
+    Raises:
+        SourceDiffers: its scenario or its code is not the report's.
+    """
+    found = _scenario_in(opened, here)
+    if found is None:
+        return None
+    folder, told = found
+    differences = _scenario_differences(opened, folder)
+    try:
+        scenario = _pinned(opened, repo=folder)
+        differences += _code_differences(opened, scenario, folder)
+    except (RevisionError, arms.ArmError, ScenarioError) as error:
+        if _lacks_commits(opened, folder):
+            return None
+        differences.append(str(error))
+    if differences:
+        raise SourceDiffers(f"{told}{_untracked(opened.record.run.source)}", differences)
+    source = described.describe(folder)
+    return Rebuilt(
+        arms=_kept(opened),
+        source=source,
+        patch=described.patch(folder) if source.dirty else None,
+        told=f"{told}, which equals the report's source",
+        folder=folder,
+    )
+
+
+def from_commit(opened: Opened, repository: Path, scratch: Path) -> Rebuilt:
+    """The report's own commit, laid out from a repository in a fresh folder, with the changes its tree had.
+
+    Raises:
+        SourceError: the report names no commit, or the repository does not have it.
+        SourceDiffers: what is laid out is not what ran.
+    """
+    source = opened.record.run.source
+    if source.commit is None:
+        raise SourceError(
+            f"the report names no commit ({source.why_unknown}): run it without --repo, from its evidence"
+        )
+    changes = opened.read(PATCH_PATH) if PATCH_PATH in opened.names else None
+    try:
+        top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
+    except RevisionError as error:
+        raise SourceError(f"{error}. The report's evidence holds the code: run it without --repo") from None
+    folder = top / (source.scenario or "")
+    told = f"commit {source.commit[:12]} of the repository given" + (" and the run's patch" if changes else "")
+    if not folder.is_dir():
+        raise SourceDiffers(told, [f"the scenario's folder {source.scenario} is not there{_untracked(source)}"])
+    differences = _scenario_differences(opened, folder)
+    try:
+        # An arm of another repository is looked for in the one that was given, wherever the scenario lay.
+        tried = [_try(opened, folder, repo) for repo in (top, repository)]
+        differences += tried[0] if len(tried[0]) <= len(tried[1]) else tried[1]
+    except (RevisionError, arms.ArmError, ScenarioError) as error:
+        differences.append(f"{error}{_untracked(source)}")
+    if differences:
+        raise SourceDiffers(told, differences)
+    return Rebuilt(arms=_kept(opened), source=source, patch=changes, told=told, folder=folder)
+
+
+def from_elsewhere(opened: Opened, folder: Path) -> Rebuilt:
+    """The candidate from a folder as it stands; the control stays the report's.
+
+    Raises:
+        SourceError: there is no such folder, or the scenario's subject is not in it.
+    """
+    _demand_inside(opened.record.run.source)
+    if not folder.is_dir():
+        raise SourceError(f"--source {folder} is no folder")
+    place = folder / (opened.record.run.source.scenario or "")
+    place = place if place.is_dir() else folder
+    if opened.scenario.subject.candidate.is_laid_out:
+        raise SourceError("the scenario's candidate is a revision of a repository: name another with --candidate REV")
+    try:
+        code = _staged(_alone(opened.scenario), place)["candidate"]
+    except (RevisionError, arms.ArmError) as error:
+        raise SourceError(f"--source {folder}: {error}") from None
+    source = described.describe(place)
+    state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
+    told = f"a folder as it stood, at commit {source.commit[:12]}{state}" if source.commit else "a folder as it stood"
+    return Rebuilt(
+        arms={**_kept(opened), "candidate": code},
+        source=source,
+        patch=described.patch(place) if source.dirty else None,
+        told=EVIDENCE,
+        candidate=told if code.files != opened.code("candidate") else "",
+        folder=place,
+    )
+
+
+def from_revision(opened: Opened, rev: str, repository: Path) -> Rebuilt:
+    """The candidate from another revision of a repository; the control stays the report's.
+
+    Raises:
+        SourceError: there is no such revision, or the scenario's subject is not in it.
+    """
+    _demand_inside(opened.record.run.source)
+    try:
+        found = Repository(repository, given=str(repository))
+        commit = found.commit(rev)
+        place = (found.root or repository) / (opened.record.run.source.scenario or "")
+        place = place if place.is_dir() else repository
+        overrides = [f"subject.candidate.rev={commit}"]
+        if opened.scenario.subject.candidate.repo is not None or found.root is None:
+            overrides.append(f"subject.candidate.repo={repository.resolve()}")
+        scenario = _parsed(opened, overrides)
+        code = _staged(_alone(scenario), place)["candidate"]
+    except (RevisionError, arms.ArmError, ScenarioError) as error:
+        raise SourceError(f"--candidate {rev}: {error}") from None
+    same = code.files == opened.code("candidate")
+    return Rebuilt(
+        arms={**_kept(opened), "candidate": code},
+        source=described.describe(repository),
+        patch=None,
+        told=EVIDENCE,
+        candidate="" if same else f"commit {commit[:12]} of the repository given",
+        overrides=tuple(overrides),
+        folder=place,
+    )
+
+
+def lay(opened: Opened, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str, arms.StagedArm]:
+    """Lay the code into a run's folder."""
+    staged = {}
+    for name, code in rebuilt.arms.items():
+        if code.patch is not None:
+            results.write(f"{PATCH_FOLDER}/{name}.patch", code.patch)
+        place = arms.lay(name, code.files, results=results, is_program=opened.scenario.subject.program is not None)
+        arguments = opened.record.run.arguments[name]
+        staged[name] = arms.StagedArm(folder=place, arguments=dict(arguments), revision=code.revision)
+    return staged
+
+
+def _kept(opened: Opened) -> dict[str, Code]:
+    found = {}
+    for name, arm in opened.record.arms.items():
+        file = f"{PATCH_FOLDER}/{name}.patch"
+        patch = opened.read(file) if file in opened.names else None
+        found[name] = Code(opened.code(name), arm.revision, patch)
+    return found
+
+
+def _scenario_in(opened: Opened, here: Path) -> tuple[Path, str] | None:
+    """The scenario's folder in the checkout that `here` lies in, if one of its files is that scenario."""
+    source = opened.record.run.source
+    _demand_inside(source)
+    if source.commit is None:
+        return None
+    try:
+        root = Repository(here, given=here.name).root
+    except RevisionError:
+        return None
+    folder = root / (source.scenario or "") if root is not None else None
+    if folder is None or not folder.is_dir() or not folder.resolve().is_relative_to(root or folder):
+        return None
+    said = re.compile(
+        rb"^id:[ \t]*['\"]?" + re.escape(opened.scenario.id).encode() + rb"['\"]?[ \t]*(?:#.*)?\r?$", re.MULTILINE
+    )
+    for file in sorted(folder.glob("*.yaml")):
+        if file.is_file() and said.search(file.read_bytes()):
+            return folder, "the checkout, as it stood"
+    return None
+
+
+def _scenario_differences(opened: Opened, folder: Path) -> list[str]:
+    wanted = opened.record.scenario.sha256
+    files = [file for file in sorted(folder.glob("*.yaml")) if file.is_file()]
+    if any(hashlib.sha256(file.read_bytes()).hexdigest() == wanted for file in files):
+        return []
+    return [
+        f"scenario: no file of {opened.record.run.source.scenario or 'the top folder'} has its sha256 {wanted[:12]}"
+    ]
+
+
+def _try(opened: Opened, folder: Path, repo: Path) -> list[str]:
+    return _code_differences(opened, _pinned(opened, repo=repo), folder)
+
+
+def _code_differences(opened: Opened, scenario: Scenario, folder: Path) -> list[str]:
+    """What the arms would be here, against what they were, file by file."""
+    staged = _staged(scenario, folder)
+    found = []
+    for name, arm in opened.record.arms.items():
+        here = {path: hashlib.sha256(data).hexdigest() for path, data in staged[name].files.items()}
+        for path in sorted(arm.files.keys() | here.keys()):
+            if arm.files.get(path) != here.get(path):
+                how = (
+                    "is not in the report" if path not in arm.files else "is missing" if path not in here else "differs"
+                )
+                found.append(f"{name}: {path} {how}")
+    return found
+
+
+def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
+    """The arms as a run from this folder would have them."""
+    inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
+    with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
+        sketch = _Sketch(Path(text))
+        found = arms.stage(scenario, folder=folder, inputs=inputs, results=sketch)
+        return {
+            name: Code(
+                {
+                    path.relative_to(arm.folder).as_posix(): path.read_bytes()
+                    for path in sorted(arm.folder.rglob("*"))
+                    if path.is_file()
+                },
+                arm.revision,
+                sketch.patch(name),
+            )
+            for name, arm in found.items()
+        }
+
+
+class _Sketch:
+    """A place to lay arms in, to look at them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, data: bytes) -> None:
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+    def patch(self, arm: str) -> bytes | None:
+        file = self.path / PATCH_FOLDER / f"{arm}.patch"
+        return file.read_bytes() if file.is_file() else None
+
+
+def _pinned(opened: Opened, *, repo: Path) -> Scenario:
+    """The scenario with every revision written as the commit that it was."""
+    pins = []
+    subject = opened.scenario.subject
+    for name, arm in (("candidate", subject.candidate), ("control", subject.control)):
+        revision = opened.record.run.revisions.get(name)
+        if arm is None or revision is None:
+            continue
+        if not COMMIT.fullmatch(revision.commit):
+            raise RevisionError(f"the {name}'s commit is no full id of a commit, which no run says")
+        pins.append(f"subject.{name}.rev={revision.commit}")
+        if arm.repo is not None:
+            pins.append(f"subject.{name}.repo={repo.resolve()}")
+    return _parsed(opened, pins)
+
+
+def _parsed(opened: Opened, overrides: Sequence[str]) -> Scenario:
+    return parse_scenario(
+        opened.text, name="the report's scenario", overrides=[*opened.record.run.overrides, *overrides]
+    )
+
+
+def _alone(scenario: Scenario) -> Scenario:
+    """The scenario with its candidate only."""
+    return scenario.model_copy(update={"subject": scenario.subject.model_copy(update={"control": None})})
+
+
+def _lacks_commits(opened: Opened, folder: Path) -> bool:
+    try:
+        repository = Repository(folder, given=folder.name)
+        for revision in opened.record.run.revisions.values():
+            if COMMIT.fullmatch(revision.commit):
+                repository.commit(revision.commit)
+    except RevisionError:
+        return True
+    return False
+
+
+def _demand_inside(source: Source) -> None:
+    """What ends up on git's command line, or as a path, must be what a run writes there."""
+    if source.scenario is not None and leaves(source.scenario):
+        raise SourceError("the report says that its scenario lay outside of its repository, which no run says")
+    if source.commit is not None and not COMMIT.fullmatch(source.commit):
+        raise SourceError("the report's commit is no full id of a commit, which no run says")
+
+
+def _untracked(source: Source) -> str:
+    if not source.untracked:
+        return ""
+    return f" (the run's tree held {source.untracked} files that git did not know; the evidence holds those that ran)"

@@ -1,0 +1,110 @@
+"""A commit of somebody's repository laid out in a folder of our own: no checkout, no hook, no filter, no worktree.
+
+The folder is a repository itself, which borrows the objects of the other: revisions are found in it as in the clone
+that a run was made in, and nothing is written into the user's `.git`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.run import patch
+from harness.run.revision import LINK, SUBMODULE, Entry, Repository, RevisionError, git
+
+BATCH = 64 * 2**20
+LARGEST = 2048 * 2**20
+
+
+def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | None) -> Path:
+    """Lay out a commit, with the changes its tree had.
+
+    Args:
+        repository: a folder in the repository that has it.
+        commit: its full id.
+        target: a folder that is not there yet.
+        changes: a patch as the record keeps it, or None.
+
+    Returns:
+        The top of the laid-out tree.
+
+    Raises:
+        RevisionError: the commit is not there, its tree is larger than 2 GiB, or the patch does not apply.
+    """
+    found = Repository(repository, given=str(repository))
+    found.commit(commit)
+    entries = {path: entry for path, entry in found.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
+    if sum(entry.size for entry in entries.values()) > LARGEST:
+        raise RevisionError(f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB")
+    _borrow(repository, commit, target)
+    for batch in _batches(entries):
+        for path, data in _read(found, batch).items():
+            place = target / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+    if changes is not None:
+        _change(target, changes, commit=commit)
+    return target
+
+
+def _borrow(repository: Path, commit: str, target: Path) -> None:
+    objects = _ask(repository, "rev-parse", "--git-path", "objects")
+    kind = _ask(repository, "rev-parse", "--show-object-format")
+    # No template: it may hold hooks.
+    done = git("init", "--quiet", "--template=", f"--object-format={kind}", str(target))
+    if done.returncode:
+        raise RevisionError(f"no repository could be made in {target}: {done.stderr.decode(errors='replace').strip()}")
+    own = target / ".git"
+    (own / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (own / "objects" / "info" / "alternates").write_text(f"{(repository / objects).resolve()}\n")
+    (own / "HEAD").write_text(f"{commit}\n")
+    done = git("-C", str(target), "read-tree", commit)
+    if done.returncode:
+        raise RevisionError(f"commit {commit[:12]} cannot be read: {done.stderr.decode(errors='replace').strip()}")
+
+
+def _ask(repository: Path, *words: str) -> str:
+    done = git("-C", str(repository), *words)
+    if done.returncode:
+        raise RevisionError(f"git {words[0]} failed in {repository}")
+    return os.fsdecode(done.stdout.removesuffix(b"\n"))
+
+
+def _batches(entries: dict[str, Entry]) -> Iterable[dict[str, Entry]]:
+    batch: dict[str, Entry] = {}
+    size = 0
+    for path, entry in entries.items():
+        if batch and size + entry.size > BATCH:
+            yield batch
+            batch, size = {}, 0
+        batch[path] = entry
+        size += entry.size
+    if batch:
+        yield batch
+
+
+def _read(repository: Repository, batch: dict[str, Entry]) -> dict[str, bytes]:
+    """The files of a batch. One that cannot be had (git-lfs, a partial clone) is left out: the comparison finds it."""
+    try:
+        return repository.read(batch)
+    except RevisionError:
+        found: dict[str, bytes] = {}
+        for path, entry in batch.items():
+            try:
+                found |= repository.read({path: entry})
+            except RevisionError:
+                continue
+        return found
+
+
+def _change(target: Path, changes: bytes, *, commit: str) -> None:
+    named = patch.touched(changes, name="the patch of the run")
+    before = {path: (target / path).read_bytes() for path in named if (target / path).is_file()}
+    after = patch.apply(before, changes, name="the patch of the run", to=f"commit {commit[:12]}")
+    for path in before.keys() - after.keys():
+        (target / path).unlink()
+    for path, data in after.items():
+        place = target / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)

@@ -1,0 +1,1 @@
+"""One run of one scenario: from the file to the signed folder."""

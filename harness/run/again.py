@@ -1,0 +1,132 @@
+"""Judging a finished run again, and writing again what was made of it: the same functions that made it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from harness import __version__
+from harness.events import EventError, strict_json
+from harness.record import sources
+from harness.record.assemble import assemble, difference
+from harness.record.facts import FORMAT
+from harness.record.facts import PATH as RUN_PATH
+from harness.record.model import PATH, Record, RecordError
+from harness.report.figures import FOLDER, figures
+from harness.report.report import render
+from harness.trust import statement
+from harness.trust.verification import CannotJudge, CannotRender
+
+Read = Callable[[str], bytes]
+PAGE, JUNIT = "report.html", "junit.xml"
+VIEWS = (PAGE, JUNIT)
+"""What the views are called."""
+
+
+class Again:
+    """All of it for one report: report, statement and views are made from the same bytes, one after the other.
+
+    A record that was worked out is byte for byte `results.json`: it is not read once more. Use once.
+
+    Attributes:
+        record: the record of the run, once it was worked out or read; a run that has just ended brings its own.
+    """
+
+    def __init__(self, record: Record | None = None) -> None:
+        self.record = record
+
+    def judge(self, read: Read, names: Sequence[str]) -> str | None:
+        """Work the record out from the evidence; name its first difference from `results.json`, None where they agree.
+
+        Raises:
+            CannotJudge: the evidence is of another format or version than this one judges.
+        """
+        found = _judged(read, names)
+        if isinstance(found, str):
+            return found
+        self.record = found
+        return None
+
+    def render(self, read: Read, manifest_digest: str) -> bytes:
+        """Render the body from `results.json`.
+
+        Raises:
+            CannotRender: the record is of another format than this version renders.
+        """
+        return render(self._record(read), manifest_digest=manifest_digest)
+
+    def rebuild(self, read: Read, report_digest: str, manifest_digest: str) -> bytes:
+        """The statement of a run, from `results.json` and the digests of report and manifest.
+
+        Raises:
+            CannotRender: the record is of another format than this version renders.
+        """
+        record = self._record(read)
+        source_files = hashlib.sha256(read(sources.PATH)).hexdigest()
+        return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
+
+    @property
+    def views(self) -> Mapping[str, Callable[[Read, str], bytes]]:
+        """What makes each view from the evidence and the sha256 of the manifest, by the view's name.
+
+        Each raises CannotRender: the record is of another format than this version renders, or another version drew it.
+        """
+        return {PAGE: self._page, JUNIT: self._junit}
+
+    def _page(self, read: Read, manifest_digest: str) -> bytes:
+        from harness.report.page import render_page
+
+        record = self._drawn_by_us(read)
+        digest = hashlib.sha256(read(PATH)).hexdigest()
+        return render_page(record, record_digest=digest, manifest_digest=manifest_digest, read=read)
+
+    def _junit(self, read: Read, _manifest_digest: str) -> bytes:
+        from harness.report.junit import render_junit
+
+        return render_junit(self._drawn_by_us(read), record_digest=hashlib.sha256(read(PATH)).hexdigest())
+
+    def _drawn_by_us(self, read: Read) -> Record:
+        """The record, if this version drew its views: their looks may change between versions, the report's not."""
+        record = self._record(read)
+        if record.run.rankproof != __version__:
+            raise CannotRender(
+                f"rankproof {record.run.rankproof} drew it, this is {__version__}; the report stands without it: "
+                "remove it"
+            )
+        return record
+
+    def _record(self, read: Read) -> Record:
+        if self.record is None:
+            _demand_format(read, CannotRender)
+            try:
+                self.record = Record.decode(read(PATH))
+            except RecordError as error:
+                raise CannotRender(str(error)) from None
+        return self.record
+
+
+def _judged(read: Read, names: Sequence[str]) -> Record | str:
+    """The record that the evidence makes, or how it differs from the one that is stated."""
+    _demand_format(read, CannotJudge)
+    pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
+    evidence = [name for name in names if name != PATH and name not in pictures]
+    try:
+        record = assemble(read, evidence)
+    except RecordError as error:
+        return str(error)
+    if (found := difference(read(PATH), record.encode())) is not None:
+        return found
+    drawn = figures(record, read)
+    if unknown := pictures ^ drawn.keys():
+        return f"the figures are not those of this record: {min(unknown)}"
+    changed = next((path for path in sorted(drawn) if read(path) != drawn[path]), None)
+    return record if changed is None else f"{changed} is not what the events draw"
+
+
+def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:
+    try:
+        number = strict_json(read(RUN_PATH))["format"]
+    except (EventError, KeyError, TypeError):
+        raise problem(f"{RUN_PATH} does not say which format this is") from None
+    if number != FORMAT:
+        raise problem(f"the record has format {number}, this version knows {FORMAT}")

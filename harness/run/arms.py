@@ -1,0 +1,322 @@
+"""Staging the arms: each gets a copy of the subject's code in the results folder.
+
+So the code cannot change while the run goes on, and the evidence holds exactly what ran: ranks import from a further
+copy, and record the digest of what they loaded.
+
+Code comes from the folder as it stands, or, for an arm with `repo`, `rev` or `patch`, from a repository's history.
+Where the subject itself lies beside the scenario and the code under test in the repository, both are staged into one
+folder: the same subject over each arm's code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.events import JSON
+from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
+from harness.run import patch
+from harness.run.code import TooMuchCode, below, demand_limits, has_any, has_module, is_code, read_files, read_folder
+from harness.run.inputs import leaves
+from harness.run.revision import LINK, Entry, Repository, RevisionError
+from harness.scenario import Arm, Scenario
+
+HEAD = "HEAD"
+# A script, and what Linux and macOS execute.
+EXECUTABLE = (b"#!", b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+# Where the code of a repository usually lies, tried in this order.
+USUAL = ("", "src")
+
+
+class ArmError(Exception):
+    """An arm that cannot be staged; the message says what, where and what to do."""
+
+
+@dataclass(frozen=True)
+class StagedArm:
+    """An arm ready to run: its folder, the arguments of its entry, and where its code was laid out from."""
+
+    folder: Path
+    arguments: Mapping[str, JSON]
+    revision: RevisionFacts | None = None
+
+    @property
+    def packages(self) -> frozenset[str]:
+        """Top-level modules and packages that the folder holds."""
+        return frozenset(
+            found.stem for found in self.folder.iterdir() if found.suffix == ".py" or (found / "__init__.py").is_file()
+        )
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """A revision found, before it is known which of its folders is the code."""
+
+    repository: Repository
+    commit: str
+    entries: Mapping[str, Entry]
+    patch: bytes | None
+
+    def paths(self) -> set[str]:
+        found = set(self.entries)
+        return found | patch.touched(self.patch, name="the patch") if self.patch is not None else found
+
+
+class Place(Protocol):
+    """Where the code of arms is laid: a run's results folder, or a folder to compare it in."""
+
+    path: Path
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, by its path from there."""
+
+
+def stage(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> dict[str, StagedArm]:
+    """Copy the code of every arm into the results folder.
+
+    Args:
+        scenario: what to stage.
+        folder: the scenario's folder.
+        inputs: paths of inputs, which are not code and are not copied.
+        results: where the copies go.
+
+    Raises:
+        ArmError: a file that is not there, no entry module, more code than 20 MiB, a revision that cannot be had.
+    """
+    try:
+        return _Staging(scenario, folder=folder.resolve(), inputs=inputs, results=results).stage()
+    except (RevisionError, TooMuchCode) as error:
+        raise ArmError(str(error)) from None
+
+
+def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: bool) -> Path:
+    """Write the code of an arm into the results folder, and return its folder."""
+    place = results.path / SOURCE_FOLDER / name
+    place.mkdir(parents=True, exist_ok=True)
+    for path, data in code.items():
+        results.write(f"{SOURCE_FOLDER}/{name}/{path}", data)
+        # Told by its content: git and the evidence keep no rights but this one, and not everywhere.
+        if is_program and data.startswith(EXECUTABLE):
+            (place / path).chmod(0o755)
+    return place
+
+
+class _Staging:
+    def __init__(self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> None:
+        subject = scenario.subject
+        given = {"candidate": subject.candidate, "control": subject.control}
+        self._arms: dict[str, Arm] = {name: arm for name, arm in given.items() if arm is not None}
+        self._subject = subject
+        self._folder = folder
+        self._inputs = [path.resolve() for path in inputs]
+        self._results = results
+        self._module = (subject.entry or "").partition(":")[0]
+        self._is_in: Callable[[Iterable[str]], bool] = (
+            has_module(self._module) if subject.program is None else has_any(subject.program)
+        )
+
+    def stage(self) -> dict[str, StagedArm]:
+        found = {name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out}
+        base = self._base(found)
+        staged = {}
+        for name, arm in self._arms.items():
+            revision = None
+            if (laid_out := found.get(name)) is not None:
+                code = self._read(name, laid_out, base)
+                revision = self._facts(arm, laid_out, base)
+            else:
+                code = self._as_it_stands(base, [one.repository for one in found.values()])
+            if base is not None or self._subject.path != ".":
+                code = self._with_the_subject(code, at=self._place(base, found.values()))
+            if self._subject.program is not None:
+                self._demand_a_file(code, self._subject.program)
+            else:
+                module = self._module_file(code, arm)
+                if arm.file is not None:
+                    code[module] = self._replacement(arm.file)
+            place = lay(name, code, results=self._results, is_program=self._subject.program is not None)
+            staged[name] = StagedArm(folder=place, arguments=dict(arm.with_), revision=revision)
+        return staged
+
+    # -- from a repository -------------------------------------------------------------------------------------------
+
+    def _find(self, name: str, arm: Arm) -> _LaidOut:
+        place = self._folder if arm.repo is None else (self._folder / Path(arm.repo).expanduser()).resolve()
+        shown = "the scenario's repository" if arm.repo is None else shown_repo(arm.repo, folder=self._folder)
+        repository = Repository(place, given=shown)
+        commit = repository.commit(arm.rev or HEAD)
+        text = None
+        if arm.patch is not None:
+            try:
+                text = (self._folder / arm.patch).read_bytes()
+            except OSError as error:
+                raise ArmError(f"the {name}'s patch {arm.patch} cannot be read: {error.strerror}") from None
+            self._results.write(f"{PATCH_FOLDER}/{name}.patch", text)
+        return _LaidOut(repository, commit, repository.entries(commit), text)
+
+    def _base(self, found: Mapping[str, _LaidOut]) -> str | None:
+        """Which folder of the revisions is the code, from their top; None where no arm is a revision.
+
+        One folder for all arms, the first that holds the subject in every revision: arms that differ in which folder
+        was staged would differ in everything.
+        """
+        if not found:
+            return None
+        root, asked = next(iter(found.values())).repository.root, self._subject.path
+        code = (self._folder / asked).resolve()
+        here = code.relative_to(root).as_posix() if root is not None and code.is_relative_to(root) else asked
+        here = "" if here == "." else here
+        places = [os.path.normpath(here) if here else ""] if asked != "." else list(dict.fromkeys([here, *USUAL]))
+        if places[0].startswith(("..", "/")):
+            raise ArmError(f"subject.path: {asked} leads out of the repository; it must be one of its folders")
+        paths = [revision.paths() for revision in found.values()]
+        for place in places:
+            beginning = f"{place}/" if place else ""
+            cut = [{path[len(beginning) :] for path in some if path.startswith(beginning)} for some in paths]
+            here_is_fine = all(self._is_in(some) for some in cut)
+            # Where the scenario's own folder is the same for all arms, what they differ in lies elsewhere.
+            if here_is_fine and (asked != "." or place in USUAL or self._differ(found, place)):
+                return place
+            if asked != "." and not all(cut):
+                raise ArmError(f"subject.path: {asked} is no folder of the repository at every revision")
+        if asked != ".":
+            return places[0]
+        in_src = all(any(has_package(path) for path in some if path.startswith("src/")) for some in paths)
+        return "src" if in_src else ""
+
+    def _differ(self, found: Mapping[str, _LaidOut], place: str) -> bool:
+        repositories = [one.repository for one in found.values()]
+        code = [
+            self._read(name, found[name], place) if name in found else self._as_it_stands(place, repositories)
+            for name in self._arms
+        ]
+        return len(code) == 1 or any(one != code[0] for one in code)
+
+    def _read(self, name: str, found: _LaidOut, base: str | None) -> dict[str, bytes]:
+        base = base or ""
+        beginning = f"{base}/" if base else ""
+        named = patch.touched(found.patch, name=f"the {name}'s patch") if found.patch is not None else set()
+        left_out = self._inputs_below(found.repository.root)
+        wanted = {
+            path: entry
+            for path, entry in found.entries.items()
+            if path in named
+            or (
+                path.startswith(beginning)
+                and is_code(path[len(beginning) :])
+                and entry.mode != LINK
+                and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+            )
+        }
+        demand_limits({path: entry.size for path, entry in wanted.items()}, name=base or "the repository")
+        files = found.repository.read(wanted)
+        if found.patch is not None:
+            to = f"commit {found.commit[:12]}"
+            files = patch.apply(files, found.patch, name=f"the {name}'s patch", to=to)
+        return {path: data for path, data in below(files, base).items() if is_code(path)}
+
+    def _inputs_below(self, root: Path | None) -> list[str]:
+        return [
+            path.relative_to(root).as_posix() for path in self._inputs if root is not None and path.is_relative_to(root)
+        ]
+
+    def _facts(self, arm: Arm, found: _LaidOut, base: str | None) -> RevisionFacts:
+        return RevisionFacts(
+            repo=None if arm.repo is None else shown_repo(arm.repo, folder=self._folder),
+            rev=arm.rev or HEAD,
+            commit=found.commit,
+            tree=found.repository.tree(found.commit),
+            patch=None if found.patch is None else hashlib.sha256(found.patch).hexdigest(),
+            folder=base or "",
+        )
+
+    # -- from the folder as it stands --------------------------------------------------------------------------------
+
+    def _as_it_stands(self, base: str | None, repositories: Sequence[Repository]) -> dict[str, bytes]:
+        """The working tree; beside a revision, the same folder of it, with what git knows or would add."""
+        root = repositories[0].root if repositories else None
+        code = (self._folder / self._subject.path).resolve()
+        if base is not None and root is not None and code.is_relative_to(root):
+            beginning = f"{base}/" if base else ""
+            left_out = self._inputs_below(root)
+            listed = [
+                path[len(beginning) :]
+                for path in repositories[0].working_files()
+                if path.startswith(beginning) and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+            ]
+            return read_files(root / base, listed)
+        if base is not None and self._subject.path == ".":
+            raise ArmError(
+                "one arm is a revision of a repository that the scenario does not lie in, and the other names none: "
+                "give it a rev too"
+            )
+        if not code.is_dir():
+            raise ArmError(f"subject.path: {self._subject.path} is no folder (looked from {self._folder.name})")
+        return read_folder(code, leave_out=self._inputs)
+
+    def _place(self, base: str | None, found: Iterable[_LaidOut]) -> str:
+        """Where the scenario's folder lies below the code's, or empty."""
+        root = next((one.repository.root for one in found), None)
+        top = root / (base or "") if root is not None else None
+        return self._folder.relative_to(top).as_posix() if top is not None and self._folder.is_relative_to(top) else ""
+
+    def _with_the_subject(self, code: dict[str, bytes], *, at: str) -> dict[str, bytes]:
+        """Lay the scenario's own files over the code, where only they hold the subject; for an entry, Python's only."""
+        if self._is_in(code):
+            return code
+        # The scenario may be committed too, at one revision and not at another: that is no difference between the arms.
+        code = {path: data for path, data in code.items() if at in ("", ".") or not path.startswith(f"{at}/")}
+        own = {
+            path: data
+            for path, data in read_folder(self._folder, leave_out=self._inputs).items()
+            if (path.endswith(".py") if self._subject.program is None else not path.endswith((".yaml", ".patch")))
+        }
+        if not self._is_in(own):
+            return code
+        if both := sorted(path for path in own if code.get(path, own[path]) != own[path]):
+            raise ArmError(
+                f"{both[0]} lies both beside the scenario and in the code under test, and they differ: rename the "
+                "scenario's"
+            )
+        return own | code
+
+    def _module_file(self, files: Mapping[str, bytes], arm: Arm) -> str:
+        """The file that the entry's module is loaded from."""
+        place = self._module.replace(".", "/")
+        for candidate in (f"{place}.py", f"{place}/__init__.py"):
+            if candidate in files:
+                return candidate
+        if arm.file is not None:
+            return f"{place}.py"
+        raise ArmError(
+            f"subject.entry: {self._subject.entry} names no file of the subject's folder ({place}.py is not there): "
+            "code that is loaded from elsewhere proves nothing about this folder"
+        )
+
+    def _demand_a_file(self, files: Mapping[str, bytes], words: Sequence[str]) -> None:
+        if not self._is_in(files):
+            raise ArmError(
+                f"subject.program: no word of {' '.join(words)!r} is a file of the subject's folder: a program from "
+                "elsewhere proves nothing about this folder"
+            )
+
+    def _replacement(self, file: str) -> bytes:
+        try:
+            return (self._folder / file).read_bytes()
+        except OSError as error:
+            raise ArmError(f"the arm's file {file} cannot be read: {error.strerror}") from None
+
+
+def has_package(path: str) -> bool:
+    """Whether a file below `src/` is a module or a package's beginning at the top of it."""
+    inside = path.removeprefix("src/").split("/")
+    return inside[-1].endswith(".py") and (len(inside) == 1 or inside[1:] == ["__init__.py"])
+
+
+def shown_repo(repo: str, *, folder: Path) -> str:
+    """A repository as the record names it: of a path that leaves the scenario's folder, only the last part."""
+    return f"./{(folder / Path(repo).expanduser()).resolve().name}" if leaves(repo) else repo

@@ -1,0 +1,143 @@
+"""A verified run compared with what is trusted: did it ask the trusted question, and did it run the commit's code?"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.model import Record
+from harness.run.trusted import File, below, blob_id
+from harness.scenario import Arm, Scenario, parse_scenario
+from harness.trust.policy import Policy
+from harness.trust.signers import SignerPolicy
+from harness.trust.verification import Read
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustedScenario:
+    """A required scenario as the trusted revision has it."""
+
+    path: str
+    sha256: str
+    scenario: Scenario
+    files: Mapping[str, File]
+
+    @property
+    def folder(self) -> str:
+        return posixpath.dirname(self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """Everything that is believed: all of it from the trusted revision, but for the ids of the commit's files."""
+
+    ref: str
+    trusted: str
+    commit: str
+    policy: Policy
+    policy_path: str
+    policy_sha256: str
+    signers: SignerPolicy
+    scenarios: Mapping[str, TrustedScenario]
+    locks: frozenset[str]
+    trusted_files: Mapping[str, File]
+    trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
+    commit_files: Mapping[str, File]
+
+
+def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
+    """How the scenario that ran differs from the trusted one: its file, its folder, what was set, its inputs."""
+    found = []
+    if record.scenario.sha256 != known.sha256:
+        found.append(f"{known.path} has another sha256")
+    found += [f"set on the command line: {given}" for given in record.run.overrides]
+    if record.run.source.scenario != (known.folder or None):
+        found.append(f"it ran from {record.run.source.scenario or 'outside the repository'}, not from {known.folder}")
+    there = below(basis.commit_files, known.folder)
+    changed = sorted(path for path in there.keys() | known.files.keys() if there.get(path) != known.files.get(path))
+    found += [f"{known.folder}/{path} is not the trusted one" for path in changed]
+    found += _inputs(record, known, basis)
+    found += _hidden(record, known, read)
+    for name, arm in record.arms.items():
+        if arm.revision is not None and arm.revision.patch is not None:
+            content = read(f"{PATCH_FOLDER}/{name}.patch")
+            given: Arm | None = getattr(known.scenario.subject, name)
+            file = known.files.get(given.patch) if given is not None and given.patch is not None else None
+            if file is None or blob_id(content, like=file.blob) != file.blob:
+                found.append(f"the {name}'s patch is not the trusted one")
+    return tuple(found)
+
+
+def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
+    """Files of the code under test that took the place of the scenario's own subject.
+
+    Where the code under test holds the entry's module, that is run, and not the one beside the scenario: a commit that
+    adds one would bring its own test.
+    """
+    subject = known.scenario.subject
+    if posixpath.normpath(subject.path) == ".":
+        return []  # the scenario's folder is the code
+    module = (subject.entry or "").partition(":")[0].replace(".", "/")
+    own = {*(subject.program or ()), f"{module}.py", f"{module}/__init__.py"} & known.files.keys()
+    found = []
+    for name, arm in record.arms.items():
+        given: Arm | None = getattr(subject, name)
+        replaced = known.files.get(given.file) if given is not None and given.file is not None else None
+        for path in sorted(own):
+            expected = {file.blob for file in (known.files[path], replaced) if file is not None}
+            ran = read(f"{SOURCE_FOLDER}/{name}/{path}") if path in arm.files else None
+            if ran is None or blob_id(ran, like=known.files[path].blob) not in expected:
+                found.append(f"{name}: {path} is not the scenario's own: the code under test took its place")
+    return found
+
+
+def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
+    """Inputs that are neither pinned by the trusted scenario nor files of the trusted revision."""
+    found = []
+    for facts in record.run.inputs:
+        given = known.scenario.inputs.get(facts.name)
+        if given is None:
+            found.append(f"input {facts.name} is not the trusted scenario's")
+        elif given.sha256 is not None:
+            if given.sha256 != facts.digest:
+                found.append(f"input {facts.name} has another digest than the trusted scenario pins")
+        elif given.path is None:
+            found.append(f"input {facts.name} is not pinned: give its sha256 in the scenario")
+        else:
+            place = posixpath.normpath(posixpath.join(known.folder, given.path))
+            files = {path: file.blob for path, file in below(basis.trusted_files, place).items()}
+            if place in basis.trusted_files:
+                files = {posixpath.basename(place): basis.trusted_files[place].blob}
+            digests = basis.trusted_sha256(list(files.values())) if files else {}
+            if {path: digests[blob] for path, blob in files.items()} != facts.files:
+                found.append(f"input {facts.name} is not pinned, and not the trusted files of {place}")
+    return found
+
+
+def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
+    """Files of the arms that are no file of the commit: ignored by git, changed, or converted when checked out.
+
+    An arm that was laid out from a revision holds what git stores; whose revision it is, another rule asks. A patched
+    file is the revision's and the patch's, which the trusted scenario names.
+    """
+    files, folder, scenario = basis.commit_files, record.run.source.scenario or "", known.scenario
+    if record.scenario.sha256 != known.sha256 or record.run.overrides:
+        # Whether it may differ is another rule's question: here it says where the code that ran came from.
+        scenario = parse_scenario(read(SCENARIO_PATH), name=SCENARIO_PATH, overrides=record.run.overrides)
+    code = posixpath.normpath(posixpath.join(folder, scenario.subject.path))
+    places = ["" if code == "." else code, folder]
+    places += [arm.revision.folder for arm in record.arms.values() if arm.revision is not None]
+    found = []
+    for name, arm in record.arms.items():
+        if arm.revision is not None:
+            continue
+        given: Arm | None = getattr(scenario.subject, name)
+        instead = [posixpath.join(folder, given.file)] if given is not None and given.file is not None else []
+        for path in arm.files:
+            possible = [posixpath.join(place, path) if place else path for place in places] + instead
+            blobs = {files[one].blob for one in possible if one in files}
+            if not blobs or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs:
+                found.append(f"{name}: {path}")
+    return tuple(found)

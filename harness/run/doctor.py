@@ -1,0 +1,221 @@
+"""What this machine can run, and the remedy for each no. Starts no rank and makes no key."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.faults import KINDS
+from harness.record import environment
+from harness.record.facts import Environment
+from harness.run.environments import cached
+from harness.trust.key import KeyProblem, find_signer
+from harness.trust.sshsig import SshsigError
+from harness.world import backends, driver
+from harness.world.pool import is_linux
+from harness.world.ports import NoPort, PortLease
+
+MOST_RANKS = 8
+# Per rank three pipes of two ends, the backend's sockets, and what the interpreter holds; and the harness' own.
+DESCRIPTORS_WANTED = 1024
+PROCESSES_WANTED = 256
+RANK_BYTES = 200 * 2**20
+SCRATCH_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One thing that was looked at.
+
+    Attributes:
+        topic: the group it belongs to.
+        what: what was looked at.
+        word: `yes`, `no` (something cannot run), or `note` (it can, and something is worth knowing).
+        detail: what was found.
+        remedy: what to do about a no; empty otherwise.
+    """
+
+    topic: str
+    what: str
+    word: Literal["yes", "no", "note"]
+    detail: str
+    remedy: str = ""
+
+
+def examine(*, results: Path) -> list[Answer]:
+    """Look at everything a run needs.
+
+    Args:
+        results: the folder that runs would be written to.
+    """
+    machine = environment.capture()
+    looks: tuple[Callable[[], Iterator[Answer]], ...] = (
+        _starts,
+        _backends,
+        _faults,
+        lambda: _tools(machine),
+        _signing,
+        _limits,
+        lambda: _storage(results),
+        lambda: _environment(machine),
+        _cached,
+    )
+    return [answer for look in looks for answer in look()]
+
+
+def _starts() -> Iterator[Answer]:
+    if is_linux():
+        yield Answer("start", "warm", "yes", "ranks are forked from a server that has imported what they need")
+    else:
+        yield Answer(
+            "start", "warm", "note", f"not on {sys.platform}: every rank starts fresh, which takes seconds more"
+        )
+    yield Answer("start", "fresh", "yes", "a new interpreter per rank")
+
+
+def _backends() -> Iterator[Answer]:
+    for name in backends.MODULES:
+        why = backends.refusal(name, size=2)
+        if why is None:
+            yield Answer("backend", name, "yes", "can join ranks here")
+        else:
+            yield Answer("backend", name, "no", why, "cells with it are SKIPPED; run them where it is there")
+
+
+def _faults() -> Iterator[Answer]:
+    for name, kind in KINDS.items():
+        why = kind.refusal()
+        yield Answer("fault", name, "no" if why else "yes", why or kind.does, "use a Linux machine" if why else "")
+
+
+def _tools(machine: Environment) -> Iterator[Answer]:
+    if machine.gpu:
+        yield Answer("machine", "GPU", "yes", machine.gpu)
+    else:
+        yield Answer("machine", "GPU", "note", "no NVIDIA driver answers: everything runs on the CPU")
+    for program, what, remedy in (
+        ("ssh-keygen", "signs and verifies reports", "install OpenSSH 8.9 or newer"),
+        ("git", "names the commit in reports", "install git"),
+        ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
+    ):
+        found = shutil.which(program)
+        yield Answer("machine", program, "yes" if found else "no", what, "" if found else remedy)
+    memory = environment.memory()
+    wanted = MOST_RANKS * RANK_BYTES
+    yield Answer(
+        "machine",
+        "memory",
+        "yes" if memory >= wanted else "no",
+        f"{memory / 2**30:.1f} GiB for up to {MOST_RANKS} ranks of about {RANK_BYTES // 2**20} MiB",
+        "" if memory >= wanted else "run smaller worlds: --set 'matrix.ranks=[2]'",
+    )
+
+
+def _signing() -> Iterator[Answer]:
+    try:
+        signer = find_signer(make=False)
+    except KeyProblem as problem:
+        yield Answer("signing", "key", "no" if problem.asked else "note", str(problem))
+        return
+    except SshsigError as problem:
+        yield Answer("signing", "key", "no", str(problem), "install OpenSSH 8.9 or newer")
+        return
+    yield Answer("signing", "key", "yes", f"{signer.origin}, {signer.fingerprint}")
+    for reason in signer.passed_over:
+        yield Answer("signing", "passed over", "note", reason)
+
+
+def _limits() -> Iterator[Answer]:
+    yield _limit("descriptors", resource.RLIMIT_NOFILE, DESCRIPTORS_WANTED, "ulimit -n 4096")
+    if hasattr(resource, "RLIMIT_NPROC"):
+        yield _limit("processes", resource.RLIMIT_NPROC, PROCESSES_WANTED, "ulimit -u 1024")
+    try:
+        with PortLease() as ports:
+            ports.take(MOST_RANKS)
+        yield Answer("limits", "ports", "yes", f"{MOST_RANKS} loopback ports can be leased")
+    except (NoPort, OSError) as error:
+        yield Answer("limits", "ports", "no", str(error), "end what listens there, or other runs of Rankproof")
+
+
+def _limit(what: str, which: int, wanted: int, remedy: str) -> Answer:
+    soft, _ = resource.getrlimit(which)
+    enough = soft == resource.RLIM_INFINITY or soft >= wanted
+    shown = "no limit" if soft == resource.RLIM_INFINITY else str(soft)
+    return Answer("limits", what, "yes" if enough else "no", f"{shown}, {wanted} wanted", "" if enough else remedy)
+
+
+def _storage(results: Path) -> Iterator[Answer]:
+    place = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.exists())
+    writable = os.access(place, os.W_OK)
+    yield Answer(
+        "storage",
+        "results",
+        "yes" if writable else "no",
+        f"{results} can {'' if writable else 'not '}be written",
+        "" if writable else "make it writable, or use --results FOLDER",
+    )
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        enough = free >= SCRATCH_BYTES
+        yield Answer(
+            "storage",
+            "temporary files",
+            "yes" if enough else "no",
+            f"{free / 2**30:.1f} GiB free",
+            "" if enough else "free some space, or set TMPDIR",
+        )
+
+
+def _environment(machine: Environment) -> Iterator[Answer]:
+    yield from _nix(machine)
+    if machine.lock:
+        yield Answer("environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}")
+    else:
+        yield Answer("environment", "lock", "note", "made by hand: `nox -s validate` makes a locked one")
+
+
+def _cached() -> Iterator[Answer]:
+    """The environments that arms were given, and what they take."""
+    found = cached()
+    total = sum(one.bytes for one in found)
+    detail = f"{len(found)} in the cache, {total / 2**20:.1f} MiB" if found else "none in the cache"
+    yield Answer("environment", "of arms", "note", detail)
+    for one in found:
+        yield Answer("environment", one.key[:8], "note", f"{one.told or 'never finished'}, {one.bytes / 2**20:.1f} MiB")
+
+
+def _nix(machine: Environment) -> Iterator[Answer]:
+    nix = machine.nix
+    if nix is None:
+        how = "run `nix develop`" if shutil.which("nix") else "Nix is not installed"
+        yield Answer("environment", "Nix", "note", f"not its environment ({how}): scenarios that need it are SKIPPED")
+        if os.environ.get("RANKPROOF_ENV"):
+            yield Answer(
+                "environment", "RANKPROOF_ENV", "note", "is set, but this Python is not one that Nix built there"
+            )
+        return
+    yield Answer("environment", "Nix", "yes", nix.environment)
+    if nix.stale:
+        again = "leave the shell and run `nix develop` again"
+        yield Answer("environment", "shell", "no", f"older than {', '.join(nix.stale)}", again)
+    if nix.as_locked is not True:
+        known = "not the one" if nix.as_locked is False else "not known to be the one"
+        yield Answer("environment", "nixpkgs", "note", f"{known} in flake.lock")
+    for names, what in (
+        (nix.changed, "changed since the commit"),
+        (nix.untracked, "unknown to git, so Nix ignores them"),
+    ):
+        if names:
+            yield Answer("environment", "flake", "note", f"{what}: {', '.join(names)}")
+    if machine.variant == "cuda":
+        remedy = "" if nix.driver else f"set {driver.GIVEN} to the folder that holds {driver.WANTED[0]}"
+        found = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
+        yield Answer("environment", "driver", "yes" if nix.driver else "no", found, remedy)

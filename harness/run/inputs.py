@@ -1,0 +1,122 @@
+"""Resolving a scenario's inputs: a file, a folder, or a revision of the hub; every file by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.digest import fold
+from harness.record.facts import InputFacts
+from harness.scenario import Input
+
+FILES_LIMIT = 10_000
+LAYOUTS = "layouts "
+"""How the record names an input of layouts; their names follow."""
+
+
+class InputError(Exception):
+    """An input that is not there, or not what the scenario pins; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class ResolvedInput:
+    """An input as ranks are given it, and as the record names it."""
+
+    path: Path
+    facts: InputFacts
+
+
+def resolve(inputs: Mapping[str, Input], *, folder: Path) -> dict[str, ResolvedInput]:
+    """Find every input.
+
+    Args:
+        inputs: as the scenario names them.
+        folder: the scenario's folder; relative paths start there.
+
+    Raises:
+        InputError: not there, not readable, no file in it, or another digest than the pinned one.
+    """
+    return {name: _resolve(name, given, folder=folder) for name, given in inputs.items()}
+
+
+def _resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
+    revision = None
+    if given.path is not None:
+        text = given.path if not leaves(given.path) else f"./{Path(given.path).name}"
+        path = (folder / Path(given.path).expanduser()).resolve()
+        if not path.exists():
+            raise InputError(f"input {name}: {given.path} is not there (looked in the scenario's folder)")
+    elif given.layouts is not None:
+        text, path = f"{LAYOUTS}{', '.join(given.layouts)}", _layouts(name, given.layouts)
+    else:
+        assert given.hub is not None
+        text = given.hub
+        path, revision = _from_hub(name, given.hub)
+    files = digests(path, name=name)
+    digest = fold(files) if path.is_dir() else next(iter(files.values()))
+    if given.sha256 is not None and given.sha256 != digest:
+        raise InputError(
+            f"input {name}: {text} has sha256 {digest}, the scenario pins {given.sha256}: restore the files, or pin "
+            "the new digest"
+        )
+    facts = InputFacts(
+        name=name, given=text, digest=digest, pinned=given.sha256 is not None, revision=revision, files=files
+    )
+    return ResolvedInput(path=path, facts=facts)
+
+
+def leaves(path: str) -> bool:
+    """Whether a path names folders of this machine: they have no business in a report."""
+    return path.startswith(("/", "~")) or ".." in Path(path).parts
+
+
+def _layouts(name: str, layouts: Sequence[str]) -> Path:
+    """A folder of the user's cache with these tokenizer repositories, the same bytes on every machine."""
+    from harness.hub import HubError
+    from harness.hub.layouts import cached
+
+    try:
+        return cached(layouts)
+    except (HubError, OSError) as error:
+        raise InputError(f"input {name}: {error}") from None
+
+
+def _from_hub(name: str, given: str) -> tuple[Path, str]:
+    """Take a revision from the hub through huggingface_hub, cached where that library caches."""
+    from huggingface_hub import snapshot_download
+
+    model, _, revision = given.rpartition("@")
+    try:
+        path = Path(snapshot_download(model, revision=revision))
+    except Exception as error:  # noqa: BLE001 - the library raises from several families; all mean the input is not there
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        raise InputError(f"input {name}: {given} could not be taken from the hub: {reason}") from None
+    # The snapshot's folder is named by the commit the revision stood for.
+    return path, path.name
+
+
+def digests(path: Path, *, name: str) -> dict[str, str]:
+    """sha256 of each file, by its path inside the input.
+
+    Raises:
+        InputError: nothing there, more than 10,000 files, or one that cannot be read.
+    """
+    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    if not files:
+        raise InputError(f"input {name}: {path.name} holds no file")
+    if len(files) > FILES_LIMIT:
+        raise InputError(
+            f"input {name}: {path.name} holds more than {FILES_LIMIT} files; name the folder the subject reads"
+        )
+    root = path if path.is_dir() else path.parent
+    found = {}
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                found[file.relative_to(root).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"input {name}: {os.path.relpath(file, root)} cannot be read: {error.strerror}") from None
+    return found

@@ -1,0 +1,63 @@
+"""Why a cell cannot run on this machine: a reason to skip, never to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from harness import faults
+from harness.record.facts import Environment
+from harness.record.needs import unmet
+from harness.run.environments import Made
+from harness.scenario import Cell, Scenario
+from harness.world import backends, program
+
+# Backends that need nothing of the machine beside their library.
+PORTABLE = ("gloo", "none")
+
+
+def refused(
+    scenario: Scenario,
+    cell: Cell,
+    environment: Environment,
+    *,
+    staged: Iterable[Path],
+    environments: Mapping[str, Made],
+    unavailable: str,
+) -> str:
+    """Why this cell cannot run here; empty where it can.
+
+    Args:
+        scenario: what it asks for.
+        cell: one of its cells.
+        environment: of this machine.
+        staged: the folder of each arm's code.
+        environments: of the arms that have their own.
+        unavailable: why an environment could not be had; empty where all are there.
+    """
+    if missing := unmet(scenario.needs, environment):
+        return missing
+    if impossible := faults.refusal(scenario.faults):
+        return impossible
+    if unavailable:
+        return unavailable
+    if (words := scenario.subject.program) is not None:
+        why = program.refusal(words[0], staged=list(staged))
+        return f"program {words[0]}: {why}" if why else ""
+    why = _backend_refusal(scenario, cell, environments)
+    return f"backend {cell.backend}: {why}" if why else ""
+
+
+def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, Made]) -> str:
+    backend = backends.find(cell.backend)
+    arms = ["candidate"] + (["control"] if scenario.subject.control else [])
+    for arm in arms:
+        made = environments.get(arm)
+        libraries = {module.partition(".")[0] for module in backend.modules} if backend is not None else set()
+        for library in sorted(libraries if made is not None else ()):
+            if made is not None and library not in made.facts.versions:
+                return f"{library} is not in the environment of the {arm}: name it in environment.packages"
+    # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
+    if all(arm in environments for arm in arms) and cell.backend in PORTABLE:
+        return ""
+    return backends.refusal(cell.backend, size=cell.ranks) or ""

@@ -1,0 +1,219 @@
+"""Reading a revision of the user's repository without changing anything in it.
+
+Files are taken as git stores them (`ls-tree`, `cat-file`), not checked out: a checkout runs the smudge filters that the
+repository's configuration names, and hooks, and converts line ends by the machine it runs on. So no program of the
+user's runs, `.git` stays as it is byte for byte, no index is needed, and a commit gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.scenario.problem import closest, printable
+
+ANSWER_WITHIN = 120.0
+LFS = b"version https://git-lfs.github.com/spec/v1\n"
+SUBMODULE, LINK = "160000", "120000"
+# Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
+SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.warnAmbiguousRefs=true",
+    "protocol.allow=never",
+)
+# A run may be started from a hook, whose GIT_DIR and GIT_INDEX_FILE speak of another repository.
+KEPT = ("GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
+
+
+class RevisionError(Exception):
+    """A repository or revision that cannot be used; the message says what, where and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a revision. `size` is in bytes; a submodule has none."""
+
+    mode: str
+    blob: str
+    size: int
+
+
+class Repository:
+    """A git repository: with a working tree, bare, shallow, or a linked worktree.
+
+    Attributes:
+        root: the top of its working tree, or None where it has none.
+    """
+
+    def __init__(self, path: Path, *, given: str) -> None:
+        """Find it.
+
+        Args:
+            path: a folder in it.
+            given: what the scenario or the command line calls it, for messages.
+
+        Raises:
+            RevisionError: there is no such folder, no repository, or no git.
+        """
+        self._given = given
+        if not path.is_dir():
+            raise RevisionError(f"repo {given} is no folder (a path is relative to the scenario's folder)")
+        self._path = path
+        inside = self._ask("rev-parse", "--is-inside-work-tree")
+        if inside is None:
+            raise RevisionError(f"repo {given} cannot be used: {self._complaint('rev-parse', '--git-dir')}")
+        self.root: Path | None = None
+        if inside == b"true\n" and (top := self._ask("rev-parse", "--show-toplevel")) is not None:
+            self.root = Path(os.fsdecode(top.removesuffix(b"\n"))).resolve()
+
+    def commit(self, rev: str) -> str:
+        """Resolve a revision to the full id of its commit.
+
+        Raises:
+            RevisionError: there is none of that name, or more than one.
+        """
+        done = self._run("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")
+        said = done.stderr.decode(errors="replace")
+        shown = printable(rev)
+        if twice := re.search(r"refname '(.+?)' is ambiguous", said):
+            same = [ref for ref in self._refs() if ref.split("/", 2)[-1] == twice[1]]
+            raise RevisionError(
+                f"rev {shown} is ambiguous in {self._given}: write {' or '.join(same) or 'the full id of the commit'}"
+            )
+        if "is ambiguous" in said:
+            raise RevisionError(
+                f"rev {shown} is ambiguous in {self._given}: more than one object's id begins with it; write more of it"
+            )
+        if done.returncode:
+            names = [ref.split("/", 2)[-1] for ref in self._refs()]
+            meant = closest(rev, names)
+            hint = f"; did you mean {printable(meant)}?" if meant else ""
+            if self._ask("rev-parse", "--is-shallow-repository") == b"true\n":
+                hint += " (it is a shallow clone: what lies before its first commit must be fetched before the run)"
+            raise RevisionError(f"rev {shown} names no commit of {self._given}{hint}")
+        return done.stdout.decode().strip()
+
+    def tree(self, commit: str) -> str:
+        """The id of a commit's tree."""
+        return self._demand("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
+
+    def entries(self, commit: str) -> dict[str, Entry]:
+        """Every file of a commit, by its path from the top."""
+        found = {}
+        for line in self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0")[:-1]:
+            about, _, name = line.partition(b"\t")
+            mode, _, blob, size = about.decode().split()
+            # A submodule has no size, and neither has what a partial clone left behind.
+            found[os.fsdecode(name)] = Entry(mode, blob, int(size) if size.isdecimal() else 0)
+        return found
+
+    def read(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
+        """The content of files, as git stores it.
+
+        Raises:
+            RevisionError: a submodule, a pointer of git-lfs, an object that is not in this repository, or a name that
+                would lead elsewhere or cannot be written down.
+        """
+        for path, entry in entries.items():
+            if not path.isprintable() or any(part.lower() in ("", ".", "..", ".git") for part in path.split("/")):
+                raise RevisionError(f"{self._given} holds a file that cannot be laid out: {os.fsencode(path)!r}")
+            if entry.mode == SUBMODULE:
+                raise RevisionError(
+                    f"{path} is a submodule of {self._given}, whose code lies in another repository: point subject.path"
+                    " at a folder without it, or make the submodule itself the repo"
+                )
+        blobs = "".join(f"{entry.blob}\n" for entry in entries.values())
+        rest = self._demand("cat-file", "--batch", given=blobs.encode())
+        found = {}
+        for path in entries:
+            head, _, rest = rest.partition(b"\n")
+            words = head.split()
+            if len(words) != 3:
+                raise RevisionError(
+                    f"{path} is not in this copy of {self._given} (a partial clone?): fetch it before the run; nothing "
+                    "is fetched here"
+                )
+            size = int(words[2])
+            found[path], rest = rest[:size], rest[size + 1 :]
+            if found[path].startswith(LFS):
+                raise RevisionError(
+                    f"{path} of {self._given} is only a pointer of git-lfs, its content is stored elsewhere: name data "
+                    "under inputs, or point subject.path at a folder without it"
+                )
+        return found
+
+    def working_files(self) -> list[str]:
+        """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
+        listed = self._demand("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--full-name", "--", ":/")
+        return sorted({os.fsdecode(name) for name in listed.split(b"\0")[:-1]})
+
+    def _refs(self) -> list[str]:
+        return self._demand("for-each-ref", "--format=%(refname)").decode(errors="replace").splitlines()
+
+    def _ask(self, *arguments: str) -> bytes | None:
+        done = self._run(*arguments)
+        return done.stdout if done.returncode == 0 else None
+
+    def _demand(self, *arguments: str, given: bytes = b"") -> bytes:
+        done = self._run(*arguments, given=given)
+        if b"promisor remote" in done.stderr:
+            raise RevisionError(
+                f"{self._given} is a partial clone that lacks objects of this revision: fetch them before the run "
+                "(git fetch --refetch --no-filter); nothing is fetched here"
+            )
+        if done.returncode:
+            raise RevisionError(f"git {arguments[0]} failed in {self._given}: {_last_line(done.stderr)}")
+        return done.stdout
+
+    def _complaint(self, *arguments: str) -> str:
+        return _last_line(self._run(*arguments).stderr).replace(f"{self._path}", self._given)
+
+    def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return git("-C", str(self._path), *arguments, given=given)
+
+
+def git(
+    *arguments: str, given: bytes = b"", cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git with nothing of the repository's own running in it.
+
+    Raises:
+        RevisionError: there is no git, or it gave no answer within two minutes.
+    """
+    settings: Iterable[str] = (word for setting in SETTINGS for word in ("-c", setting))
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)
+    }
+    environment |= {
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        # With a replaced object, a commit's id would no longer say what ran.
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+        **(env or {}),
+    }
+    try:
+        return subprocess.run(
+            ["git", *settings, *arguments],
+            input=given,
+            capture_output=True,
+            timeout=ANSWER_WITHIN,
+            check=False,
+            cwd=cwd,
+            env=environment,
+        )
+    except FileNotFoundError:
+        raise RevisionError("an arm is a revision, and git is not installed here: install it") from None
+    except subprocess.TimeoutExpired:
+        raise RevisionError(f"git gave no answer within {ANSWER_WITHIN:.0f} s") from None
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "it does not say why"

@@ -1,0 +1,355 @@
+"""From a scenario file to a signed report."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from harness import __version__
+from harness.record import environment, repository, sources
+from harness.record.arm_environment import asked
+from harness.record.assemble import PATCH_PATH, assemble
+from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, CellFacts, Reproduces, RunFacts, Source
+from harness.record.model import PATH as RECORD_PATH
+from harness.record.model import Record
+from harness.record.original import ORIGINAL_PATH
+from harness.record.results import ResultsError, ResultsFolder
+from harness.report.figures import figures
+from harness.report.report import render
+from harness.run import arms, environments, inputs, needs
+from harness.run.again import Again
+from harness.run.pip import EnvironmentProblem, Unavailable
+from harness.run.trials import Interrupt, Made, Trials
+from harness.scenario import Cell, LoadedScenario, Scenario, cells, override
+from harness.trust import footer, manifest, statement
+from harness.trust.key import Signer
+from harness.trust.sshsig import NAMESPACE_REPORT
+from harness.world.pool import ServerFailed, ServerPool
+from harness.world.ports import PortLease
+from harness.world.world import Cancelled
+
+REPORT_PATH = "report.md"
+QUOTES = "\"'"
+
+
+class RunError(Exception):
+    """A run that could not be made; the message is one line that says what, where and what to do."""
+
+
+class Interrupted(RunError):
+    """The run was interrupted. Its folder is marked unfinished, and none of its processes is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run that ended: its record, its folder, and who signed."""
+
+    record: Record
+    folder: Path
+    signer: Signer | None
+
+    @property
+    def report(self) -> Path:
+        """Path of the report."""
+        return self.folder / REPORT_PATH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run is going to do, told before it starts.
+
+    Attributes:
+        candidate: trials of the candidate in each cell that can run.
+        control: trials of the control in each of them.
+        skipped: cell id to the reason.
+    """
+
+    candidate: int
+    control: int
+    cells: Sequence[Cell]
+    skipped: dict[str, str]
+    folder: Path
+
+    @property
+    def trials(self) -> int:
+        """How many trials there will be, without the replacements of void ones."""
+        return (self.candidate + self.control) * (len(self.cells) - len(self.skipped))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """What a run that reproduces another brings along instead of finding it beside the scenario.
+
+    Attributes:
+        stage: lays the code of the arms into the results folder.
+        inputs: every input, by name.
+        source: where the code comes from.
+        patch: the changes since that commit.
+        reproduces: which report.
+        original: the content of `evidence/original.json`.
+    """
+
+    stage: Callable[[ResultsFolder], dict[str, arms.StagedArm]]
+    inputs: dict[str, inputs.ResolvedInput]
+    source: Source
+    patch: bytes | None
+    reproduces: Reproduces
+    original: bytes
+
+
+def run(
+    loaded: LoadedScenario,
+    *,
+    results: Path,
+    signer: Callable[[], Signer | None],
+    jobs: int,
+    material: Material | None = None,
+    challenge: str | None = None,
+    planned: Callable[[Plan], None] = lambda _plan: None,
+    began: Callable[[Cell], None] = lambda _cell: None,
+    told: Callable[[Made], None] = lambda _made: None,
+    says: Callable[[str], None] = lambda _text: None,
+) -> Finished:
+    """Run a scenario and write its signed report.
+
+    Args:
+        loaded: the scenario.
+        results: the folder of all results.
+        signer: finds the key; None leaves the report unsigned. Asked before any rank is started.
+        jobs: worlds at the same time.
+        material: for a run that reproduces another, what it is made of.
+        challenge: signed into the report, for a gate that asks for it.
+        planned: told once, before the first trial.
+        began: told when a trial is handed to a lane, from the calling thread.
+        told: told after each trial, from the calling thread.
+        says: told what takes long before the first trial, in one line each.
+
+    Raises:
+        Interrupted: by Ctrl-C or SIGTERM.
+        RunError: input, code or results folder cannot be used.
+    """
+    key = signer()
+    try:
+        folder = ResultsFolder(results.resolve(), loaded.scenario.id)
+    except ResultsError as error:
+        raise RunError(str(error)) from None
+    try:
+        with _interruptible() as interrupt:
+            return _run(
+                loaded,
+                folder,
+                key,
+                jobs=jobs,
+                material=material,
+                challenge=challenge,
+                interrupt=interrupt,
+                planned=planned,
+                began=began,
+                told=told,
+                says=says,
+            )
+    except (KeyboardInterrupt, Cancelled):
+        folder.abandon("The run was interrupted.")
+        raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
+    except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
+        folder.abandon(str(error))
+        raise RunError(str(error)) from None
+    except OSError as error:
+        folder.abandon(str(error))
+        raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
+
+
+def _run(
+    loaded: LoadedScenario,
+    folder: ResultsFolder,
+    key: Signer | None,
+    *,
+    jobs: int,
+    material: Material | None,
+    challenge: str | None,
+    interrupt: Interrupt,
+    planned: Callable[[Plan], None],
+    began: Callable[[Cell], None],
+    told: Callable[[Made], None],
+    says: Callable[[str], None],
+) -> Finished:
+    begin = time.monotonic()
+    scenario = loaded.scenario
+    if scenario.measure or scenario.hub:
+        # What worlds side by side measure is each other; and a hub has one world at a time.
+        jobs = 1
+    folder.write(SCENARIO_PATH, loaded.text)
+    if material is None:
+        found = inputs.resolve(scenario.inputs, folder=loaded.folder)
+        staged = arms.stage(
+            scenario, folder=loaded.folder, inputs=[resolved.path for resolved in found.values()], results=folder
+        )
+        source = repository.describe(loaded.folder)
+        patch = repository.patch(loaded.folder) if source.dirty else None
+    else:
+        found, staged, source, patch = material.inputs, material.stage(folder), material.source, material.patch
+        folder.write(ORIGINAL_PATH, material.original)
+    folder.write(sources.PATH, sources.listing(folder.digests))
+    machine = environment.capture()
+    if patch:
+        folder.write(PATCH_PATH, patch)
+    made, unavailable = _environments(scenario, says=says)
+    matrix = cells(scenario)
+    folders = [arm.folder for arm in staged.values()]
+    refusals = {
+        cell.id: needs.refused(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
+        for cell in matrix
+    }
+    skipped = {cell: why for cell, why in refusals.items() if why}
+    runnable = [cell for cell in matrix if cell.id not in skipped]
+    control = scenario.trials.control if scenario.subject.control else 0
+    planned(
+        Plan(candidate=scenario.trials.candidate, control=control, cells=matrix, skipped=skipped, folder=folder.path)
+    )
+    with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
+        trials = Trials(
+            scenario,
+            arms=staged,
+            inputs=found,
+            results=folder,
+            pool=pool,
+            interrupt=interrupt,
+            began=began,
+            told=told,
+            host=machine.host,
+            port=ports.take(1)[0] if scenario.hub is not None else None,
+            environments=made,
+        )
+        if runnable:
+            trials.start_servers()
+        counts = trials.make(runnable, jobs=jobs)
+        pids, seconds = pool.pids, pool.seconds
+    _demand_unchanged(found)
+    for arm, environment_of_arm in made.items():
+        if runnable and not environments.is_unchanged(environment_of_arm):
+            raise EnvironmentProblem(f"the environment of the {arm} changed while the run was going on; run it again")
+    facts = RunFacts(
+        format=FORMAT,
+        rankproof=__version__,
+        id=folder.id,
+        made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
+        seconds=round(time.monotonic() - begin, 1),
+        jobs=jobs,
+        start="warm" if trials.start == "warm" else "fresh",
+        harness_pid=os.getpid(),
+        server_pids=list(pids),
+        server_seconds=round(seconds, 2),
+        overrides=[_without_folders(given, folder=loaded.folder) for given in loaded.overrides],
+        challenge=challenge,
+        source=source,
+        environment=machine,
+        inputs=[resolved.facts for resolved in found.values()],
+        arguments={name: dict(arm.arguments) for name, arm in staged.items()},
+        revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
+        environments={name: one.facts for name, one in made.items()},
+        reproduces=material.reproduces if material is not None else None,
+        cells=[
+            CellFacts(
+                id=cell.id, skipped=skipped.get(cell.id, ""), **counts.get(cell.id, {"candidate": 0, "control": 0})
+            )
+            for cell in matrix
+        ],
+    )
+    folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
+    record = assemble(folder.read, folder.digests.keys())
+    for path, picture in figures(record, folder.read).items():
+        folder.write(path, picture)
+    folder.write(RECORD_PATH, record.encode())
+    return Finished(record=record, folder=_sign(record, folder, key), signer=key)
+
+
+def _environments(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[dict[str, environments.Made], str]:
+    """The environments of the arms that have their own, and why one could not be had.
+
+    Raises:
+        EnvironmentProblem: one cannot be made as the scenario asks.
+    """
+    made: dict[str, environments.Made] = {}
+    for arm, wanted in asked(scenario).items():
+        try:
+            made[arm] = environments.provide(wanted, says=says)
+        except Unavailable as error:
+            return {}, f"environment of the {arm}: {error}"
+        except EnvironmentProblem as error:
+            raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
+    return made, ""
+
+
+def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
+    """No cycles: evidence, record, manifest, signed report, statement; views follow from record and manifest."""
+    listing = manifest.encode(folder.digests)
+    digest = hashlib.sha256(listing).hexdigest()
+    body = render(record, manifest_digest=digest)
+    again = Again(record)
+    beside = {name: draw(folder.read, digest) for name, draw in again.views.items()}
+    if key is None:
+        report = body + footer.unsigned_footer("no key was used")
+    else:
+        report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
+        stated = again.rebuild(folder.read, hashlib.sha256(report).hexdigest(), digest)
+        beside[statement.NAME] = statement.attest(stated, key)
+    return folder.finish(manifest=(manifest.NAME, listing), report=(REPORT_PATH, report), beside=beside.items())
+
+
+def _without_folders(given: str, *, folder: Path) -> str:
+    """An override as the record keeps it: of a path that leaves the scenario's folder, only the last part.
+
+    The path says nothing on another machine; the input's digest, and the commit's id, do.
+    """
+    key, _, value = given.partition("=")
+    if override.is_repo(key):
+        return f"{key}={arms.shown_repo(value.strip(QUOTES), folder=folder)}"
+    if key.startswith("inputs.") and inputs.leaves(value):
+        return f"{key}=./{Path(value).name}"
+    return given
+
+
+def _demand_unchanged(found: dict[str, inputs.ResolvedInput]) -> None:
+    """An input that changed while ranks read it belongs to no trial."""
+    for name, resolved in found.items():
+        if inputs.digests(resolved.path, name=name) != resolved.facts.files:
+            raise inputs.InputError(
+                f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"
+            )
+
+
+@contextmanager
+def _interruptible() -> Iterator[Interrupt]:
+    """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt here."""
+    interrupt = Interrupt()
+
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        interrupt.set()
+        # Only the first one breaks in: the second must not break into the cleaning up.
+        if not stopping.is_set():
+            stopping.set()
+            raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        interrupt.close()
+
+
+__all__ = ["Finished", "Interrupted", "Material", "Plan", "RunError", "run"]

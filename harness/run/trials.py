@@ -1,0 +1,270 @@
+"""The trials of a run: which are to be made, in what order, and each of them made in a world of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from harness.checks import History
+from harness.faults.strikes import Strikes
+from harness.record.assemble import EVENTS, trial_folder
+from harness.record.results import ResultsFolder
+from harness.run import hub
+from harness.run.arms import StagedArm
+from harness.run.environments import Made as MadeEnvironment
+from harness.run.inputs import ResolvedInput
+from harness.scenario import Cell, EnvFault, Scenario, derive_seed, faults_of
+from harness.stats import outcome
+from harness.stats.measured import BEGIN, END, OF_THE_HUB
+from harness.stats.outcome import Arm
+from harness.world.capture import Capture
+from harness.world.environment import is_import_time
+from harness.world.pool import ServerFailed, ServerPool, is_linux
+from harness.world.preload import PACKAGES
+from harness.world.world import Launch, World
+
+# Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
+PROBED = 12
+
+
+@dataclass(frozen=True)
+class Made:
+    """A trial that was made: whether it is void, and whether it failed."""
+
+    cell: Cell
+    arm: Arm
+    index: int
+    void: bool
+    failed: bool
+
+
+class Interrupt:
+    """A descriptor that becomes readable when the run is to stop, watched by every world."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._alarm = os.pipe()
+        self._lock = threading.Lock()
+
+    def set(self) -> None:
+        """Stop. Never taken back; safe from a signal handler."""
+        with contextlib.suppress(OSError):
+            os.write(self._alarm, b"x")
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        os.close(self.descriptor)
+        os.close(self._alarm)
+
+
+class Trials:
+    """Makes the trials of one scenario's cells."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        arms: Mapping[str, StagedArm],
+        inputs: Mapping[str, ResolvedInput],
+        results: ResultsFolder,
+        pool: ServerPool,
+        interrupt: Interrupt,
+        began: Callable[[Cell], None],
+        told: Callable[[Made], None],
+        host: str,
+        port: int | None = None,
+        environments: Mapping[str, MadeEnvironment] | None = None,
+    ) -> None:
+        self._scenario = scenario
+        self._arms = arms
+        self._environments = environments or {}
+        self._inputs = {name: str(found.path) for name, found in inputs.items()}
+        self._results = results
+        self._pool = pool
+        self._interrupt = interrupt
+        self._began = began
+        self._told = told
+        self._host = host
+        self._port = port
+        self._served = inputs[scenario.hub.serve].path if scenario.hub is not None else None
+        # What ranks find the hub by; what the scenario says itself goes before it.
+        self.env = {**(hub.environment(port) if port is not None else {}), **scenario.world.env}
+        # Only what is asked for: a gate at both ends of the subject costs every rank a moment.
+        self._probes = (
+            (BEGIN, END) if any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure) else ()
+        )
+        changed = {name for fault in scenario.faults if isinstance(fault, EnvFault) for name in fault.set}
+        self._program = scenario.subject.program is not None
+        self._warm = (
+            not self._program
+            and scenario.world.start == "warm"
+            and is_linux()
+            and not self._brings_its_own(arms.values())
+            # What is read at import cannot be changed in a forked copy of a server that has imported it.
+            and not any(map(is_import_time, changed))
+            and not hub.for_certain_ranks(scenario.faults)
+        )
+
+    @property
+    def start(self) -> str:
+        """How ranks are started here.
+
+        Not `warm` where a fork is not safe, where it would hide a fault, or where an arm brings what is preloaded.
+        """
+        return "warm" if self._warm else "fresh"
+
+    def start_servers(self) -> None:
+        """Start the fork servers of all arms, before the first trial, so that no trial's time holds it.
+
+        Where a server of an arm's own environment cannot fork safely (a package of it starts a thread when imported),
+        every rank of the run starts fresh: what starts otherwise could not be compared.
+
+        Raises:
+            ServerFailed: a server does not start.
+            Cancelled: the run was interrupted.
+        """
+        for arm in self._arms:
+            made = self._environments.get(arm)
+            python = made.python if made is not None else None
+            try:
+                self._pool.get(warm=self._warm, env=self.env, python=python)
+            except ServerFailed:
+                if python is None or not self._warm:
+                    raise
+                self._warm = False
+                self.start_servers()
+                return
+
+    @staticmethod
+    def _brings_its_own(arms: Iterable[StagedArm]) -> bool:
+        """Whether an arm holds a package that a warm server has loaded: what is loaded cannot be loaded again."""
+        return any(not arm.packages.isdisjoint(PACKAGES) for arm in arms)
+
+    def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
+        """Make every trial of the cells, and replace void ones as often as the scenario allows.
+
+        Args:
+            cells: the cells that can run here.
+            jobs: how many worlds live at the same time.
+
+        Returns:
+            Per cell id and arm, how many trials were made, void ones included.
+        """
+        counts: dict[str, dict[Arm, int]] = {cell.id: {"candidate": 0, "control": 0} for cell in cells}
+        voids: dict[tuple[str, Arm], int] = {}
+        planned = self._plan(cells)
+        running: set[Future[Made]] = set()
+        executor = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="world")
+        try:
+            while True:
+                while len(running) < jobs and (item := next(planned, None)) is not None:
+                    running.add(self._submit(executor, counts, *item))
+                if not running:
+                    return counts
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    made = future.result()
+                    self._told(made)
+                    key = (made.cell.id, made.arm)
+                    if made.void and voids.get(key, 0) < self._scenario.trials.max_voids:
+                        voids[key] = voids.get(key, 0) + 1
+                        running.add(self._submit(executor, counts, made.cell, made.arm))
+        except BaseException:
+            # Worlds in flight end their ranks first; nobody is left behind by leaving early.
+            self._interrupt.set()
+            raise
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def _plan(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Arm]]:
+        """Control trials are spread among the candidate's, so that both arms meet the same weather."""
+        for cell in cells:
+            candidates = self._scenario.trials.candidate
+            controls = self._scenario.trials.control if "control" in self._arms else 0
+            total = candidates + controls
+            for position in range(total):
+                is_control = (position + 1) * controls // total > position * controls // total
+                yield cell, "control" if is_control else "candidate"
+
+    def _submit(
+        self, executor: ThreadPoolExecutor, counts: dict[str, dict[Arm, int]], cell: Cell, arm: Arm
+    ) -> Future[Made]:
+        index = counts[cell.id][arm]
+        counts[cell.id][arm] += 1
+        self._began(cell)
+        return executor.submit(self._make, cell, arm, index)
+
+    def _make(self, cell: Cell, arm: Arm, index: int) -> Made:
+        scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
+        seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
+        launch = Launch(
+            about={
+                "scenario": scenario.id,
+                "cell": cell.id,
+                "arm": arm,
+                "trial": index,
+                "seed": str(seed),
+                "start": self.start,
+                "host": self._host,
+            },
+            size=cell.ranks,
+            backend=cell.backend,
+            warm=self._warm,
+            entry=scenario.subject.entry or "",
+            folder=staged.folder,
+            arguments={**staged.arguments, **cell.axes},
+            inputs=self._inputs,
+            seeds=[derive_seed(scenario.seed, scenario.id, cell.id, index, rank) for rank in range(cell.ranks)],
+            env=self.env,
+            deadline=scenario.world.deadline,
+            after_failure=scenario.world.after_failure,
+            gates=self._probes if index < PROBED else (),
+            probes=self._probes if index < PROBED else (),
+            program=tuple(scenario.subject.program or ()),
+            python=own.python if own is not None else None,
+            distributions=own.named if own is not None else (),
+        )
+        faults = faults_of(scenario.faults, arm)
+        strikes = Strikes(faults, size=cell.ranks)
+        launch = strikes.prepare(launch)
+        served = None
+        if self._served is not None and self._port is not None:
+            served = hub.WorldHub(self._served, port=self._port, faults=faults, size=cell.ranks, seed=seed)
+            launch = served.prepare(launch)
+
+        def begin(world: World) -> None:
+            strikes.begin(world)
+            if served is not None:
+                served.begin(world)
+
+        def end(world: World) -> None:
+            strikes.end(world)
+            if served is not None:
+                served.end(world)
+
+        world = World(
+            launch,
+            self._pool,
+            cancel=self._interrupt.descriptor,
+            on_begin=begin,
+            on_gate=strikes.at_gate,
+            on_end=end,
+        )
+        capture = world.run()
+        folder = trial_folder(cell.slug, arm, index)
+        self._keep(folder, capture)
+        history = History(capture.events, size=cell.ranks)
+        trial, _ = outcome.judge(scenario, arm, index=index, seed=str(seed), evidence=folder, history=history)
+        found = trial.outcome
+        return Made(cell=cell, arm=arm, index=index, void=found == "void", failed=found == "fail")
+
+    def _keep(self, folder: str, capture: Capture) -> None:
+        lines = "".join(event.line() + "\n" for event in capture.events)
+        for rank, log in sorted(capture.logs.items()):
+            self._results.write(f"{folder}/rank-{rank}.log", log)
+        for rank, stacks in sorted(capture.stacks.items()):
+            self._results.write(f"{folder}/rank-{rank}.stacks.txt", stacks)
+        self._results.write(f"{folder}/{EVENTS}", lines.encode("ascii"))

@@ -1,0 +1,157 @@
+"""What a gate believes before it has seen anything: files of the trusted revision, read from git's objects.
+
+Nothing is taken from a working tree: it is the commit's under test, or nobody knows whose. Nothing of the repository
+runs (`harness.run.revision`), nothing is fetched, and a ref is named in full, so that a tag or a local branch that
+somebody called `origin/main` is not mistaken for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.run.revision import RevisionError, git
+from harness.scenario.problem import printable
+
+DEFAULT = "origin/main"
+OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+LARGEST = 256 * 2**20
+
+
+class NotTrusted(Exception):
+    """There is no trusted revision to decide by; the message says what to fetch."""
+
+
+class NoCommit(Exception):
+    """The repository or the commit under test cannot be found."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a revision: its mode and the id of its content."""
+
+    mode: str
+    blob: str
+
+
+class Objects:
+    """The objects of the repository that a folder lies in.
+
+    Raises:
+        NoCommit: there is no repository, or no git.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        done = self._git("rev-parse", "--is-shallow-repository", "--show-prefix")
+        if done is None:
+            raise NoCommit(f"{folder} lies in no git repository, or git refuses it: run the gate inside a clone")
+        shallow, _, prefix = done.partition(b"\n")
+        self.is_shallow = shallow == b"true"
+        self.prefix = os.fsdecode(prefix.strip(b"\n"))
+        """The folder's path from the top of the working tree, empty or ending with a slash."""
+
+    def trusted(self, ref: str) -> str:
+        """The full id of the commit that a trusted ref names.
+
+        `origin/main` means `refs/remotes/origin/main` and nothing else. A branch or a tag of this clone must be
+        named in full (`refs/heads/main`, `refs/tags/v1`), a commit by its whole id.
+
+        Raises:
+            NotTrusted: it is not there, or the clone is shallow.
+        """
+        if self.is_shallow:
+            raise NotTrusted(
+                f"this is a shallow clone, in which {printable(ref)} may be anything: fetch the whole history first "
+                "(git fetch --unshallow origin; in GitHub Actions, fetch-depth: 0)"
+            )
+        full = ref if ref.startswith("refs/") or OBJECT.fullmatch(ref) else f"refs/remotes/{ref}"
+        found = self._commit(full)
+        if found is None:
+            remote, _, branch = ref.partition("/")
+            hint = f"git fetch {remote} +refs/heads/{branch}:{full}" if full != ref and branch else "git fetch origin"
+            raise NotTrusted(
+                f"{printable(full)} is not in this clone, so there is no trusted policy: fetch it first "
+                f"({printable(hint, limit=200)}), or name another ref with --trusted-ref "
+                "(a local branch in full: refs/heads/main)"
+            )
+        return found
+
+    def commit(self, name: str) -> str:
+        """The full id of the commit under test.
+
+        Raises:
+            NoCommit: there is none of that name.
+        """
+        found = self._commit(name)
+        if found is None:
+            raise NoCommit(
+                f"{printable(name)} names no commit of this clone, or more than one: fetch it, or give the whole id"
+            )
+        return found
+
+    def files(self, commit: str) -> dict[str, File]:
+        """Every file of a commit, by its path from the top.
+
+        Raises:
+            NoCommit: its tree cannot be read.
+        """
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit)
+        if listed is None:
+            raise NoCommit(f"the files of {commit} cannot be listed: is this a partial clone?")
+        found = {}
+        for line in listed.split(b"\0")[:-1]:
+            about, _, name = line.partition(b"\t")
+            mode, _, blob = about.decode().split()
+            found[os.fsdecode(name)] = File(mode, blob)
+        return found
+
+    def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
+        """The content of files of the trusted revision, by the ids of their content.
+
+        Raises:
+            NoCommit: one is not in this clone.
+        """
+        wanted = list(dict.fromkeys(blobs))
+        rest = (
+            self._git("cat-file", "--batch", given="".join(f"{blob}\n" for blob in wanted).encode()) if wanted else b""
+        )
+        found: dict[str, bytes] = {}
+        for blob in wanted:
+            head, _, rest = (rest or b"").partition(b"\n")
+            words = head.split()
+            if len(words) != 3 or words[1] != b"blob":
+                raise NoCommit(f"{blob} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
+            size = int(words[2])
+            found[blob], rest = rest[:size], rest[size + 1 :]
+        return found
+
+    def _commit(self, name: str) -> str | None:
+        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", quiet=True)
+        return done.decode().strip() if done else None
+
+    def _git(self, *arguments: str, given: bytes = b"", quiet: bool = False) -> bytes | None:
+        """What git answers; None where it fails, or with `quiet`, where it has anything to say (an ambiguous name)."""
+        try:
+            done = git("-C", str(self._folder), *arguments, given=given)
+        except RevisionError as error:
+            raise NoCommit(str(error)) from None
+        return None if done.returncode or (quiet and done.stderr) else done.stdout
+
+
+def blob_id(content: bytes, *, like: str) -> str:
+    """The id that git gives to a file's content, in the repository whose ids look `like` this one."""
+    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(content))
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def below(files: Mapping[str, File], folder: str) -> dict[str, File]:
+    """The files below a folder, by their path from there; an empty folder is the top."""
+    beginning = f"{folder}/" if folder else ""
+    return {path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)}

@@ -1,0 +1,90 @@
+"""Scenarios: the YAML file as closed, typed models, and the plan that follows from it.
+
+``load_scenario`` and ``parse_scenario`` give a ``Scenario`` or raise ``ScenarioError``, the one exception of this
+package, with all problems of the file: file, line, column, key, what was found, what is allowed, what to do. ``cells``
+and ``trials`` turn the matrix into the plan of a run.
+"""
+
+from harness.scenario.check import (
+    AgreeCheck,
+    Check,
+    EqualCheck,
+    EventCheck,
+    ExitCheck,
+    NoSurvivorsCheck,
+    RequestsCheck,
+    WithinCheck,
+)
+from harness.scenario.environment import Environment
+from harness.scenario.fault import (
+    DelayFault,
+    EnvFault,
+    ExitFault,
+    Fault,
+    HubFault,
+    KillFault,
+    PauseFault,
+    RaiseFault,
+    StartLateFault,
+    faults_of,
+)
+from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
+from harness.scenario.matrix import Matrix
+from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
+from harness.scenario.not_yet import NOT_YET
+from harness.scenario.plan import Cell, Trial, cells, derive_seed, trials
+from harness.scenario.problem import Problem, ScenarioError
+from harness.scenario.schema import json_schema, schema_text
+from harness.scenario.subject import Arm, Control, MustFail, Subject
+from harness.scenario.units import RankSet, Share
+
+__all__ = [
+    "NOT_YET",
+    "Accept",
+    "AgreeCheck",
+    "Arm",
+    "Cell",
+    "Check",
+    "Control",
+    "DelayFault",
+    "EnvFault",
+    "Environment",
+    "EqualCheck",
+    "EventCheck",
+    "ExitCheck",
+    "ExitFault",
+    "Fault",
+    "HubFault",
+    "HubService",
+    "Input",
+    "KillFault",
+    "LoadedScenario",
+    "Matrix",
+    "Measure",
+    "MustFail",
+    "Needs",
+    "NoSurvivorsCheck",
+    "PauseFault",
+    "Problem",
+    "RaiseFault",
+    "RankSet",
+    "RequestsCheck",
+    "Scenario",
+    "ScenarioError",
+    "Share",
+    "StartLateFault",
+    "Subject",
+    "Trial",
+    "Trials",
+    "WithinCheck",
+    "World",
+    "cells",
+    "derive_seed",
+    "faults_of",
+    "json_schema",
+    "load_scenario",
+    "parse_scenario",
+    "scenario_files",
+    "schema_text",
+    "trials",
+]

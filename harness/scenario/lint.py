@@ -1,0 +1,372 @@
+"""Rules that span several keys of a scenario. Each rule is a small function; what it cannot see it passes over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+from harness.scenario.draft import Draft
+from harness.scenario.fault_lint import FAULT_RULES
+from harness.scenario.matrix import same
+from harness.scenario.model import DEADLINE_LIMIT
+from harness.scenario.not_yet import not_yet
+from harness.scenario.override import FILE as OVERRIDE
+from harness.scenario.problem import Problem, closest, listed, shown
+from harness.scenario.units import Share
+
+CONTROL = ("subject", "control")
+ENVIRONMENTS = (("subject", "environment"), ("subject", "candidate", "environment"), (*CONTROL, "environment"))
+LIBRARIES = {"gloo": "torch", "nccl": "torch", "mlx-ring": "mlx"}
+SIGNIFICANCE = 0.05
+"""Fisher's one-sided p that the control must stay below where it fails in a share of its trials (design §5)."""
+
+
+def lint(draft: Draft) -> list[Problem]:
+    """Return all problems that span several keys, advice (kind ``note``) among them."""
+    return [problem for rule in RULES for problem in rule(draft)]
+
+
+def unique_ids(draft: Draft) -> Iterator[Problem]:
+    """Checks, faults and measurements are told apart by their ids."""
+    for section in ("checks", "faults", "measure"):
+        first: dict[str, int] = {}
+        for path, name in draft.ids(section):
+            if name in first:
+                line = draft.document.marks.value((section, first[name], "id")).line
+                yield draft.problem(path, f"is the id of another one (line {line}); give each its own")
+            else:
+                first[name] = int(path[1])
+
+
+def role_and_verdict(draft: Draft) -> Iterator[Problem]:
+    """A self-test says what it expects, a claim expects to PASS, and both have a control."""
+    if draft.role == "self-test" and draft.expects is None:
+        yield draft.problem(("expects",), "is missing; a self-test says which verdict it must end with")
+    if draft.role == "claim" and draft.expects is not None:
+        yield draft.problem(
+            ("expects",), "is for a self-test; a claim is expected to PASS, remove it or set the role", at_key=True
+        )
+    if draft.role in ("claim", "self-test") and draft.at("subject") is not None and not draft.has(*CONTROL):
+        why = "a validation that could not have failed proves nothing; give the broken code and how it must fail"
+        yield draft.problem(CONTROL, f"is missing; {why}")
+
+
+def must_fail_names_a_check(draft: Draft) -> Iterator[Problem]:
+    """The control fails a check that exists."""
+    path = (*CONTROL, "must_fail", "check")
+    name, known = draft.at(*path), [name for _, name in draft.ids("checks")]
+    if isinstance(name, str) and known and name not in known:
+        yield draft.problem(
+            path, f"must be the id of a check: {listed(dict.fromkeys(known))}", suggestion=closest(name, known)
+        )
+
+
+def ranks_exist(draft: Draft) -> Iterator[Problem]:
+    """A list of ranks holds only ranks of the smallest world, and is never empty in any world."""
+    if not (sizes := draft.sizes()):
+        return
+    smallest = sizes[0]
+    for path, ranks in draft.rank_sets():
+        if ranks.which == "nonzero" and smallest == 1:
+            yield draft.problem(path, "means no rank at all in a world of 1; leave 1 out of matrix.ranks")
+        if isinstance(ranks.which, str):
+            continue
+        for index, rank in enumerate(ranks.which):
+            if rank >= smallest:
+                allowed = (
+                    f"a world of {smallest} has ranks 0 to {smallest - 1}"
+                    if smallest > 1
+                    else "a world of 1 has rank 0"
+                )
+                yield draft.problem((*path, index), f"is no rank of the smallest world; {allowed}")
+
+
+def control_fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
+    """The control can fail only on ranks that its check asks."""
+    if draft.must_fail is None:
+        return
+    for check in draft.checks.values():
+        if check.id != draft.must_fail.check or not hasattr(check, "ranks"):
+            continue
+        for size in draft.sizes():
+            try:
+                lost = set(draft.must_fail.ranks.of(size)) - set(check.ranks.of(size))
+            except ValueError:
+                return  # ranks_exist has reported it
+            if lost:
+                message = f"holds rank {min(lost)}, which the check {check.id} does not ask in a world of {size}"
+                yield draft.problem((*CONTROL, "must_fail", "ranks"), f"{message}; make them fit")
+                return
+
+
+def one_rank_always_agrees(draft: Draft) -> Iterator[Problem]:
+    """Agreement says something only between two ranks or more."""
+    sizes = draft.sizes()
+    for index, check in draft.checks.items():
+        if check.kind != "agree" or not sizes:
+            continue
+        try:
+            alone = len(check.ranks.of(sizes[0])) < 2
+        except ValueError:
+            continue
+        if alone:
+            message = f"asks a single rank in a world of {sizes[0]}, which always agrees with itself"
+            yield draft.problem(("checks", index), message, at_key=True, kind="note")
+
+
+def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
+    """An axis is passed to the subject as an argument, so no argument has the same name."""
+    for name in ("candidate", "control"):
+        arguments = draft.at("subject", name, "with")
+        for axis in draft.axes() if isinstance(arguments, dict) else ():
+            if axis in arguments and axis not in ("ranks", "backend"):
+                message = "is an axis of the matrix too, which is passed to the subject under this name; rename one"
+                yield draft.problem(("subject", name, "with", axis), message, at_key=True)
+
+
+def exclusions(draft: Draft) -> Iterator[Problem]:
+    """What is excluded exists, and something is left."""
+    axes = draft.axes()
+    rules = draft.at("matrix", "exclude")
+    for index, rule in enumerate(rules if isinstance(rules, list) else []):
+        for axis, value in rule.items() if isinstance(rule, dict) else ():
+            path = ("matrix", "exclude", index, axis)
+            if axis not in axes:
+                message = f"is no axis of the matrix; its axes: {', '.join(axes)}"
+                yield draft.problem(path, message, at_key=True, suggestion=closest(axis, list(axes)))
+            elif isinstance(value, str | int | float) and not any(same(value, one) for one in axes[axis]):
+                allowed = [shown(one) for one in axes[axis]]
+                message = f"is no value of the axis {axis}: {listed(allowed)}"
+                yield draft.problem(path, message, suggestion=closest(shown(value), allowed))
+    if draft.matrix is not None and not draft.matrix.combinations():
+        yield draft.problem(("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True)
+
+
+def arms_differ(draft: Draft) -> Iterator[Problem]:
+    """A control is other code, or the same code with other arguments."""
+    if draft.candidate is None or draft.control is None or draft.role == "self-test":
+        return
+    given = [("subject", arm, key) for arm in ("candidate", "control") for key in ("repo", "rev")]
+    if any(draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given):
+        return  # two names on the command line may be one tree: what was laid out is compared, and the verdict says so
+    if draft.has("faults") and draft.document.marks.value(("faults",)).file == OVERRIDE:
+        return  # somebody asks what happens without the fault: the verdict says that the arms are alike
+    if any(fault.arm is not None for fault in draft.faults.values()):
+        return  # what differs is what is done to them; a claim must not, and hears of that from its own rule
+    fields = ("with_", "file", "repo", "rev", "patch")
+    environments = draft.environments()
+    if environments["candidate"] == environments["control"] and all(
+        same_json(getattr(draft.candidate, name), getattr(draft.control, name)) for name in fields
+    ):
+        message = "runs the same code with the same arguments as the candidate; a control must be the broken code"
+        if environments["control"] is not None:
+            message = f"{message}, or the same code in another environment"
+        yield draft.problem(CONTROL, message, at_key=True)
+
+
+def same_json(left: object, right: object) -> bool:
+    """Compare two JSON values by type and content: 1, 1.0 and true are three arguments."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_json(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_json, left, right))
+    return same(left, right)
+
+
+def file_needs_an_entry(draft: Draft) -> Iterator[Problem]:
+    """A file can take the place of a module only where there is one."""
+    for arm in ("candidate", "control"):
+        if draft.has("subject", arm, "file") and draft.has("subject") and not draft.has("subject", "entry"):
+            message = "takes the place of the module that subject.entry names, and there is none; give an entry"
+            yield draft.problem(("subject", arm, "file"), message, at_key=True)
+
+
+def programs(draft: Draft) -> Iterator[Problem]:
+    """A program is started anew and joins no group, and nothing of ours runs inside it."""
+    if not draft.has("subject", "program"):
+        return
+    for index, backend in enumerate(draft.axes().get("backend", [])):
+        if backend != "none":
+            message = "joins ranks of Python; a program joins no group: leave backend out, or write [none]"
+            yield draft.problem(("matrix", "backend", index), message)
+    if draft.at("world", "start") == "warm":
+        message = "is for functions of Python; a program is always started anew: remove it"
+        yield draft.problem(("world", "start"), message)
+    for index, check in draft.checks.items():
+        if check.kind == "within" and not draft.has("checks", index, "from"):
+            message = "is missing; a program has no rank.begin: name the event that starts the clock, such as ready"
+            yield draft.problem(("checks", index, "from"), message)
+    for index, fault in draft.faults.items():
+        if fault.kind in ("raise", "exit", "env"):
+            message = (
+                "strikes from inside a rank of Python, and a program has nothing of ours inside; use pause or kill"
+            )
+            yield draft.problem(("faults", index, "kind"), message)
+
+
+def environments(draft: Draft) -> Iterator[Problem]:
+    """An environment is for functions of Python, and holds the library of the backend."""
+    places = [place for place in ENVIRONMENTS if draft.has(*place)]
+    if draft.has("subject", "program"):
+        message = "is for functions of Python; a program brings its own interpreter: name that in program"
+        yield from (draft.problem(place, message, at_key=True) for place in places)
+        return
+    for name, given in draft.environments().items():
+        for backend in draft.axes().get("backend", []):
+            library = LIBRARIES.get(backend) if isinstance(backend, str) else None
+            if given is not None and library is not None and library not in given.packages:
+                own = ("subject", name, "environment")
+                message = (
+                    f"does not name {library}, which the backend {backend} needs: where no other package brings it"
+                )
+                yield draft.problem(
+                    own if draft.has(*own) else ENVIRONMENTS[0],
+                    f"{message} in, those cells are SKIPPED; name it, or write matrix.backend: [none]",
+                    at_key=True,
+                    kind="note",
+                )
+
+
+def share_can_be_shown(draft: Draft) -> Iterator[Problem]:
+    """A control that fails in a share of its trials must be told from chance."""
+    if draft.must_fail is None or draft.trials is None or draft.must_fail.share.every or draft.role == "self-test":
+        return
+    candidate, control = draft.trials.candidate, draft.trials.control
+    path = (*CONTROL, "must_fail", "share")
+    if fisher(candidate, control, control) >= SIGNIFICANCE:
+        message = f"cannot be shown: even {control} failures in {control} trials could be chance"
+        yield draft.problem(path, f"{message} beside {candidate} trials of the candidate; raise trials.control")
+        return
+    expected = failures(draft.must_fail.share, control)
+    if fisher(candidate, control, expected) >= SIGNIFICANCE:
+        enough = control_trials(draft.must_fail.share, candidate, more_than=control)
+        needs = f"needs {enough} trials of the control" if enough else "needs more trials of the candidate"
+        message = f"{needs} to be told from chance (Fisher's one-sided p below 0.05), trials.control is {control}"
+        yield draft.problem(path, message, kind="note")
+
+
+def failures(share: Share, count: int) -> int:
+    """Return how many of ``count`` trials fail at least, where the share is met exactly."""
+    return max(1, math.ceil(Fraction(str(share.at_least)) * count))
+
+
+def fisher(candidate: int, control: int, failed: int) -> float:
+    """Return Fisher's one-sided p for ``failed`` of ``control`` trials against none of ``candidate`` trials."""
+    return math.exp(_log_choose(control, failed) - _log_choose(candidate + control, failed))
+
+
+def control_trials(share: Share, candidate: int, *, more_than: int = 0) -> int | None:
+    """Return the least number of control trials, above one, that tells a share from chance, or None where none does."""
+    counts = range(more_than + 1, 100_001)
+    return next((n for n in counts if fisher(candidate, n, failures(share, n)) < SIGNIFICANCE), None)
+
+
+def _log_choose(total: int, chosen: int) -> float:
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
+
+
+def enough_trials(draft: Draft) -> Iterator[Problem]:
+    """Few trials cannot put the failure rate below what is accepted, however clean they are."""
+    if draft.trials is None or draft.role != "claim":
+        return
+    accept, count = draft.trials.accept, draft.trials.candidate
+    # A clean sweep of n trials bounds the failure rate by 1 - (1 - confidence)^(1/n) (Clopper-Pearson).
+    needed = math.ceil(math.log1p(-accept.confidence) / math.log1p(-accept.failure_rate_below) - 1e-9)
+    if count < needed:
+        bound = -math.expm1(math.log1p(-accept.confidence) / count)
+        message = (
+            f"cannot PASS: {count} clean trials bound the failure rate by {bound:.1%}; accept needs {needed} trials"
+        )
+        yield draft.problem(("trials", "candidate"), message, kind="note")
+
+
+def times(draft: Draft) -> Iterator[Problem]:
+    """Times fit into the deadline of a trial."""
+    if draft.world is None:
+        return
+    deadline = draft.world.deadline
+    if not 0 < deadline <= DEADLINE_LIMIT:
+        yield draft.problem(("world", "deadline"), "must be more than 0s and at most 1h")
+        return
+    if draft.world.after_failure >= deadline:
+        yield draft.problem(("world", "after_failure"), f"must be shorter than world.deadline ({deadline:g}s)")
+    for index, check in draft.checks.items():
+        if check.kind == "within" and not 0 < check.limit <= deadline:
+            message = f"must be more than 0s and at most world.deadline ({deadline:g}s), or it can never be exceeded"
+            yield draft.problem(("checks", index, "limit"), message)
+    for index, fault in draft.faults.items():
+        length = getattr(fault, "for_", None)
+        if length is not None and not 0 < length < deadline:
+            message = f"must be more than 0s and less than world.deadline ({deadline:g}s)"
+            yield draft.problem(("faults", index, "for"), message)
+
+
+def reserved_variables(draft: Draft) -> Iterator[Problem]:
+    """No variable of the scenario speaks in the harness's name."""
+    paths: list[tuple[str | int, ...]] = [("world", "env")]
+    paths += [("faults", index, "set") for index, fault in draft.faults.items() if fault.kind == "env"]
+    for path in paths:
+        names = draft.at(*path)
+        for name in names if isinstance(names, dict) else ():
+            if name.upper().startswith("RANKPROOF_"):
+                message = "is reserved: the harness speaks to its ranks through RANKPROOF_ variables; rename it"
+                yield draft.problem((*path, name), message, at_key=True)
+
+
+def paths_are_portable(draft: Draft) -> Iterator[Problem]:
+    """A scenario file names no folder of one machine."""
+    for name, given in draft.inputs.items():
+        path = ("inputs", name, "path")
+        local = given.path is not None and given.path.startswith(("/", "~"))
+        if local and draft.document.marks.value(path).file != OVERRIDE:
+            message = "must be relative to the scenario's folder; another machine has other folders"
+            yield draft.problem(path, f"{message} (--set inputs.{name}=… takes any path)")
+    for arm in ("candidate", "control"):
+        path = ("subject", arm, "repo")
+        given_repo = draft.at(*path)
+        local = isinstance(given_repo, str) and given_repo.startswith(("/", "~"))
+        if local and draft.document.marks.value(path).file != OVERRIDE:
+            message = "must be relative to the scenario's folder; another machine has other folders"
+            yield draft.problem(path, f"{message} (--repo takes any path)")
+
+
+def layouts_exist(draft: Draft) -> Iterator[Problem]:
+    """A layout is one that this version makes."""
+    from harness.hub.layouts.catalogue import LAYOUTS
+
+    for name, given in draft.inputs.items():
+        for index, layout in enumerate(given.layouts or ()):
+            if layout not in LAYOUTS:
+                message = f"is no layout; there are {', '.join(LAYOUTS)}"
+                path = ("inputs", name, "layouts", index)
+                yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
+
+
+def not_in_this_version(draft: Draft) -> Iterator[Problem]:
+    """What this version cannot do is said before a run, not during it."""
+    yield from not_yet(draft.document)
+
+
+RULES = (
+    unique_ids,
+    role_and_verdict,
+    must_fail_names_a_check,
+    ranks_exist,
+    control_fails_where_it_is_asked,
+    one_rank_always_agrees,
+    axes_and_arguments,
+    exclusions,
+    arms_differ,
+    file_needs_an_entry,
+    programs,
+    environments,
+    share_can_be_shown,
+    enough_trials,
+    times,
+    *FAULT_RULES,
+    reserved_variables,
+    paths_are_portable,
+    layouts_exist,
+    not_in_this_version,
+)

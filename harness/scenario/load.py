@@ -1,0 +1,131 @@
+"""Scenario files: found, read within limits, and turned into a scenario or into all of their problems at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.scenario import override
+from harness.scenario.document import Document, parse_document
+from harness.scenario.draft import Draft
+from harness.scenario.lint import lint
+from harness.scenario.model import Scenario
+from harness.scenario.problem import Problem, ScenarioError, ordered, shown
+from harness.scenario.source import read_source, refusal
+from harness.scenario.wording import in_plain_words
+
+DEFAULT_NAME = "scenario.yaml"
+SUFFIX = ".yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedScenario:
+    """A scenario with the file it came from.
+
+    ``text`` holds the exact bytes of the file and ``sha256`` their digest. ``parse_scenario(text, name=…,
+    overrides=overrides)`` gives the same scenario again, anywhere. ``notes`` is advice; it never stops anything.
+    """
+
+    scenario: Scenario
+    path: Path
+    folder: Path
+    text: bytes
+    sha256: str
+    overrides: tuple[str, ...]
+    notes: tuple[Problem, ...] = ()
+
+
+def load_scenario(path: Path, *, overrides: Sequence[str] = ()) -> LoadedScenario:
+    """Read and check a scenario file, or ``scenario.yaml`` in a folder.
+
+    Overrides are ``key.path=value``. A path given for an input is relative to the current folder, as everywhere on a
+    command line; it is kept relative to the scenario's folder, as in the file.
+
+    Raises ScenarioError with every problem of the file.
+    """
+    file = path / DEFAULT_NAME if _is_folder(path) else path
+    text = read_source(file)
+    kept = tuple(_from_here(given, file.parent) for given in overrides)
+    scenario, notes = _parse(text, name=str(file), overrides=kept)
+    return LoadedScenario(scenario, file, file.parent, text, hashlib.sha256(text).hexdigest(), kept, notes)
+
+
+def parse_scenario(text: bytes, *, name: str, overrides: Sequence[str] = ()) -> Scenario:
+    """Check the bytes of a scenario file; touches no file. Raises ScenarioError with every problem."""
+    return _parse(text, name=name, overrides=overrides)[0]
+
+
+def scenario_files(path: Path) -> list[Path]:
+    """List the scenario files of a file, a folder or a tree of folders, sorted; hidden ones are left out.
+
+    Raises ScenarioError where there is nothing at the path.
+    """
+    if not _is_folder(path):
+        if not os.path.lexists(path):
+            raise refusal(str(path), "does not exist; name a scenario file or a folder")
+        return [path]
+    found: list[Path] = []
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(folder, name) for name in files if name.endswith(SUFFIX) and not name.startswith(".")]
+    return sorted(found)
+
+
+def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenario, tuple[Problem, ...]]:
+    document = parse_document(text, name=name)
+    if not isinstance(document.tree, dict):
+        message = "must be a mapping of keys to values, starting with schema: 1"
+        top = document.marks.problem((), message, found=shown(document.tree))
+        raise ScenarioError([*document.problems, top])
+    override.apply(document, overrides)
+    _imply(document)
+    problems = list(document.problems)
+    scenario: Scenario | None = None
+    try:
+        scenario = Scenario.model_validate(document.tree)
+    except ValidationError as error:
+        problems += in_plain_words(error.errors(include_url=False), document)
+    problems += lint(Draft.of(document))
+    notes = ordered(problem for problem in problems if problem.kind == "note")
+    wrong = [problem for problem in problems if problem.kind != "note"]
+    if wrong or scenario is None:
+        raise ScenarioError(wrong)
+    return scenario, notes
+
+
+def _imply(document: Document) -> None:
+    """A program joins no group: where the matrix of one names no backend, it is `none`."""
+    subject, matrix = document.tree.get("subject"), document.tree.get("matrix")
+    is_program = isinstance(subject, dict) and subject.get("program") is not None
+    if is_program and isinstance(matrix, dict) and matrix.get("backend") is None:
+        matrix["backend"] = ["none"]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long, a folder that may not be entered: reading it says so
+        return False
+
+
+def _from_here(given: str, folder: Path) -> str:
+    """Rewrite an override that names the path of an input or a repository: here it starts at the current folder."""
+    key, equals, value = given.partition("=")
+    is_repo = override.is_repo(key)
+    is_input = key.startswith("inputs.") and key.count(".") == 1 and "[" not in key
+    if not equals or not value or "\0" in value or not (is_input or is_repo):
+        return given
+    if is_repo and (value.startswith(("'", '"')) or ":" in value):
+        return given  # an address, which is refused as it stands
+    if is_input and (value.lstrip().startswith("{") or "path" not in override.hub_or_path(value)):
+        return given
+    try:
+        here = Path(value).expanduser()
+    except RuntimeError:  # a home folder of nobody; the path then is what it says
+        here = Path(value)
+    return f"{key}={here if here.is_absolute() else os.path.relpath(here, folder)}"

@@ -1,0 +1,89 @@
+"""The matrix of a scenario: the axes whose combinations are its cells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+
+from harness.scenario.closed import Closed, Distinct, Listed, Scalar, complaint
+from harness.scenario.problem import closest
+
+Backend = Literal["gloo", "mlx-ring", "nccl", "none"]
+AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
+RESERVED = ("ranks", "backend", "exclude")
+CELL_LIMIT = 256
+"""Cells of one scenario; each of them has a verdict of its own and dozens of worlds."""
+
+
+class Matrix(Closed):
+    """The axes of a scenario. Keys other than ranks, backend and exclude are axes whose values are passed into with."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}})
+    __pydantic_extra__: dict[str, Distinct[Scalar]]
+
+    ranks: Distinct[Annotated[int, Field(ge=1, le=8)]] = Field(description="World sizes, 1 to 8.")
+    backend: Distinct[Backend] = Field(("gloo",), description="Communication backends.")
+    exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(
+        (), description="Combinations that are left out: mappings from axis to value, all of which must match."
+    )
+
+    _order: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_order(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        matrix = handler(data)
+        # The model keeps its own fields and further axes apart; the cells follow the order of the file.
+        given = [str(name) for name in data if name != "exclude"] if isinstance(data, Mapping) else []
+        matrix._order = tuple(given) if "backend" in given else (*given, "backend")  # noqa: SLF001  # its own class
+        return matrix
+
+    @model_validator(mode="after")
+    def _axis_names(self) -> Self:
+        for name in self.__pydantic_extra__:
+            if re.fullmatch(AXIS_PATTERN, name) is None:
+                raise complaint(
+                    "is no name for an axis; use a lower-case letter, then lower-case letters, digits, _ or -", at=name
+                )
+            # An axis called "rank" would be passed to the subject as an argument, and nobody would notice the slip.
+            near = closest(name, RESERVED)
+            if near is not None and abs(len(near) - len(name)) <= 1:
+                raise complaint("is too like a key of the matrix to be an axis of its own", at=name, suggestion=near)
+        return self
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        count = math.prod(len(values) for values in self.axes.values())
+        if count > CELL_LIMIT:
+            raise complaint(f"has {count} combinations, at most {CELL_LIMIT} are allowed; split the question")
+        return self
+
+    @property
+    def axes(self) -> dict[str, tuple[str | int | float | bool, ...]]:
+        """All axes in the order of the file, ranks and backend among them; an axis not given has its default."""
+        axes: dict[str, tuple[str | int | float | bool, ...]] = {}
+        for name in self._order or ("ranks", "backend", *self.__pydantic_extra__):
+            axes[name] = getattr(self, name) if name in RESERVED else self.__pydantic_extra__[name]
+        return axes
+
+    def excludes(self, values: Mapping[str, str | int | float | bool]) -> bool:
+        """Say whether a combination is left out. Values match by type and content, so 1 is neither true nor 1.0."""
+        return any(
+            all(name in values and same(values[name], value) for name, value in rule.items()) for rule in self.exclude
+        )
+
+    def combinations(self) -> tuple[dict[str, str | int | float | bool], ...]:
+        """Return every combination that is not excluded, as axis to value, the last axis changing fastest."""
+        axes = self.axes
+        products = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+        return tuple(values for values in products if not self.excludes(values))
+
+
+def same(left: object, right: object) -> bool:
+    """Compare two values of axes by type and content."""
+    return type(left) is type(right) and left == right

@@ -1,0 +1,187 @@
+"""A scenario as typed, closed, frozen models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from harness.scenario.check import Check
+from harness.scenario.closed import (
+    AnyPath,
+    Closed,
+    Distinct,
+    Event,
+    Hub,
+    Id,
+    Line,
+    Listed,
+    Name,
+    Paragraph,
+    Plain,
+    SeedText,
+    Sha256,
+    Title,
+    Variable,
+    complaint,
+)
+from harness.scenario.fault import Fault
+from harness.scenario.matrix import Matrix
+from harness.scenario.subject import Subject
+from harness.scenario.units import EVERY_RANK, Duration, Percent, Ranks, Size
+
+DEADLINE_LIMIT = 3600.0
+"""Seconds."""
+
+
+class Needs(Closed):
+    """What a machine must have. Where it has not, the scenario is SKIPPED with the reason, never PASS."""
+
+    os: Distinct[Literal["linux", "darwin"]] | None = Field(None, description="Operating systems it can run on.")
+    cores: Annotated[int, Field(ge=1)] | None = Field(None, description="Least number of processor cores.")
+    memory: Size | None = Field(None, description="Least main memory, with a unit: 2GiB.")
+    gpus: Annotated[int, Field(ge=0)] | None = Field(None, description="Least number of GPUs.")
+    nix: bool | None = Field(None, description="Whether Nix must be there.")
+
+
+class Input(Closed):
+    """A file or folder that the subject reads. Exactly one of path, hub and layouts says where it comes from."""
+
+    path: AnyPath | None = Field(None, description="A file or folder, relative to the scenario's folder.")
+    hub: Hub | None = Field(None, description="A model of the hub with its revision: organisation/model@revision.")
+    layouts: Distinct[Line] | None = Field(
+        None, description="Tokenizer repositories that Rankproof makes itself, by name; `rankproof hub layouts` lists."
+    )
+    sha256: Sha256 | None = Field(None, description="Digest of the content; a digest that differs stops the run.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("path", "hub", "layouts") if getattr(self, name) is not None]
+        if not given:
+            raise complaint("says nothing about where it comes from; give path, hub or layouts")
+        if len(given) > 1:
+            raise complaint(f"cannot stand beside {given[0]}; keep one of path, hub and layouts", at=given[1])
+        return self
+
+
+class HubService(Closed):
+    """A model hub on this machine, started anew for every world; its ranks find it by HF_ENDPOINT."""
+
+    serve: Name = Field(description="The input that holds its repositories, as folders ORGANISATION/NAME.")
+
+
+class World(Closed):
+    """How the rank processes of a trial are started and stopped."""
+
+    start: Literal["warm", "fresh"] = Field(
+        "warm",
+        description="warm: forked from a server that has imported everything; fresh: a new interpreter per rank.",
+    )
+    deadline: Duration = Field(
+        60.0,
+        description="The longest a trial may take, with a unit, at most 1h. A hang is a finding: stacks are taken.",
+        json_schema_extra={"default": "60s"},
+    )
+    after_failure: Duration = Field(
+        2.0,
+        description="How long the other ranks get to end by themselves after the first failure, with a unit.",
+        json_schema_extra={"default": "2s"},
+    )
+    env: dict[Variable, Plain] = Field(
+        default_factory=dict, description="Environment variables of every rank, values in quotes."
+    )
+
+
+class Accept(Closed):
+    """What the candidate's trials must show."""
+
+    failure_rate_below: Percent = Field(
+        0.05,
+        description="The upper bound of the failure rate must not be above this, in percent.",
+        json_schema_extra={"default": "5%"},
+    )
+    confidence: Percent = Field(
+        0.95, description="Confidence of the bound, in percent.", json_schema_extra={"default": "95%"}
+    )
+
+
+class Trials(Closed):
+    """How often each arm is tried in each cell."""
+
+    candidate: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        59, description="Trials of the candidate; 59 clean ones put the failure rate below 5% at 95% confidence."
+    )
+    control: Annotated[int, Field(ge=1, le=100_000)] = Field(5, description="Trials of the control.")
+    accept: Accept = Field(default_factory=Accept, description="The bound that the trials of the candidate must meet.")
+    max_voids: Annotated[int, Field(ge=0, le=1000)] = Field(
+        2, description="How many void trials of a cell are replaced; they are counted in the report."
+    )
+
+
+class Measure(Closed):
+    """A row of the report's impact table. Exactly one of event and probe says what is measured."""
+
+    id: Id = Field(description="Name of the row, unique among the measurements.")
+    event: Event | None = Field(None, description="Time that this event reports, in seconds.")
+    probe: Literal["rss", "peak", "cpu", "read", "written", "requests", "received"] | None = Field(
+        None,
+        description="Private memory, peak memory, processor time, bytes read or written, seen from outside; requests "
+        "to the scenario's hub, or bytes received from it, by its log.",
+    )
+    ranks: Ranks = Field(
+        EVERY_RANK,
+        description="The ranks that are measured: every, nonzero, or a list.",
+        json_schema_extra={"default": "every"},
+    )
+    against: Literal["control"] | None = Field(None, description="Arm that the candidate is compared with.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.event is None and self.probe is None:
+            raise complaint("says nothing about what to measure; give event or probe")
+        if self.event is not None and self.probe is not None:
+            raise complaint("cannot stand beside event; keep one of event and probe", at="probe")
+        return self
+
+
+def _version(value: Any) -> Any:
+    # Literal[1] alone lets true and 1.0 pass: they equal 1.
+    if type(value) is not int or value != 1:
+        raise complaint("must be 1, the only version of this format", suggestion="1" if value in ("1", True) else None)
+    return value
+
+
+class Scenario(Closed):
+    """One question, what is run to answer it, and what the answer is judged by.
+
+    Read one with ``load_scenario`` or ``parse_scenario``: rules that span several keys (a control for every claim,
+    ranks that exist, …) are held there, by ``lint``, so that all problems of a file are named at once.
+    """
+
+    schema_: Annotated[Literal[1], BeforeValidator(_version)] = Field(
+        alias="schema", description="Version of this format: 1."
+    )
+    id: Id = Field(description="Name of the scenario: in results, reports and gates.")
+    title: Title = Field(description="One line that says what a PASS means.")
+    question: Paragraph = Field(description="The question that the verdict answers, printed at the top of the report.")
+    role: Literal["claim", "self-test", "upstream"] = Field(
+        "claim",
+        description="claim: counts; self-test: the tool on itself; upstream: a finding about other people's code.",
+    )
+    expects: Literal["PASS", "FAIL", "INCONCLUSIVE"] | None = Field(
+        None, description="The verdict that a self-test must end with."
+    )
+    tags: Listed[Id] = Field(
+        (), description="Words to select scenarios by; on-demand and sweep leave one out where it is not named."
+    )
+    needs: Needs = Field(default_factory=Needs, description="What a machine must have.")
+    inputs: dict[Name, Input] = Field(default_factory=dict, description="Files the subject reads, by name.")
+    hub: HubService | None = Field(None, description="A model hub for the ranks, with a log of every request.")
+    subject: Subject = Field(description="The code under test.")
+    matrix: Matrix = Field(description="The axes whose combinations are the cells; each has a verdict.")
+    world: World = Field(default_factory=World, description="How the ranks are started and stopped.")
+    seed: SeedText = Field("0", description="Root of all seeds, a text of 1 to 64 characters, in quotes.")
+    trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
+    faults: Listed[Fault] = Field((), description="What is done to the world on purpose.")
+    checks: Annotated[Listed[Check], Field(min_length=1)] = Field(description="What must be true of every rank.")
+    measure: Listed[Measure] = Field((), description="Rows of the report's impact table.")

@@ -1,0 +1,132 @@
+"""Overrides: ``--set key.path=value`` changes one value of a scenario for one run, and says so in the record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from harness.scenario.closed import HUB_PATTERN
+from harness.scenario.document import Document, Mark, Tree, parse_value
+from harness.scenario.problem import Path, Problem, ScenarioError, closest, key_path, printable
+from harness.scenario.schema import allowed_keys
+
+FILE = "--set"
+"""What problems of overrides name as their file. Their line is the number of the override, from 1."""
+
+LENGTH_LIMIT = 16 * 1024
+
+ARM_TEXTS = {("subject", arm, key) for arm in ("candidate", "control") for key in ("repo", "rev")}
+"""Keys whose value is a text as it stands: an abbreviated commit may look like a number."""
+
+ENVIRONMENTS = [("subject", "environment"), *(("subject", arm, "environment") for arm in ("candidate", "control"))]
+"""Versions are texts too: 5.10 is not 5.1."""
+
+_PATH = re.compile(r"[^.\[\]=]+(\[[0-9]{1,5}\])*(\.[^.\[\]=]+(\[[0-9]{1,5}\])*)*")
+
+
+def apply(document: Document, overrides: Sequence[str]) -> None:
+    """Change the document's tree and marks; problems are added to the document's."""
+    for number, text in enumerate(overrides, start=1):
+        try:
+            _apply_one(document, text, Mark(FILE, number, 1))
+        except ScenarioError as error:
+            document.problems += error.problems
+
+
+def is_repo(key: str) -> bool:
+    """Whether a key names the repository of an arm: its value is a path of this machine."""
+    return key.endswith(".repo") and tuple(key.split(".")) in ARM_TEXTS
+
+
+def hub_or_path(text: str) -> dict[str, str]:
+    """Say what a text given for an input means: a hub id with its revision, or a path."""
+    is_hub = not text.startswith((".", "/", "~")) and re.fullmatch(HUB_PATTERN, text) is not None
+    return {"hub": text} if is_hub else {"path": text}
+
+
+def _apply_one(document: Document, text: str, mark: Mark) -> None:
+    name, equals, value = text.partition("=")
+    if not equals or _PATH.fullmatch(name) is None:
+        raise _error(mark, "", "must be key.path=value, like trials.candidate=5", found=printable(text))
+    if len(text) > LENGTH_LIMIT:
+        raise _error(mark, "", f"is longer than {LENGTH_LIMIT} characters; change the file instead")
+    path = _split(name)
+    node = _container(document, path, mark)
+    at = Mark(mark.file, mark.line, len(name) + 2)
+    if len(path) == 2 and path[0] == "inputs" and not value.lstrip().startswith("{"):
+        part = Document(hub_or_path(value), document.marks, [], set())
+        marks: dict[Path, Mark] = {}
+    elif _is_text(path) and not value.startswith(("'", '"')):
+        part, marks = Document(value, document.marks, [], set()), {}
+    else:
+        part = parse_value(value, at=at)
+        marks = part.marks.values
+    _forget(document, path)
+    node[path[-1]] = part.tree
+    document.problems += part.problems
+    document.holes |= {path + hole for hole in part.holes}
+    document.marks.keys[path] = mark
+    document.marks.values[path] = at
+    document.marks.values |= {path + inner: place for inner, place in marks.items()}
+    if marks:
+        document.marks.keys |= {path + inner: place for inner, place in part.marks.keys.items()}
+
+
+def _is_text(path: Path) -> bool:
+    versions = [(*place, "python") for place in ENVIRONMENTS], [(*place, "packages") for place in ENVIRONMENTS]
+    return path in ARM_TEXTS or path in versions[0] or path[:-1] in versions[1]
+
+
+def _split(name: str) -> Path:
+    return tuple(
+        int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[[0-9]+\]|[^.\[\]]+", name)
+    )
+
+
+def _container(document: Document, path: Path, mark: Mark) -> Tree:
+    """Walk to the mapping or list that holds the last part, making known mappings that the file leaves out."""
+    node = document.tree
+    for depth, part in enumerate(path):
+        here = path[:depth]
+        if isinstance(node, list):
+            if not isinstance(part, int) or part >= len(node):
+                raise _error(mark, key_path(path[: depth + 1]), f"names no item; the list has {len(node)}, from [0]")
+        elif isinstance(node, dict):
+            _known(document, here, node, part, mark)
+        else:
+            raise _error(
+                mark, key_path(path[: depth + 1]), f"cannot be set: {key_path(here)} is one value, not a mapping"
+            )
+        if depth == len(path) - 1:
+            break
+        if isinstance(node, dict) and node.get(str(part)) is None:
+            node[str(part)] = {}
+            document.marks.values[(*here, part)] = document.marks.keys[(*here, part)] = mark
+            document.holes.discard((*here, part))
+        node = node[part]
+    return node
+
+
+def _known(document: Document, here: Path, node: dict[str, Tree], part: str | int, mark: Mark) -> None:
+    """Refuse a key that the scenario cannot have: a slip would otherwise change nothing, or make a new axis."""
+    allowed = sorted({*allowed_keys(here, document.tree), *node}) if here != ("inputs",) else sorted(node)
+    free = not allowed_keys(here, document.tree) and here != ("inputs",)
+    if isinstance(part, int):
+        raise _error(mark, key_path((*here, part)), f"names no item: {key_path(here) or 'the scenario'} is not a list")
+    if free or part in allowed:
+        return
+    message = f"is not a known key of the scenario; allowed: {', '.join(allowed) or 'nothing'}"
+    raise _error(mark, key_path((*here, part)), message, suggestion=closest(part, allowed))
+
+
+def _forget(document: Document, path: Path) -> None:
+    """Drop what is known about the value that the override replaces."""
+    size = len(path)
+    for marks in (document.marks.values, document.marks.keys):
+        for old in [old for old in marks if old[:size] == path]:
+            del marks[old]
+    document.holes -= {old for old in document.holes if old[:size] == path}
+
+
+def _error(mark: Mark, key: str, message: str, *, found: str = "", suggestion: str | None = None) -> ScenarioError:
+    return ScenarioError([Problem(mark.file, mark.line, mark.column, key, found, message, suggestion)])

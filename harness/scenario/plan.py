@@ -1,0 +1,110 @@
+"""The plan of a scenario: matrix to cells, cells to trials, each with a derived seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.scenario.model import Scenario
+
+AxisValue = str | int | float | bool
+SLUG_LIMIT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination of the matrix. ``axes`` holds the further axes, which are passed into ``with``."""
+
+    id: str
+    slug: str
+    ranks: int
+    backend: str
+    axes: Mapping[str, AxisValue] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One start of one world. ``index`` counts from 0 within its arm; ``seed`` is unsigned and has 64 bits."""
+
+    cell: Cell
+    arm: Literal["candidate", "control"]
+    index: int
+    seed: int
+
+
+def cells(scenario: Scenario) -> tuple[Cell, ...]:
+    """Return the cells in the order of the file, the last axis changing fastest, without the excluded ones."""
+    combinations = scenario.matrix.combinations()
+    names = [",".join(f"{axis}={_text(value)}" for axis, value in values.items()) for values in combinations]
+    found = []
+    for name, slug, values in zip(names, _slugs(names), combinations, strict=True):
+        axes = {axis: value for axis, value in values.items() if axis not in ("ranks", "backend")}
+        ranks, backend = values["ranks"], values["backend"]
+        assert isinstance(ranks, int)  # the model holds this, mypy cannot see it
+        assert isinstance(backend, str)
+        found.append(Cell(name, slug, ranks, backend, axes))
+    return tuple(found)
+
+
+def trials(scenario: Scenario, cell: Cell) -> tuple[Trial, ...]:
+    """Return the trials of a cell: those of the candidate, then those of the control where there is one.
+
+    Trials of the same index share their seed across the arms, so that the arms can be compared in pairs.
+    """
+    arms: list[tuple[Literal["candidate", "control"], int]] = [("candidate", scenario.trials.candidate)]
+    if scenario.subject.control is not None:
+        arms.append(("control", scenario.trials.control))
+    return tuple(
+        Trial(cell, arm, index, derive_seed(scenario.seed, scenario.id, cell.id, index))
+        for arm, count in arms
+        for index in range(count)
+    )
+
+
+def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | None = None) -> int:
+    """Derive the seed of a trial, or of one rank in it: 64 bits, unsigned.
+
+    The first eight bytes, big-endian, of the sha256 over ``rankproof seed 1`` and each part, every one of them preceded
+    by its length in bytes as eight big-endian bytes; numbers are written in decimal, and the rank is left out where
+    there is none. The same on every machine and in every version of the format.
+
+    >>> derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0)
+    9187211130543718118
+    >>> derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0, 1)
+    16724270901128152303
+    """
+    parts = ["rankproof seed 1", root, scenario, cell, str(trial), *([] if rank is None else [str(rank)])]
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return int.from_bytes(digest.digest()[:8], "big")
+
+
+def _text(value: AxisValue) -> str:
+    """Write a value so that no two of them look alike: a text that could be read as something else is quoted."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_./+-]*", value) and value not in ("true", "false"):
+        return value
+    return json.dumps(value)
+
+
+def _slug(name: str) -> str:
+    """Turn a cell's id into a file name; it says everything only where the id is plain."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _slugs(names: list[str]) -> list[str]:
+    """Name files for cells, also on file systems that ignore case: a digest is added where two could meet."""
+    count = Counter(_slug(name) for name in names)
+    slugs = []
+    for name in names:
+        slug = _slug(name)
+        if count[slug] > 1 or len(slug) > SLUG_LIMIT or re.fullmatch("[a-z0-9=,._-]+", name) is None:
+            slug = f"{slug[: SLUG_LIMIT - 9].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        slugs.append(slug)
+    return slugs

@@ -1,0 +1,130 @@
+"""A problem of a scenario file: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Path = tuple[str | int, ...]
+Kind = Literal["error", "not-yet", "note"]
+
+FOUND_LIMIT = 60
+"""Characters of a found value that a message shows; a hostile file must not fill the terminal."""
+
+PROBLEM_LIMIT = 100
+"""Problems of one file that are reported; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of one file. Line and column count from 1, columns in Unicode code points.
+
+    ``key`` is the dotted path of the key, ``subject.control.must_fail.ranks`` or ``checks[2].kind``; the document as a
+    whole is the empty path. ``kind`` is ``error``, ``not-yet`` (understood, but this version cannot do it) or ``note``
+    (advice; the scenario loads).
+    """
+
+    file: str
+    line: int
+    column: int
+    key: str
+    found: str
+    message: str
+    suggestion: str | None = None
+    kind: Kind = "error"
+
+    def __str__(self) -> str:
+        key = f"{printable(self.key, limit=120)}: " if self.key else ""
+        note = "note: " if self.kind == "note" else ""
+        found = f"; found {printable(self.found)}" if self.found else ""
+        hint = f"; did you mean {quoted(self.suggestion)}?" if self.suggestion is not None else ""
+        # A message may name ids and axes of the file, so it is no safer than a found value.
+        message = printable(self.message, limit=800)
+        return f"{printable(self.file, limit=200)}:{self.line}:{self.column}: {note}{key}{message}{found}{hint}"
+
+
+class ScenarioError(Exception):
+    """A scenario file cannot be used. The one exception of this package for what a file or an override says.
+
+    ``problems`` holds all problems of the file, ordered by position; problems of ``--set`` overrides follow.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = ordered(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Sort problems by position, drop exact repeats, and keep the first hundred with a count of the rest."""
+    unique = sorted(set(problems), key=lambda p: (p.file == "--set", p.file, p.line, p.column, p.key, p.message))
+    if len(unique) <= PROBLEM_LIMIT:
+        return tuple(unique)
+    last = unique[PROBLEM_LIMIT]
+    rest = f"{len(unique) - PROBLEM_LIMIT} more problems follow; repair these first"
+    return (*unique[:PROBLEM_LIMIT], Problem(last.file, last.line, last.column, "", "", rest))
+
+
+def printable(text: str, *, limit: int = FOUND_LIMIT) -> str:
+    """Cut a text and escape what a terminal would act on or hide: controls, bidi marks, line breaks."""
+    shown = text[: limit + 1]
+    if len(shown) > limit:
+        shown = shown[: limit - 1] + "…"
+    return "".join(char if char.isprintable() else escape(char) for char in shown)
+
+
+def quoted(text: str) -> str:
+    """Put a text in quotes unless it brings its own."""
+    return printable(text) if text.startswith('"') else f'"{printable(text)}"'
+
+
+def escape(char: str) -> str:
+    """Write one character as an escape that YAML's double-quoted style understands."""
+    code = ord(char)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def shown(value: Any) -> str:
+    """Say in a few words what a value from the file is, for ``Problem.found``."""
+    match value:
+        case None:
+            return "nothing"
+        case bool() | int() | float():
+            return json.dumps(value)
+        case str():
+            return printable(f'"{value}"' if len(value) < FOUND_LIMIT - 2 else f'"{value}')
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list() | tuple():
+            return "a list" if value else "an empty list"
+    return type(value).__name__
+
+
+def key_path(path: Path) -> str:
+    """Write a path as people do: ``checks[2].kind``."""
+    out = ""
+    for part in path:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        else:
+            out += f".{part}" if out else part
+    return out
+
+
+def closest(word: object, allowed: Sequence[str]) -> str | None:
+    """Return the allowed word that was probably meant, or None."""
+    if not isinstance(word, str) or not 0 < len(word) <= 64:
+        return None
+    folded = {name.lower().replace("_", "-"): name for name in allowed}
+    near = difflib.get_close_matches(word.lower().replace("_", "-"), list(folded), n=1, cutoff=0.6)
+    return folded[near[0]] if near else None
+
+
+def listed(words: Iterable[str]) -> str:
+    """Join words for a sentence: ``a, b or c``."""
+    names = list(words)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}" if names else "nothing"

@@ -1,0 +1,113 @@
+"""The bytes of a scenario file: read within limits, and decoded to text that means what an editor shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from harness.scenario.problem import Problem, ScenarioError, escape
+
+SIZE_LIMIT = 256 * 1024
+"""Bytes of a scenario file. The longest sensible one is a twentieth of that."""
+
+NAMES = {
+    "\0": "a NUL",
+    "\t": "a tab",
+    "\r": "a carriage return without a line feed",
+    "\ufeff": "a byte order mark",
+    "\x85": "a next-line character",
+    "\u2028": "a line separator",
+    "\u2029": "a paragraph separator",
+}
+
+# Besides what YAML forbids: tabs (they look like indentation), the line breaks that YAML 1.1 sees and an editor does
+# not (line numbers would disagree), and the bidi overrides that make a signed text read differently from what it says.
+REFUSED = re.compile(
+    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]|\r(?!\n)"
+)
+
+
+def read_source(path: Path) -> bytes:
+    """Read a regular file of at most 256 KiB; raise ScenarioError for anything else, without reading it."""
+    file = str(path)
+    try:
+        # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise refusal(
+            file, f"cannot be opened ({reason}); name a scenario file or a folder with scenario.yaml"
+        ) from None
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise refusal(file, "is not a regular file; a scenario is a plain file ending in .yaml")
+        if status.st_size > SIZE_LIMIT:
+            raise too_large(file, f"{status.st_size} bytes")
+        data = bytearray()
+        try:
+            while len(data) <= SIZE_LIMIT and (part := stream.read(SIZE_LIMIT + 1 - len(data))):
+                data += part
+        except OSError as error:
+            raise refusal(file, f"cannot be read ({error.strerror}); check the file and its disk") from None
+    if len(data) > SIZE_LIMIT:
+        raise too_large(file, f"more than {SIZE_LIMIT} bytes")
+    return bytes(data)
+
+
+def decode(data: bytes, *, name: str) -> str:
+    """Decode UTF-8 without a byte order mark; raise ScenarioError with the place of what is not plain text."""
+    if len(data) > SIZE_LIMIT:
+        raise too_large(name, f"{len(data)} bytes")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(data) > 1 and (data[0] == 0) != (data[1] == 0)):
+        raise refusal(name, "is UTF-16 or UTF-32; save the file as UTF-8 without a byte order mark")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise refusal(name, "starts with a byte order mark; save the file as UTF-8 without one")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        line, column = position(before, len(before))
+        found = f"byte 0x{data[error.start]:02x}"
+        raise ScenarioError([Problem(name, line, column, "", found, "is not UTF-8; save the file as UTF-8")]) from None
+    if problems := refused_characters(text, name=name):
+        raise ScenarioError(problems)
+    return text
+
+
+def refused_characters(text: str, *, name: str) -> list[Problem]:
+    """Find characters that a scenario may not hold: one problem per kind, at its first place, with a count."""
+    first: dict[str, int] = {}
+    count: dict[str, int] = {}
+    for match in REFUSED.finditer(text):
+        char = match.group()
+        first.setdefault(char, match.start())
+        count[char] = count.get(char, 0) + 1
+    problems = []
+    for char, index in first.items():
+        line, column = position(text, index)
+        what = NAMES.get(char, "a character that cannot be seen")
+        times = f" ({count[char]} times)" if count[char] > 1 else ""
+        todo = "use spaces" if char == "\t" else "remove it"
+        message = f'holds {what}{times}; {todo}, or inside a double-quoted text write "{escape(char)}"'
+        problems.append(Problem(name, line, column, "", escape(char), message))
+    return problems
+
+
+def position(text: str, index: int) -> tuple[int, int]:
+    """Return line and column, both from 1, of a character."""
+    start = text.rfind("\n", 0, index) + 1
+    return text.count("\n", 0, index) + 1, index - start + 1
+
+
+def refusal(file: str, message: str) -> ScenarioError:
+    """Build the error for a file that is refused as a whole."""
+    return ScenarioError([Problem(file, 1, 1, "", "", message)])
+
+
+def too_large(file: str, found: str) -> ScenarioError:
+    """Build the error for a file over the limit."""
+    message = f"is too large; a scenario has at most {SIZE_LIMIT} bytes, keep data in files of their own"
+    return ScenarioError([Problem(file, 1, 1, "", found, message)])

@@ -1,0 +1,104 @@
+"""The subject of a scenario: the code under test, and the two arms it runs in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from harness.scenario.closed import (
+    Argument,
+    Closed,
+    Entry,
+    ExceptionName,
+    Id,
+    Inside,
+    Line,
+    Listed,
+    Plain,
+    Relative,
+    Repo,
+    Rev,
+    complaint,
+)
+from harness.scenario.environment import Environment
+from harness.scenario.units import EVERY_TRIAL, Ranks, ShareField
+
+
+class Arm(Closed):
+    """One of the two codes that a scenario runs: how it differs from the subject as it stands."""
+
+    with_: dict[Argument, JsonValue] = Field(
+        default_factory=dict,
+        alias="with",
+        description="Arguments for the subject's function. Matrix axes other than ranks and backend are added to them.",
+    )
+    file: Inside | None = Field(
+        None, description="A file in the scenario's folder that takes the place of the module that entry names."
+    )
+    repo: Repo | None = Field(
+        None,
+        description="Path of the git repository that rev and patch refer to, relative to the scenario's folder "
+        "(default: the one the scenario lies in).",
+    )
+    rev: Rev | None = Field(None, description="Revision of the repository that this arm runs (default: HEAD).")
+    patch: Inside | None = Field(None, description="A patch in the scenario's folder, applied to the revision.")
+    environment: Environment | None = Field(
+        None, description="Interpreter and packages of this arm alone, in place of the subject's."
+    )
+
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether its code comes from a repository's history, not from the folder as it stands."""
+        return any(given is not None for given in (self.repo, self.rev, self.patch))
+
+
+class MustFail(Closed):
+    """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
+
+    check: Id = Field(description="The id of the check that the control must fail.")
+    ranks: Ranks = Field(description="The ranks on which that check fails, matched exactly: every, nonzero, or a list.")
+    error: ExceptionName | None = Field(None, description="Type of the exception that those ranks end with.")
+    source: Line | None = Field(
+        None, description="Source line of the last frame inside the subject, without indentation."
+    )
+    share: ShareField = Field(
+        default=EVERY_TRIAL,
+        description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
+        json_schema_extra={"default": "every"},
+    )
+
+
+class Control(Arm):
+    """The arm that is known to be broken, and how it has to fail."""
+
+    must_fail: MustFail = Field(description="How the control has to fail for its failure to count.")
+
+
+class Subject(Closed):
+    """The code under test. Exactly one of entry, program and use says what it is."""
+
+    entry: Entry | None = Field(None, description="module:function, called in every rank process.")
+    program: Annotated[Listed[Plain], Field(min_length=1)] | None = Field(
+        None, description="Command line of a program that is started as every rank."
+    )
+    use: Id | None = Field(None, description="Name of a ready subject.")
+    path: Relative = Field(".", description="Folder of the subject's code, relative to the scenario's folder.")
+    environment: Environment | None = Field(None, description="Interpreter and packages of both arms.")
+    candidate: Arm = Field(default_factory=Arm, description="The arm that the verdict is about.")
+    control: Control | None = Field(
+        None, description="The arm that is known to be broken. Required unless the role is upstream."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        given = [name for name in ("entry", "program", "use") if getattr(self, name) is not None]
+        if not given:
+            raise complaint("says nothing about what to run; give one of entry, program or use")
+        if len(given) > 1:
+            raise complaint(f"cannot stand beside {given[0]}; keep one of entry, program and use", at=given[1])
+        return self
+
+    def environment_of(self, arm: Arm) -> Environment | None:
+        """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""
+        return arm.environment or self.environment

@@ -1,0 +1,174 @@
+"""Pydantic's errors as problems of the file: in plain words, at the place of the key or value they are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from harness.scenario.closed import in_words
+from harness.scenario.document import Document, Tree
+from harness.scenario.problem import PROBLEM_LIMIT, Path, Problem, closest, listed, shown
+from harness.scenario.schema import allowed_keys, every_key, kinds
+
+UNIONS = ("checks", "faults")
+"""Sections whose items are told apart by ``kind``; pydantic puts the kind into the location of an error."""
+
+ANSWER = "answer"
+"""The key of a fault whose value is told apart by a kind of its own."""
+
+TYPES = {
+    "string_type": "must be a text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+}
+
+
+Keys = Callable[[Path, Tree], list[str]]
+
+
+def in_plain_words(errors: Iterable[ErrorDetails], document: Document, *, keys: Keys = allowed_keys) -> list[Problem]:
+    """Turn all errors of one validation into problems, leaving out those that follow from another one.
+
+    `keys` lists what a mapping may hold; without it, the document is a scenario.
+    """
+    problems: list[Problem] = []
+    explained: set[Path] = set()
+    missing: list[Path] = []
+    for error in errors:
+        path = _path(error["loc"])
+        if len(problems) > PROBLEM_LIMIT or _in_a_hole(path, document) or _follows(error):
+            continue
+        if error["type"] == "missing":
+            missing.append(path)
+        elif error["type"] == "extra_forbidden":
+            problem = _unknown_key(path, document, keys)
+            problems.append(problem)
+            if problem.suggestion is not None:
+                explained.add((*path[:-1], problem.suggestion))
+        else:
+            problems.append(_problem(error, path, document))
+    problems += [_missing(path, document) for path in missing if path not in explained]
+    return problems
+
+
+def _path(loc: tuple[str | int, ...]) -> Path:
+    """Return the path in the document that an error's location means."""
+    if len(loc) > 2 and loc[0] in UNIONS and isinstance(loc[1], int):
+        loc = (*loc[:2], *loc[3:])
+        if len(loc) > 3 and loc[2] == ANSWER:
+            loc = (*loc[:3], *loc[4:])
+    return loc
+
+
+def _in_a_hole(path: Path, document: Document) -> bool:
+    return any(path[:length] in document.holes for length in range(len(path) + 1))
+
+
+def _follows(error: ErrorDetails) -> bool:
+    """Say whether a list is called too short only because its items were refused, which is reported by itself."""
+    return error["type"] == "too_short" and bool(error["input"])
+
+
+def _unknown_key(path: Path, document: Document, keys: Keys) -> Problem:
+    container = _at(document.tree, path[:-1])
+    allowed = keys(path[:-1], document.tree)
+    free = [name for name in allowed if not isinstance(container, dict) or name not in container]
+    return document.marks.problem(
+        path,
+        f"is not a known key here; allowed: {', '.join(allowed)}",
+        at_key=True,
+        suggestion=closest(path[-1], free),
+    )
+
+
+def _missing(path: Path, document: Document) -> Problem:
+    return document.marks.problem(path, "is missing; add it here")
+
+
+def _problem(error: ErrorDetails, path: Path, document: Document) -> Problem:
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    at_key = bool(path) and path[-1] == "[key]"
+    if at_key:
+        path = path[:-1]
+    if kind == "complaint":
+        path, value, at_key = _narrowed(path, value, context, document)
+        message, suggestion = str(context["message"]), context.get("suggestion")
+    elif kind == "union_tag_not_found":
+        near = _slip_of_kind(value, path)
+        where = (*path, near or "kind")
+        message = f'says nothing about its kind; add "kind: ", one of {listed(kinds(path))}'
+        return document.marks.problem(where, message, at_key=near is not None, suggestion="kind" if near else None)
+    elif kind == "union_tag_invalid":
+        path = (*path, "kind")
+        value = _at(document.tree, path)
+        words = re.findall("'([^']*)'", str(context["expected_tags"]))
+        message, suggestion = f"must be one of {listed(words)}", closest(value, words)
+    elif kind == "value_error":
+        message, suggestion = str(context["error"]), None
+    elif kind == "literal_error":
+        words = re.findall("'([^']*)'", str(context["expected"]))
+        message, suggestion = f"must be {listed(words)}", closest(value, words)
+    else:
+        message, suggestion = _sentence(kind, value, context)
+    return document.marks.problem(path, message, at_key=at_key, found=shown(value), suggestion=suggestion)
+
+
+def _narrowed(path: Path, value: Any, context: Mapping[str, Any], document: Document) -> tuple[Path, Any, bool]:
+    """Move an error of a whole mapping or list to the key or item that it is about."""
+    at = context.get("at")
+    if at is None:
+        return path, value, False
+    path = (*path, at)
+    return path, _at(document.tree, path), isinstance(at, str)
+
+
+def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Say what is allowed, and what was probably meant."""
+    match kind:
+        case "string_type" if isinstance(value, bool | int | float):
+            return "must be a text; put it in quotes", f'"{shown(value)}"'
+        case "bool_type" if isinstance(value, str):
+            truth = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(value.lower(), value.lower())
+            return TYPES[kind], truth if truth in ("true", "false") else None
+        case "int_type" if isinstance(value, str) and re.fullmatch("-?[0-9]{1,15}", value):
+            return "must be a whole number; remove the quotes or leading zeros", str(int(value))
+        case "tuple_type" if isinstance(value, str | int | float):
+            return "must be a list", f"[{value}]"
+        case "string_pattern_mismatch":
+            return in_words(str(context["pattern"])), None
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}", None
+        case "less_than_equal":
+            return f"must be at most {context['le']}", None
+        case "string_too_long":
+            return f"is too long; at most {context['max_length']} characters are allowed", None
+        case "string_too_short":
+            return "is empty; write a text", None
+        case "too_short":
+            return "is empty; give at least one", None
+    return TYPES.get(kind, f"is not allowed ({kind.replace('_', ' ')})"), None
+
+
+def _slip_of_kind(item: Tree, path: Path) -> str | None:
+    """Return the key of a check or fault that was meant to be ``kind``."""
+    known = every_key(path)
+    return next((key for key in item if key not in known and closest(key, ["kind"])), None)
+
+
+def _at(tree: Tree, path: Path) -> Tree:
+    """Return the value at a path, or None where there is none."""
+    for part in path:
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return tree

@@ -1,0 +1,1 @@
+"""Intervals, exact tests, and the verdicts made from them. Pure."""

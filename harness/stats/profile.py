@@ -1,0 +1,69 @@
+"""A judged run, trial by trial, as another run can be held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from harness.checks import History
+from harness.scenario import Scenario
+from harness.stats.numbers import numbers_of
+from harness.stats.outcome import Frozen
+from harness.stats.signature import Signature, signature_of
+from harness.stats.verdict import CellVerdict, Tally, Word
+
+
+class TrialProfile(Frozen):
+    """One trial: what became of it, how it failed, what its ranks reported by check."""
+
+    index: int
+    seed: str
+    outcome: Literal["pass", "fail", "void"]
+    signature: Signature | None
+    numbers: dict[str, str]
+
+
+class CellProfile(Frozen):
+    """One cell: its verdict with the reasons, and the trials of both arms."""
+
+    id: str
+    verdict: Word
+    reasons: list[str]
+    candidate: list[TrialProfile]
+    control: list[TrialProfile]
+
+
+def profile(scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[[str], bytes]) -> list[CellProfile]:
+    """The profile of every cell.
+
+    Args:
+        scenario: what was asked.
+        cells: as they were judged.
+        read: gives the bytes of an evidence file by its path.
+    """
+
+    def trials(cell: CellVerdict, tally: Tally | None) -> list[TrialProfile]:
+        found = []
+        for trial in tally.trials if tally else ():
+            history = History.read(read(trial.evidence), size=cell.ranks)
+            found.append(
+                TrialProfile(
+                    index=trial.index,
+                    seed=trial.seed,
+                    outcome=trial.outcome,
+                    signature=signature_of(trial, history),
+                    numbers=numbers_of(scenario, history) if trial.outcome != "void" else {},
+                )
+            )
+        return found
+
+    return [
+        CellProfile(
+            id=cell.id,
+            verdict=cell.verdict,
+            reasons=cell.reasons,
+            candidate=trials(cell, cell.candidate),
+            control=trials(cell, cell.control),
+        )
+        for cell in cells
+    ]

@@ -1,0 +1,79 @@
+"""What a tokenizer is, and whether two are the same. Usable alone: nothing here imports the rest of the harness.
+
+* `identify(tokenizer)`: the identity of an object: transformers (fast, slow, SentencePiece, a repository's own class)
+  or `tokenizers.Tokenizer`. The object is left as it is.
+* `identify_folder(path)`: the identity of a folder or a `tokenizer.json`, read in a child process with limits and
+  without transformers.
+* `difference(a, b)`: what differs, in words, with a text that shows it.
+
+`Identity.semantic` is equal where every text gets the same ids, the special tokens have the same names and the chat
+templates are the same; `Identity.full` also covers class, backend, decoder and settings. docs/tokenizer.md says what
+each part covers and what is comparable with what.
+
+Importing this package imports neither transformers nor tokenizers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from harness.tokenizer.difference import Difference, between
+from harness.tokenizer.folder import ask, identify_folder
+from harness.tokenizer.identity import Identity
+from harness.tokenizer.problem import IdentityMalformed, NotComparable, TokenizerError, Unidentifiable, Unreadable
+from harness.tokenizer.subject import Subject
+
+__all__ = [
+    "Difference",
+    "Identity",
+    "IdentityMalformed",
+    "NotComparable",
+    "TokenizerError",
+    "Unidentifiable",
+    "Unreadable",
+    "difference",
+    "identify",
+    "identify_folder",
+]
+
+
+def identify(tokenizer: object, *, depth: Literal["cheap", "full"] = "full") -> Identity:
+    """The identity of an object in memory.
+
+    Args:
+        tokenizer: a transformers tokenizer of any kind, or a `tokenizers.Tokenizer`.
+        depth: `cheap` leaves out the object's own `get_vocab` and the round trip; `semantic` is the same in both.
+
+    Raises:
+        Unidentifiable: its behaviour cannot be written down, or it does not work at all.
+    """
+    from harness.tokenizer.objects import identify_object
+
+    return identify_object(tokenizer, depth=depth)
+
+
+def difference(a: object, b: object) -> list[Difference]:
+    """What differs between two tokenizers; nothing if the list is empty.
+
+    Args:
+        a: a tokenizer object, an `Identity`, or the path of a folder or a tokenizer.json.
+        b: the same. Objects and paths give better examples than identities, which know the probe corpus only.
+
+    Raises:
+        NotComparable: a difference between these two means nothing.
+        Unreadable, Unidentifiable: as `identify` and `identify_folder`.
+    """
+    if isinstance(a, (str, os.PathLike)) and isinstance(b, (str, os.PathLike)):
+        return [Difference(**row) for row in ask("difference", [a, b])]
+    return between(_subject(a), _subject(b))
+
+
+def _subject(given: object) -> Subject:
+    if isinstance(given, Identity):
+        return Subject(identity=given)
+    if isinstance(given, (str, os.PathLike)):
+        return Subject(identity=identify_folder(given))
+    from harness.tokenizer.objects import subject_of
+
+    return subject_of(given)

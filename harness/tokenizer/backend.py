@@ -1,0 +1,171 @@
+"""What a `tokenizers.Tokenizer` is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from harness.tokenizer import components
+from harness.tokenizer.digest import canonical_json, digest_text, short
+from harness.tokenizer.probes import PAIR, PROBES
+from harness.tokenizer.problem import Unidentifiable, panics_become
+from harness.tokenizer.serialised import Serialised
+
+Parts = dict[str, str]
+NONE = "none"
+MOST_ADDED = 512
+
+
+def read(backend: Any) -> Serialised:
+    """The pieces of a tokenizer.
+
+    Raises:
+        Unidentifiable: if a component is Python code, which cannot be written down.
+    """
+    with panics_become(Unidentifiable, "this tokenizer cannot be written down (is a component of it Python code?)"):
+        return Serialised.take_apart(backend.to_str())
+
+
+def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_special_tokens: bool) -> Parts:
+    """Everything that decides which ids a text gets, and what else a backend holds.
+
+    Args:
+        backend: a `tokenizers.Tokenizer`; it is not changed.
+        pieces: from `read(backend)`.
+        alone: whether `Tokenizer.encode` is what is called. transformers sets padding and truncation anew for each
+            call, so that what is found there is left over from the last one and decides nothing.
+        encode_special_tokens: whether special tokens in a text are split like any other text.
+    """
+    head, model = pieces.head, pieces.model
+    vocabulary, merges = _vocabulary(backend, pieces)
+    split = components.pre_tokenizer(head["pre_tokenizer"])
+    options = components.model(model, vocabulary=pieces.vocabulary, before=split)
+    normalizer = components.normalizer(head["normalizer"])
+    added = head["added_tokens"]
+    state = components.state(head) if alone else {}
+    asked = backend
+    if not alone and (head["padding"] or head["truncation"] or backend.encode_special_tokens != encode_special_tokens):
+        asked = view(backend, head, encode_special_tokens=encode_special_tokens)
+    ids = NONE if "dropout" in options else _probe_ids(asked)
+    added_ids = NONE if "dropout" in options else _added_ids(asked, added)
+    encoding = {
+        "vocabulary": vocabulary,
+        "merges": merges,
+        "model": options,
+        "normalizer": normalizer,
+        "pre_tokenizer": split,
+        "post_processor": components.post_processor(head["post_processor"]),
+        "added tokens": added,
+        "encode special tokens": encode_special_tokens,
+        "state": state,
+        "probe ids": ids,
+        "ids of added tokens": added_ids,
+    }
+    return {
+        "encoding": digest_text(canonical_json(encoding)),
+        "backend": _type(backend),
+        "model": short(model),
+        "vocabulary": vocabulary,
+        "merges": merges,
+        "added tokens": digest_text(canonical_json(added)) if added else NONE,
+        "encode special tokens": str(encode_special_tokens).lower(),
+        "probe ids": ids if ids != NONE else "not comparable: dropout chooses at random",
+        **{
+            name: short(head[name]) if head[name] is not None else NONE
+            for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder", "padding", "truncation")
+        },
+    }
+
+
+def round_trip(encode: Callable[[str], Sequence[int]], decode: Callable[[Sequence[int]], str]) -> str:
+    """Which probes come back as they were, which do not, and which vanish: `kept`, `changed` or `lost` by name."""
+    outcome = {}
+    for name, text in PROBES.items():
+        ids = encode(text)
+        back = decode(ids)
+        outcome[name] = "kept" if back == text else "lost" if text.strip() and not back.strip() else "changed"
+    counts = {word: sum(one == word for one in outcome.values()) for word in ("kept", "changed", "lost")}
+    named = {word: [name for name, one in outcome.items() if one == word] for word in ("kept", "lost")}
+    return canonical_json(counts | {"names": {word: names for word, names in named.items() if names}})
+
+
+def view(backend: Any, head: dict[str, Any] | None = None, *, encode_special_tokens: bool | None = None) -> Any:
+    """The same tokenizer without what a call leaves behind; the model is shared, and `backend` is left as it is.
+
+    Args:
+        backend: a `tokenizers.Tokenizer`.
+        head: from `read(backend)`, if it is at hand.
+        encode_special_tokens: as in `encoder_parts`; by default what the backend has.
+    """
+    from tokenizers import AddedToken, Tokenizer
+
+    head = read(backend).head if head is None else head
+    made = Tokenizer(backend.model)
+    for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        component = getattr(backend, name)
+        if component is not None:
+            setattr(made, name, component)
+    for token in head["added_tokens"]:
+        flags = {key: value for key, value in token.items() if key not in {"id", "content"}}
+        made.add_tokens([AddedToken(token["content"], **flags)])
+    held = {index: str(token) for index, token in made.get_added_tokens_decoder().items()}
+    if held != {token["id"]: token["content"] for token in head["added_tokens"]}:
+        # Ids that a new tokenizer would not give: take the slow way, a copy through JSON.
+        made = Tokenizer.from_str(backend.to_str())
+        made.no_padding()
+        made.no_truncation()
+    made.encode_special_tokens = (
+        backend.encode_special_tokens if encode_special_tokens is None else encode_special_tokens
+    )
+    return made
+
+
+def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
+    """Digest of the ids of texts with added tokens.
+
+    How a backend finds them depends on the order in which they and the normalizer were set, which is not written down.
+    """
+    with panics_become(Unidentifiable, "the tokenizer fails on a text with an added token"):
+        found = [_ids(backend, f"a{token['content']} b {token['content'].lower()}") for token in added[:MOST_ADDED]]
+    return digest_text(canonical_json(found))
+
+
+def _probe_ids(backend: Any) -> str:
+    """Ids of every probe, with and without the special tokens around it, and of one pair, as JSON."""
+    found: dict[str, Any] = {}
+    with panics_become(Unidentifiable, "the tokenizer fails on a text of the probe corpus"):
+        for name, text in PROBES.items():
+            found[name] = _ids(backend, text)
+        found["with special tokens"] = _ids(backend, PROBES["plain"], special=True)
+        found["pair"] = _ids(backend, PROBES[PAIR[0]], PROBES[PAIR[1]], special=True)
+    return canonical_json(found)
+
+
+def _ids(backend: Any, *texts: str, special: bool = False) -> list[int] | str:
+    """Ids, or the error in a few words: a vocabulary without an unknown token refuses some texts, each time alike."""
+    try:
+        return list(backend.encode(*texts, add_special_tokens=special).ids)
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        return f"error: {str(error)[:80]}"
+
+
+def _vocabulary(backend: Any, pieces: Serialised) -> tuple[str, str]:
+    """Digests of vocabulary and merges.
+
+    Where two tokens share an id the library writes one of them, a different one each time; so they are read from it.
+    """
+    merges = digest_text(pieces.merges) if pieces.merges is not None else NONE
+    if pieces.model["type"] == "Unigram" or pieces.entries() == backend.get_vocab_size(with_added_tokens=False):
+        return digest_text(pieces.vocabulary), merges
+    tokens = backend.get_vocab(with_added_tokens=False)
+    for content in (token["content"] for token in pieces.head["added_tokens"]):
+        tokens.setdefault(content, backend.token_to_id(content))
+    if pieces.merges is not None:
+        by_id = [[tokens[left], tokens[right]] for left, right in json.loads(pieces.merges)]
+        merges = digest_text(canonical_json(by_id))
+    return digest_text(canonical_json(tokens)), merges
+
+
+def _type(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

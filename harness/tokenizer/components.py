@@ -1,0 +1,153 @@
+"""Normal forms: two components that treat every text alike are written alike.
+
+Only what the library's source shows to make no difference to ids is removed. What is left may still differ where no
+text shows it; then two identities differ although the ids do not, never the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harness.tokenizer.byte_level import BYTE_LEVEL
+
+Component = dict[str, Any]
+
+
+def flatten(component: Component | None, *, inside: str) -> list[Component]:
+    """A chain of components as one flat list: a Sequence in a Sequence runs as if written out."""
+    if component is None:
+        return []
+    if component.get("type") == "Sequence":
+        return [one for part in component[inside] for one in flatten(part, inside=inside)]
+    return [component]
+
+
+def normalizer(component: Component | None) -> list[Component]:
+    """The normalizers in order."""
+    made = []
+    for one in flatten(component, inside="normalizers"):
+        given = dict(one)
+        if given["type"] == "BertNormalizer" and given.get("strip_accents") is None:
+            given["strip_accents"] = given["lowercase"]
+        if (
+            given["type"] in {"Strip", "StripNormalizer"}
+            and not given.get("strip_left")
+            and not given.get("strip_right")
+        ):
+            continue
+        if given["type"] == "Prepend" and not given.get("prepend"):
+            continue
+        made.append(given)
+    return made
+
+
+def pre_tokenizer(component: Component | None) -> list[Component]:
+    """The pre-tokenizers in order, without what only moves offsets."""
+    made = []
+    for one in flatten(component, inside="pretokenizers"):
+        given = dict(one)
+        if given["type"] == "ByteLevel":
+            given.pop("trim_offsets", None)
+        made.append(given)
+    return made
+
+
+def post_processor(component: Component | None) -> list[Component]:
+    """What is put around one text (`single`) and two (`pair`): `A`, `B`, or a list of ids.
+
+    Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what the one before
+    made of the texts, in a shape of its own, so that only a lone one is brought into this form.
+    """
+    chain = [one for one in flatten(component, inside="processors") if one["type"] != "ByteLevel"]
+    if len(chain) != 1:
+        return chain
+    one = chain[0]
+    if one["type"] == "TemplateProcessing":
+        single, pair = _template(one, one["single"]), _template(one, one["pair"])
+    elif one["type"] in {"BertProcessing", "RobertaProcessing"}:
+        cls, sep = [one["cls"][1]], [one["sep"][1]]
+        between = [sep, sep] if one["type"] == "RobertaProcessing" else [sep]
+        single, pair = [cls, "A", sep], [cls, "A", *between, "B", sep]
+    else:
+        return chain
+    single, pair = _joined(single), _joined(pair)
+    return [] if (single, pair) == (["A"], ["A", "B"]) else [{"single": single, "pair": pair}]
+
+
+def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Component:
+    """The options of a model that can make a difference.
+
+    Args:
+        small: the model without vocabulary and merges.
+        vocabulary: its JSON text.
+        before: the pre-tokenizers, from `pre_tokenizer`.
+    """
+    given = dict(small)
+    if not given.get("dropout"):
+        given.pop("dropout", None)
+    if given["type"] == "BPE":
+        for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if not given.get(affix):
+                given.pop(affix, None)
+        if _nothing_unknown(given, vocabulary=vocabulary, before=before):
+            given.pop("unk_token", None)
+        if given.get("unk_token") is None:
+            given.pop("fuse_unk", None)
+    if b'"<0x' not in vocabulary:
+        given.pop("byte_fallback", None)
+    return {name: value for name, value in given.items() if value is not None and value is not False}
+
+
+def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Component]) -> bool:
+    """Whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
+    if given.get("byte_fallback") and all(b'"<0x%02X>":' % byte in vocabulary for byte in range(256)):
+        return True
+    if (
+        not before
+        or before[-1]["type"] != "ByteLevel"
+        or {"continuing_subword_prefix", "end_of_word_suffix"} & {*given}
+    ):
+        return False
+    if given.get("unk_token") is None and not given.get("byte_fallback"):
+        return False  # nothing to leave out
+    known = all(f"{json.dumps(letter, ensure_ascii=False)}:".encode() in vocabulary for letter in BYTE_LEVEL)
+    if known:
+        given.pop("byte_fallback", None)
+    return known
+
+
+def state(head: Component) -> Component:
+    """What padding and truncation do to the ids of one text: `Tokenizer.encode` obeys them without being asked."""
+    made: Component = {}
+    cut = head.get("truncation")
+    if cut:
+        made["truncation"] = {key: cut[key] for key in ("direction", "max_length", "strategy")}
+    pad = head.get("padding")
+    if pad:
+        multiple = pad.get("pad_to_multiple_of") or 0
+        if pad["strategy"] != "BatchLongest" or multiple > 1:
+            made["padding"] = {"direction": pad["direction"], "id": pad["pad_id"], "strategy": pad["strategy"]} | (
+                {"multiple": multiple} if multiple > 1 else {}
+            )
+    return made
+
+
+def _template(one: Component, pieces: list[Component]) -> list[Any]:
+    made: list[Any] = []
+    for piece in pieces:
+        if "Sequence" in piece:
+            made.append(piece["Sequence"]["id"])
+        else:
+            made.append(list(one["special_tokens"][piece["SpecialToken"]["id"]]["ids"]))
+    return made
+
+
+def _joined(pieces: list[Any]) -> list[Any]:
+    made: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, list) and made and isinstance(made[-1], list):
+            made[-1] = made[-1] + piece
+        elif piece != []:
+            made.append(piece)
+    return made

@@ -1,0 +1,212 @@
+"""The one place that touches transformers: its first import, its log, and building a tokenizer from a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.tokenizer.loading.code import load_class
+from harness.tokenizer.loading.document import read
+from harness.tokenizer.loading.failure import BuildFailed, LoadError, SourceRefused
+from harness.tokenizer.loading.manifest import FileRecord
+
+LIBRARIES = ("transformers", "tokenizers", "huggingface_hub", "sentencepiece", "tiktoken")
+LOGGERS = ("transformers", "huggingface_hub")
+# Options of `from_pretrained` that say where a tokenizer comes from: that is decided, and verified, before.
+DECIDED = frozenset(
+    {
+        "cache_dir",
+        "code_revision",
+        "config",
+        "force_download",
+        "gguf_file",
+        "local_files_only",
+        "proxies",
+        "revision",
+        "subfolder",
+        "token",
+        "trust_remote_code",
+        "use_auth_token",
+    }
+)
+_IMPORTING, _OPENING = threading.Lock(), threading.Lock()
+# How often a library's logger is opened up, its level before, and the filters that keep its handlers quiet.
+_open: dict[str, tuple[int, int, list[tuple[logging.Handler, _Quiet]]]] = {}
+
+
+def _start_afresh() -> None:
+    # A fork while another thread imports, or builds, would leave the child a lock that nobody opens and loud loggers.
+    global _IMPORTING, _OPENING
+    _IMPORTING, _OPENING = threading.Lock(), threading.Lock()
+    for name, (_, level, quiet) in list(_open.items()):
+        _open[name] = (1, level, quiet)
+        _close_down(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_afresh)
+
+
+def auto_tokenizer() -> Any:
+    """`AutoTokenizer`, imported so that threads may ask for it at the same time.
+
+    `from transformers import AutoTokenizer` in several threads at once fails in most runs: the package replaces itself
+    in `sys.modules` while it is imported. Its submodule, under a lock, does not.
+    """
+    with _IMPORTING:
+        from transformers.models.auto.tokenization_auto import AutoTokenizer
+    return AutoTokenizer
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that have a say in what a tokenizer does."""
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def build(
+    folder: Path, files: Sequence[FileRecord], *, trust_remote_code: bool, options: Mapping[str, object]
+) -> tuple[Any, tuple[str, ...]]:
+    """Build a tokenizer from a folder of verified files, without a request. Returns it and the log lines.
+
+    Args:
+        folder: tokenizer files, and nothing that changes.
+        files: what was verified there.
+        trust_remote_code: run code that lies beside the tokenizer.
+        options: passed on to `from_pretrained`, such as `fix_mistral_regex` or `pad_token`.
+
+    Raises:
+        SourceRefused: an option that is not the caller's to give, or code that may not run.
+        BuildFailed: transformers raised, or its Rust code panicked.
+    """
+    refused = sorted(DECIDED & options.keys())
+    if refused:
+        raise SourceRefused(f"the option {refused[0]} is decided by the loader: leave it out")
+    names = {file.path for file in files}
+    try:
+        # Before the log is tapped: the import sets up the library's logger.
+        auto = auto_tokenizer()
+    except Exception as error:
+        raise BuildFailed(f"transformers cannot be imported: {type(error).__name__}: {error}") from error
+    with captured() as lines:
+        try:
+            made = _made(auto, folder, files, names, trust=trust_remote_code, options=dict(options))
+        except LoadError as error:
+            error.logs = tuple(lines)
+            raise
+        except BaseException as error:
+            # A panic of the Rust side is no Exception. Interrupts and exits are not ours to turn into something else.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            failure = BuildFailed(
+                f"transformers {versions().get('transformers', '?')} cannot build a tokenizer from the verified files "
+                f"in {folder}: {type(error).__name__}: {str(error)[:500]}"
+            )
+            failure.logs = tuple(lines)
+            raise failure from error
+    return made, tuple(lines)
+
+
+def _made(
+    auto: Any, folder: Path, files: Sequence[FileRecord], names: set[str], *, trust: bool, options: dict[str, object]
+) -> Any:
+    own = read(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
+    reference = own.get("AutoTokenizer") if isinstance(own, dict) else own
+    if isinstance(reference, list):
+        # [slow, fast]; one of them may be null
+        reference = next((entry for entry in reversed(reference) if entry), None)
+    if isinstance(reference, str) and trust:
+        made = load_class(reference, folder=folder, files=files)
+        made.register_for_auto_class()  # type: ignore[attr-defined]
+        return made.from_pretrained(  # type: ignore[attr-defined]
+            str(folder), local_files_only=True, trust_remote_code=True, **options
+        )
+    model = read(folder, "config.json").get("auto_map") if "config.json" in names else None
+    if trust and isinstance(model, dict) and isinstance(model.get("AutoConfig"), str):
+        # Otherwise transformers would copy this module into its shared folder.
+        configuration = load_class(model["AutoConfig"], folder=folder, files=files)
+        options["config"] = configuration.from_pretrained(str(folder), local_files_only=True)  # type: ignore[attr-defined]
+    return auto.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+
+
+class _Lines(logging.Handler):
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(logging.DEBUG)
+        self._lines = lines
+        self._thread = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self._thread:
+            return
+        with contextlib.suppress(Exception):
+            line = f"{record.levelname} {record.name}: {record.getMessage()}"
+            if record.exc_info and record.exc_info[1] is not None:
+                line += f" [{type(record.exc_info[1]).__name__}: {record.exc_info[1]}]"
+            self._lines.append(line[:2000])
+
+
+class _Quiet(logging.Filter):
+    """Keeps a handler as quiet about a library as it was, while that library's logger is set to DEBUG for us."""
+
+    def __init__(self, library: str, level: int) -> None:
+        super().__init__()
+        self._library = library
+        self._level = level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= self._level or record.name.partition(".")[0] != self._library
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[list[str]]:
+    """Collect what the libraries log in this thread, from DEBUG up; nobody else sees more than before."""
+    lines: list[str] = []
+    handler = _Lines(lines)
+    for name in LOGGERS:
+        _open_up(name)
+        logging.getLogger(name).addHandler(handler)
+    try:
+        yield lines
+    finally:
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(handler)
+            _close_down(name)
+
+
+def _open_up(name: str) -> None:
+    logger = logging.getLogger(name)
+    with _OPENING:
+        count, level, quiet = _open.get(name, (0, logger.level, []))
+        if not count:
+            others = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else [])]
+            quiet = [
+                (other, _Quiet(name, logger.getEffectiveLevel())) for other in others if not isinstance(other, _Lines)
+            ]
+            for other, filtering in quiet:
+                other.addFilter(filtering)
+            logger.setLevel(logging.DEBUG)
+        _open[name] = (count + 1, level, quiet)
+
+
+def _close_down(name: str) -> None:
+    logger = logging.getLogger(name)
+    with _OPENING:
+        count, level, quiet = _open.get(name, (0, 0, []))
+        if not count:
+            return  # this process was forked meanwhile, and did so already
+        if count > 1:
+            _open[name] = (count - 1, level, quiet)
+            return
+        del _open[name]
+        logger.setLevel(level)
+        for other, filtering in quiet:
+            other.removeFilter(filtering)

@@ -1,0 +1,136 @@
+"""What a repository holds at one commit, so that "this file does not exist" is a fact and not a swallowed error.
+
+Two independent answers of the hub must agree: the revision's summary (`/api/models/NAME/revision/REVISION`, which also
+turns a branch into its commit) and the tree (`/api/models/NAME/tree/COMMIT`, which gives sizes and digests). One answer
+that lies about a file is then found out before anything is built from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import urllib.parse
+from dataclasses import dataclass
+
+from harness.tokenizer.loading.failure import BytesDiffer, SourceRefused
+from harness.tokenizer.loading.source import COMMIT, Limits, Repository, checked_name, is_tokenizer_file
+from harness.tokenizer.loading.wire import Wire
+
+_SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What the hub, or a lock, says a file is.
+
+    Attributes:
+        path: inside the repository, checked.
+        size: bytes.
+        blob: git's id of the content (sha1 over a header and the bytes), for files that git itself stores.
+        sha256: of the bytes, for files in large-file storage and for files of a lock.
+    """
+
+    path: str
+    size: int
+    blob: str | None = None
+    sha256: str | None = None
+
+    def digests(self) -> tuple[hashlib._Hash, hashlib._Hash]:
+        """Fresh sha256 and git blob digests to feed the bytes to."""
+        blob = hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
+        return hashlib.sha256(), blob
+
+    def broken_by(self, *, sha256: str, blob: str) -> str | None:
+        """In words what bytes with these digests are not; None if they are what was promised."""
+        if self.sha256 is not None and sha256 != self.sha256:
+            return f"its bytes have sha256 {sha256[:12]}…, promised was {self.sha256[:12]}…"
+        if self.blob is not None and blob != self.blob:
+            return f"its bytes have git id {blob[:12]}…, promised was {self.blob[:12]}…"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A revision's commit and the names of all files in it."""
+
+    commit: str
+    names: frozenset[str]
+
+
+def resolve(wire: Wire, repository: Repository, revision: str) -> Resolved:
+    """Turn a revision into a commit, in one request.
+
+    Raises:
+        HubFailed: no usable answer; for a commit, also an answer about another one.
+        SourceRefused: it lists a name that would leave its folder.
+    """
+
+    def read(answer: object) -> Resolved:
+        commit = answer.get("sha") if isinstance(answer, dict) else None
+        siblings = answer.get("siblings") if isinstance(answer, dict) else None
+        if not isinstance(commit, str) or not COMMIT.fullmatch(commit) or not isinstance(siblings, list):
+            raise ValueError("it does not say which commit this is and which files it has")
+        if COMMIT.fullmatch(revision) and commit != revision:
+            raise ValueError(f"it is about commit {commit}")
+        names = [entry.get("rfilename") if isinstance(entry, dict) else None for entry in siblings]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("it lists a file without a name")
+        return Resolved(commit=commit, names=frozenset(checked_name(str(name)) for name in names))
+
+    path = f"/api/models/{repository.name}/revision/{urllib.parse.quote(revision, safe='')}"
+    return wire.json(path, read)[0]
+
+
+def promises(wire: Wire, repository: Repository, resolved: Resolved, *, limits: Limits) -> tuple[Promise, ...]:
+    """The tokenizer files of a commit, by path, as the hub describes them.
+
+    Raises:
+        HubFailed: no usable answer.
+        BytesDiffer: the tree and the revision's summary name different files.
+        SourceRefused: a name would leave its folder, or the listing is beyond the limits.
+    """
+    first = f"/api/models/{repository.name}/tree/{resolved.commit}?recursive=true&expand=false"
+    page: str | None = first
+    found: dict[str, Promise] = {}
+    pages = 0
+    while page is not None:
+        entries, page = wire.json(page, _page)
+        pages += 1
+        for promise in entries:
+            if promise.path in found:
+                raise BytesDiffer(f"{wire.endpoint}{first}: it lists {promise.path!r} twice")
+            found[promise.path] = promise
+        if len(found) > limits.entries or pages > limits.entries:
+            raise SourceRefused(f"{repository.name} lists more than {limits.entries:,} files: see Limits(entries=...)")
+    odd = sorted(name for name in resolved.names ^ found.keys() if is_tokenizer_file(name))
+    if odd:
+        raise BytesDiffer(
+            f"{wire.endpoint}{first}: the hub's two listings of commit {resolved.commit} disagree about {_few(odd)}"
+        )
+    return tuple(found[name] for name in sorted(found) if is_tokenizer_file(name))
+
+
+def _page(answer: object) -> list[Promise]:
+    if not isinstance(answer, list):
+        raise ValueError("it is not a list of files")  # noqa: TRY004 - what the hub said is wrong, not how we asked
+    return [_promise(entry) for entry in answer if not isinstance(entry, dict) or entry.get("type") != "directory"]
+
+
+def _promise(entry: object) -> Promise:
+    path = entry.get("path") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(path, str) or entry.get("type") != "file":
+        raise ValueError("it lists something that is neither a file nor a directory")
+    large = entry.get("lfs")
+    described = large if isinstance(large, dict) else entry
+    size, oid = described.get("size"), described.get("oid")
+    digest = oid.removeprefix("sha256:") if isinstance(oid, str) else ""
+    pattern = _SHA256 if isinstance(large, dict) else _SHA1
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not pattern.fullmatch(digest):
+        raise ValueError(f"it gives no usable size and digest for {path[:200]!r}")
+    if isinstance(large, dict):
+        return Promise(path=checked_name(path), size=size, sha256=digest)
+    return Promise(path=checked_name(path), size=size, blob=digest)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,347 @@
+"""Load a tokenizer, or say why not: never a different one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.tokenizer.identity import Identity
+from harness.tokenizer.loading.document import examine
+from harness.tokenizer.loading.failure import BuildFailed, HubFailed, IdentityDiffers, LoadError, SourceRefused
+from harness.tokenizer.loading.library import build, versions
+from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
+from harness.tokenizer.loading.lockfile import Lock, lockable
+from harness.tokenizer.loading.lockfile import read as read_lock
+from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store, default_cache
+from harness.tokenizer.loading.source import COMMIT, Limits, Repository, check_limits, checked_revision, parse
+from harness.tokenizer.loading.wire import Deadline, Request, Wire
+from harness.tokenizer.problem import TokenizerError
+
+LONGEST = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A tokenizer, and how it came to be.
+
+    Attributes:
+        tokenizer: the transformers tokenizer.
+        identity: what it is.
+        source: the repository, or the folder.
+        commit: the commit it is from; None for a folder.
+        snapshot: the folder of verified files it was built from.
+        files: those files.
+        options: what was passed to `from_pretrained` beside the folder.
+        requests: every request made, in order; empty for a warm load of a pinned commit.
+        remarks: what a reader should know, such as a damaged snapshot that was fetched again.
+        logs: what transformers and huggingface_hub logged while it was built, from DEBUG up.
+    """
+
+    tokenizer: Any
+    identity: Identity
+    source: Repository | Path
+    commit: str | None
+    snapshot: Path
+    files: tuple[FileRecord, ...]
+    options: Mapping[str, object]
+    requests: tuple[Request, ...]
+    remarks: tuple[str, ...]
+    logs: tuple[str, ...]
+
+    def lock(self) -> Lock:
+        """What pins exactly this tokenizer.
+
+        Raises:
+            SourceRefused: an option cannot stand in a file.
+        """
+        kind = type(self.tokenizer)
+        return Lock(
+            schema_=1,
+            repository=self.source.name if isinstance(self.source, Repository) else None,
+            commit=self.commit,
+            files=self.files,
+            tokenizer_class=f"{kind.__module__}.{kind.__qualname__}",
+            options=lockable(dict(self.options)),
+            made_with=versions(),
+            identity=as_json(self.identity),
+        )
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    expected: Identity | str | None = None,
+    lock: Lock | os.PathLike[str] | str | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    deadline: float = 120.0,
+    lock_timeout: float = 60.0,
+    trust_remote_code: bool = False,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    limits: Limits | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Load the tokenizer of a repository or a folder; hand back exactly that one or raise.
+
+    Requests: a warm load with a commit as `revision`, or with a lock, makes none. A branch or tag costs one per load,
+    which asks what it points to now. A cold load makes two, plus one per tokenizer file; with a lock only the files'.
+
+    Args:
+        source: `org/model`, or a folder (a path, or text that starts with `.`, `/` or `~`).
+        revision: branch, tag or commit; default: the lock's commit, else `main`.
+        expected: an identity, compared as a whole, or one 64-digit digest, semantic or full.
+        lock: a lock, or the path of a lock file: its commit, files, options and identity bind.
+        cache: where snapshots are kept; default: RANKPROOF_TOKENIZERS, else `rankproof/tokenizers` in the user's cache.
+        deadline: seconds for everything that waits for the hub or for another process.
+        lock_timeout: seconds to wait for another process that fetches the same snapshot; never beyond the deadline.
+        trust_remote_code: run Python code that lies beside the tokenizer. From a hub, only of a pinned commit.
+        endpoint: the hub; default: HF_ENDPOINT, else the public one.
+        token: bearer token; None takes HF_TOKEN or the stored one, False none.
+        limits: how large files may be; default: `Limits()`.
+        options: passed on to `from_pretrained`; default: the lock's.
+
+    Raises:
+        SourceRefused: the source, or something it asks for, may not be used.
+        HubFailed: the hub did not give what it has (DeadlineExceeded, BytesDiffer).
+        CacheFailed: the cache cannot be written or read (LockTimeout).
+        BuildFailed: transformers cannot build a tokenizer from the verified files.
+        IdentityDiffers: it built another one than expected.
+    """
+    for name, seconds in {"deadline": deadline, "lock_timeout": lock_timeout}.items():
+        if not 0 < seconds <= LONGEST:
+            raise SourceRefused(f"{name} must be more than 0 and at most {LONGEST:g} seconds, not {seconds}")
+    until = Deadline(deadline)
+    pinned = lock if isinstance(lock, Lock) or lock is None else read_lock(Path(lock))
+    where = parse(source, endpoint=endpoint)
+    limits = limits or Limits()
+    chosen: Mapping[str, object] = options if options is not None else (pinned.options if pinned else {})
+    wanted = _wanted(expected)
+    remarks: list[str] = []
+    account: list[Request] = []
+    try:
+        if isinstance(where, Path):
+            if revision is not None:
+                raise SourceRefused(f"a folder has no revision: load {where} without {revision!r}")
+            commit, snapshot = None, _folder(where, limits=limits)
+        else:
+            wire = Wire(endpoint=where.endpoint, token=_token(token), deadline=until)
+            account = wire.account
+            fetched = _Fetch(
+                where, store=Store(Path(cache) if cache else default_cache()), wire=wire, limits=limits, remarks=remarks
+            )
+            commit = fetched.commit(revision, pinned, trust=trust_remote_code)
+            snapshot = fetched.snapshot(commit, pinned, seconds=min(lock_timeout, until.left()))
+        if pinned is not None:
+            _same_files(pinned, snapshot)
+        tokenizer, logs = build(snapshot.folder, snapshot.files, trust_remote_code=trust_remote_code, options=chosen)
+        if isinstance(where, Path):
+            _unchanged(where, snapshot)
+        found = _checked(tokenizer, wanted, pinned, remarks)
+    except LoadError as error:
+        error.requests = tuple(account)
+        raise
+    return Loaded(
+        tokenizer=tokenizer,
+        identity=found,
+        source=where,
+        commit=commit,
+        snapshot=snapshot.folder,
+        files=snapshot.files,
+        options=chosen,
+        requests=tuple(account),
+        remarks=tuple(remarks),
+        logs=logs,
+    )
+
+
+class _Fetch:
+    """One load's way from a revision to a snapshot; asks the hub at most once for each thing."""
+
+    def __init__(self, repository: Repository, *, store: Store, wire: Wire, limits: Limits, remarks: list[str]) -> None:
+        self._repository = repository
+        self._store = store
+        self._wire = wire
+        self._limits = limits
+        self._remarks = remarks
+        self._resolved: Resolved | None = None
+
+    def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
+        """The commit to load: the lock's, the one given, or the one the branch points to now."""
+        if lock is not None:
+            if lock.repository != self._repository.name or lock.commit is None:
+                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self._repository.name}")
+            if revision not in {None, lock.commit}:
+                raise SourceRefused(f"the lock pins commit {lock.commit}, not {revision}: leave the revision out")
+            return lock.commit
+        wanted = checked_revision(revision or "main")
+        if COMMIT.fullmatch(wanted):
+            return wanted
+        if trust:
+            raise SourceRefused(
+                f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision, or a lock"
+            )
+        self._may_ask(f"what {wanted!r} points to")
+        self._resolved = resolve(self._wire, self._repository, wanted)
+        return self._resolved.commit
+
+    def snapshot(self, commit: str, lock: Lock | None, *, seconds: float) -> Snapshot:
+        """The verified snapshot of a commit: from the cache, from another process, or from the hub."""
+        there = self._look(commit)
+        if there is not None:
+            return there
+        self._may_ask(f"commit {commit}")
+        with self._store.fetching(self._repository, commit, seconds=seconds):
+            there = self._look(commit)
+            if there is not None:
+                return there
+            promised = self._promised(commit, lock)
+            check_limits(((promise.path, promise.size) for promise in promised), limits=self._limits)
+            return self._store.fill(self._repository, commit, promised, wire=self._wire)
+
+    def _look(self, commit: str) -> Snapshot | None:
+        try:
+            return self._store.find(self._repository, commit)
+        except Damaged as damage:
+            said = f"the snapshot was damaged and is fetched again: {damage}"
+            if said not in self._remarks:
+                self._remarks.append(said)
+            return None
+
+    def _promised(self, commit: str, lock: Lock | None) -> tuple[Promise, ...]:
+        if lock is not None:
+            return tuple(Promise(path=file.path, size=file.size, sha256=file.sha256) for file in lock.files)
+        if self._resolved is None:
+            self._resolved = resolve(self._wire, self._repository, commit)
+        return promises(self._wire, self._repository, self._resolved, limits=self._limits)
+
+    def _may_ask(self, what: str) -> None:
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}:
+                raise HubFailed(
+                    f"{name} forbids requests, and the cache {self._store.root} cannot say {what} of "
+                    f"{self._repository.name} is: load it once with the hub, or pass a commit or a lock it has"
+                )
+
+
+def _folder(folder: Path, *, limits: Limits) -> Snapshot:
+    check_limits(sizes(folder, only_tokenizer_files=True), limits=limits)
+    files = records(folder, only_tokenizer_files=True)
+    examine(folder, (file.path for file in files))
+    return Snapshot(folder=folder, files=files)
+
+
+def _unchanged(folder: Path, snapshot: Snapshot) -> None:
+    said = changes(snapshot.files, records(folder, only_tokenizer_files=True))
+    if said:
+        raise SourceRefused(f"{folder} changed while it was loaded: {'; '.join(said[:3])}: load it again")
+
+
+def _same_files(lock: Lock, snapshot: Snapshot) -> None:
+    said = changes(lock.files, snapshot.files)
+    if said:
+        raise IdentityDiffers(
+            f"the files in {snapshot.folder} are not those of the lock: {'; '.join(said[:5])}"
+            + (f" and {len(said) - 5} more" if len(said) > 5 else "")
+        )
+
+
+def _wanted(expected: Identity | str | None) -> Identity | str | None:
+    if isinstance(expected, str):
+        digest = expected.removeprefix("sha256:")
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise SourceRefused(f"the expected digest must be 64 lower-case hex digits, not {expected[:80]!r}")
+        return digest
+    return expected
+
+
+def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | None, remarks: list[str]) -> Identity:
+    """The identity of what was built, compared with everything it has to be."""
+    from harness.tokenizer import identify
+
+    try:
+        found = identify(tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap")
+        if isinstance(expected, Identity) and found.full != expected.full:
+            raise IdentityDiffers(f"this is not the expected tokenizer: {in_words(expected, found)}")
+        if isinstance(expected, str) and expected not in {found.semantic, found.full}:
+            # A full digest names one depth, and the text does not say which.
+            deep = identify(tokenizer, depth="full")
+            if expected != deep.full:
+                raise IdentityDiffers(
+                    f"this is not the expected tokenizer: expected was {expected}, found are {found.semantic} "
+                    f"(semantic) and {deep.full} (full); the identity instead of its digest would say what differs"
+                )
+        if lock is not None:
+            said = differs_from(lock, tokenizer, remarks)
+            if said:
+                raise IdentityDiffers(f"this is not the locked tokenizer: {said}")
+    except LoadError:
+        raise
+    except TokenizerError as error:
+        raise BuildFailed(f"the {type(tokenizer).__name__} that was built has no identity: {error}") from error
+    return found
+
+
+def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | None:
+    """In words how a tokenizer differs from a locked one; None if it is the same.
+
+    Where only the full digest differs and the lock was made with other library versions, that is a remark: the same
+    ids, names and templates, described by another library.
+    """
+    from harness.tokenizer import identify
+
+    locked = lock.identified()
+    found = identify(tokenizer, depth=locked.depth)
+    if found.semantic != locked.semantic:
+        return in_words(locked, found)
+    if found.full == locked.full:
+        return None
+    here = versions()
+    other = sorted(name for name in here.keys() | lock.made_with.keys() if here.get(name) != lock.made_with.get(name))
+    if not other:
+        return in_words(locked, found)
+    remarks.append(
+        f"same ids and templates as the lock, and not the same object: {in_words(locked, found)} (the lock has "
+        + ", ".join(f"{name} {lock.made_with.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in other)
+        + ")"
+    )
+    return None
+
+
+def in_words(expected: Identity, found: Identity) -> str:
+    """What differs between two identities, in one line."""
+    from harness.tokenizer import difference
+
+    said = [one.words for one in difference(expected, found)]
+    return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
+
+
+def _token(given: str | bool | None) -> str | None:
+    if isinstance(given, str):
+        return given
+    if given is False:
+        return None
+    found = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    if not found:
+        home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+        stored = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
+        try:
+            found = stored.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            found = None
+    found = found.strip() if found else None
+    if given is True and not found:
+        raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
+    return found or None
+
+
+def as_json(identity: Identity) -> dict[str, Any]:
+    """An identity as the object of a lock file."""
+    import json
+
+    found: dict[str, Any] = json.loads(identity.to_json())
+    return found

@@ -1,0 +1,119 @@
+"""`tokenizer.lock.json`: one tokenizer, pinned by commit, by the sha256 of its files and by what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
+
+from harness.tokenizer.identity import Identity
+from harness.tokenizer.loading.failure import CacheFailed, SourceRefused
+from harness.tokenizer.loading.manifest import Closed, Commit, Files
+from harness.tokenizer.loading.source import checked_repository
+from harness.tokenizer.loading.wire import strict_json
+
+MOST_BYTES = 16 * 2**20
+
+
+def _is_identity(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    Identity.from_json(json.dumps(value, ensure_ascii=False))
+    return value
+
+
+class Lock(Closed):
+    """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
+
+    Attributes:
+        schema_: 1.
+        repository: its name on the hub; None for a lock made from a folder.
+        commit: 40 hex digits; None for a folder.
+        files: every tokenizer file, sorted by path, with size and sha256. A file that is not here does not exist.
+        tokenizer_class: module and name of the class that was built.
+        options: what was passed to `from_pretrained` beside the folder.
+        made_with: versions of the libraries it was made with.
+        identity: the identity of what was built, as `Identity.to_json` writes it.
+    """
+
+    schema_: Literal[1] = Field(alias="schema")
+    repository: Annotated[str, AfterValidator(checked_repository)] | None
+    commit: Commit | None
+    files: Files
+    tokenizer_class: str = Field(alias="class")
+    options: dict[str, JsonValue]
+    made_with: dict[str, str]
+    identity: Annotated[dict[str, JsonValue], AfterValidator(_is_identity)]
+
+    def identified(self) -> Identity:
+        """The locked identity."""
+        return Identity.from_json(json.dumps(self.identity, ensure_ascii=False))
+
+    def text(self) -> str:
+        """The file's text: stable, one fact a line, so that a review shows what changed."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def read(path: Path) -> Lock:
+    """Read a lock file.
+
+    Raises:
+        SourceRefused: it is missing, too large, or not exactly a lock file.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise SourceRefused(f"cannot read the lock file {path}: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise SourceRefused(f"{path} is no lock file: it has more than {MOST_BYTES:,} bytes")
+    try:
+        strict_json(content)
+        lock = Lock.model_validate_json(content, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise SourceRefused(f"{path} is no lock file: {where}: {first['msg']}") from None
+    except ValueError as error:
+        raise SourceRefused(f"{path} is no lock file: {error}") from None
+    if (lock.repository is None) != (lock.commit is None):
+        raise SourceRefused(f"{path} is no lock file: repository and commit belong together")
+    return lock
+
+
+def write(lock: Lock, path: Path) -> None:
+    """Write a lock file whole or not at all.
+
+    Raises:
+        CacheFailed: it cannot be written; what was there is unharmed.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("x", encoding="utf-8") as stream:
+            stream.write(lock.text())
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise CacheFailed(f"cannot write the lock file {path}: {error.strerror}") from error
+
+
+def lockable(options: dict[str, Any]) -> dict[str, JsonValue]:
+    """Options as they stand in a lock file.
+
+    Raises:
+        SourceRefused: one of them is no JSON value.
+    """
+    for name, value in options.items():
+        try:
+            same = json.loads(json.dumps(value, allow_nan=False)) == value
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise SourceRefused(f"the option {name} is a {type(value).__name__}, which no lock file can hold")
+    return options

@@ -1,0 +1,128 @@
+"""The files a tokenizer is made of, with their digests: closed, strict, and written beside every snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from harness.tokenizer.loading.failure import CacheFailed
+from harness.tokenizer.loading.source import COMMIT, checked_name, is_tokenizer_file
+
+
+class Closed(BaseModel):
+    """A model of a file: no unknown key, no coercion, no change after it is made."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_by_name=True, validate_by_alias=True)
+
+
+Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+Commit = Annotated[str, Field(pattern=rf"\A{COMMIT.pattern}\z")]
+
+
+class FileRecord(Closed):
+    """One file.
+
+    Attributes:
+        path: inside the repository or folder, with forward slashes.
+        size: bytes.
+        sha256: of its bytes, 64 hex digits.
+    """
+
+    path: Annotated[str, AfterValidator(checked_name)]
+    size: int = Field(ge=0)
+    sha256: Sha256
+
+
+def _each_once(files: tuple[FileRecord, ...]) -> tuple[FileRecord, ...]:
+    if [file.path for file in files] != sorted({file.path for file in files}):
+        raise ValueError("the files must be sorted by path, each once")
+    return files
+
+
+Files = Annotated[tuple[FileRecord, ...], Field(min_length=1), AfterValidator(_each_once)]
+
+
+class Manifest(Closed):
+    """What a snapshot in the cache holds: exactly these files, and no other."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    endpoint: str
+    repository: str
+    commit: Commit
+    files: Files
+
+
+def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
+    """Path and bytes of the files of a folder, sorted by path; nothing is read.
+
+    Args:
+        folder: searched to any depth; symbolic links are followed for files and not for folders.
+        only_tokenizer_files: leave out what does not belong to a tokenizer (weights, a readme, hidden folders).
+
+    Raises:
+        CacheFailed: the folder cannot be read.
+    """
+
+    def unreadable(error: OSError) -> None:
+        raise CacheFailed(f"cannot read {error.filename}: {error.strerror}") from error
+
+    found: list[tuple[str, int]] = []
+    for place, folders, names in os.walk(folder, onerror=unreadable):
+        if only_tokenizer_files:
+            folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        for name in names:
+            where = Path(place) / name
+            path = where.relative_to(folder).as_posix()
+            if not only_tokenizer_files or is_tokenizer_file(path):
+                try:
+                    found.append((path, where.stat().st_size))
+                except OSError as error:
+                    raise CacheFailed(f"cannot read {where}: {error.strerror}") from error
+    return sorted(found)
+
+
+def records(folder: Path, *, only_tokenizer_files: bool) -> tuple[FileRecord, ...]:
+    """Read the files of a folder, sorted by path; see `sizes`.
+
+    Raises:
+        CacheFailed: a file cannot be read.
+        SourceRefused: a file's name could not stand in a repository.
+    """
+    return tuple(record(folder / path, path) for path, _ in sizes(folder, only_tokenizer_files=only_tokenizer_files))
+
+
+def record(where: Path, path: str) -> FileRecord:
+    """Read one file.
+
+    Raises:
+        CacheFailed: it cannot be read, or is no regular file.
+    """
+    try:
+        if not stat.S_ISREG(where.stat().st_mode):
+            raise CacheFailed(f"{where} is not a regular file")
+        digest, size = hashlib.sha256(), 0
+        with where.open("rb") as stream:
+            while piece := stream.read(2**20):
+                digest.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise CacheFailed(f"cannot read {where}: {error.strerror}") from error
+    return FileRecord(path=path, size=size, sha256=digest.hexdigest())
+
+
+def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> list[str]:
+    """In words how two sets of files differ; empty if they do not."""
+    old, new = {file.path: file for file in before}, {file.path: file for file in after}
+    said = [f"{path} is missing" for path in sorted(old.keys() - new.keys())]
+    said += [f"{path} was not there" for path in sorted(new.keys() - old.keys())]
+    for path in sorted(old.keys() & new.keys()):
+        if old[path].size != new[path].size:
+            said.append(f"{path} has {new[path].size:,} bytes, not {old[path].size:,}")
+        elif old[path].sha256 != new[path].sha256:
+            said.append(f"{path} has other bytes")
+    return said

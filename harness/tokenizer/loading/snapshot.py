@@ -1,0 +1,285 @@
+"""Snapshots: one folder per repository and commit that is complete and verified before it gets its name.
+
+    CACHE/<repository>-<8 hex of the hub and name>/<commit>/manifest.json, files/…
+    CACHE/.locks/…            who is fetching
+    CACHE/.partial-…/         what is being fetched; never read
+
+A snapshot is never changed once it has its name. Nothing is remembered about files that do not exist: the manifest
+lists what does, and everything else does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import http.client
+import os
+import secrets
+import shutil
+import socket
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.tokenizer.loading.document import examine
+from harness.tokenizer.loading.failure import CacheFailed, LoadError
+from harness.tokenizer.loading.lease import held
+from harness.tokenizer.loading.listing import Promise
+from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, records
+from harness.tokenizer.loading.source import Repository
+from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire, strict_json
+
+_ABANDONED = 24 * 3600.0
+_PARTIAL = ".partial-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A verified folder of tokenizer files.
+
+    Attributes:
+        folder: where the files lie, and nothing else.
+        files: what was verified.
+    """
+
+    folder: Path
+    files: tuple[FileRecord, ...]
+
+
+class Damaged(Exception):
+    """A snapshot in the cache is not what its manifest says."""
+
+
+def default_cache() -> Path:
+    """RANKPROOF_TOKENIZERS, else `rankproof/tokenizers` below XDG_CACHE_HOME or ~/.cache."""
+    given = os.environ.get("RANKPROOF_TOKENIZERS")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rankproof" / "tokenizers"
+
+
+class Store:
+    """The cache of snapshots below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def place(self, repository: Repository, commit: str) -> Path:
+        """Where the snapshot lies, or would lie. Two hubs never share one: only each one's own word is verified."""
+        key = hashlib.sha256(f"{repository.endpoint}\n{repository.name}".encode()).hexdigest()[:8]
+        return self.root / f"{repository.name.replace('/', '--')}-{key}" / commit
+
+    def find(self, repository: Repository, commit: str) -> Snapshot | None:
+        """The snapshot, its bytes read and compared with its manifest; None if there is none.
+
+        Raises:
+            Damaged: a file is missing, has other bytes or is one too many, or the manifest cannot be read.
+            CacheFailed: it cannot be read at all.
+        """
+        place = self.place(repository, commit)
+        try:
+            text = (place / "manifest.json").read_bytes()
+        except FileNotFoundError:
+            if not place.exists():
+                return None
+            raise Damaged(f"{place} has no manifest.json") from None
+        except OSError as error:
+            raise CacheFailed(f"cannot read {place}/manifest.json: {error.strerror}") from error
+        try:
+            strict_json(text)
+            manifest = Manifest.model_validate_json(text, by_alias=True, by_name=False)
+        except (ValueError, ValidationError) as error:
+            raise Damaged(f"{place}/manifest.json cannot be read: {error}") from error
+        if (manifest.endpoint, manifest.repository, manifest.commit) != (repository.endpoint, repository.name, commit):
+            raise Damaged(f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}")
+        said = changes(manifest.files, records(place / "files", only_tokenizer_files=False))
+        if said:
+            raise Damaged(f"{place}: {'; '.join(said[:3])}")
+        return Snapshot(folder=place / "files", files=manifest.files)
+
+    @contextlib.contextmanager
+    def fetching(self, repository: Repository, commit: str, *, seconds: float) -> Iterator[None]:
+        """Be the only one who fetches this snapshot, where the file system has locks.
+
+        Raises:
+            LockTimeout: another process holds it and does not finish.
+            CacheFailed: the cache cannot be written.
+        """
+        place = self.place(repository, commit)
+        locks = self.root / ".locks"
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(locks, error) from error
+        what = f"commit {commit} of {repository.name}"
+        with held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds):
+            yield
+
+    def fill(self, repository: Repository, commit: str, promises: Sequence[Promise], *, wire: Wire) -> Snapshot:
+        """Fetch every promised file into a folder of its own, verify it, and give it the snapshot's name.
+
+        Raises:
+            HubFailed: a file did not come, or came with other bytes.
+            BuildFailed: a file is no JSON with one meaning.
+            CacheFailed: it cannot be written.
+        """
+        self._sweep()
+        partial = self.root / f"{_PARTIAL}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            try:
+                (partial / "files").mkdir(parents=True)
+            except OSError as error:
+                raise _unwritable(partial, error) from error
+            files = tuple(_fetch(wire, repository, commit, promise, into=partial / "files") for promise in promises)
+            # Once, here: bytes that are compared with the manifest at every load need no second look.
+            examine(partial / "files", (file.path for file in files))
+            manifest = Manifest(
+                schema_=1, endpoint=repository.endpoint, repository=repository.name, commit=commit, files=files
+            )
+            _write(partial / "manifest.json", manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
+            return self._publish(partial, repository, commit, files)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _publish(self, partial: Path, repository: Repository, commit: str, files: tuple[FileRecord, ...]) -> Snapshot:
+        place = self.place(repository, commit)
+        for _ in range(3):
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                partial.rename(place)
+                _sync(place.parent)
+                return Snapshot(folder=place / "files", files=files)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                    raise _unwritable(place, error) from error
+            # Somebody was faster, on a file system without locks, or a damaged snapshot is in the way.
+            with contextlib.suppress(Damaged):
+                there = self.find(repository, commit)
+                if there is not None and there.files == files:
+                    return there
+            with contextlib.suppress(FileNotFoundError):
+                aside = self.root / f"{_PARTIAL}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+                place.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
+        raise CacheFailed(f"{place} is replaced by another process again and again: give each its own cache")
+
+    def _sweep(self) -> None:
+        """Remove what killed processes left. Another machine's, or another container's, only after a day."""
+        try:
+            partials = [path for path in self.root.iterdir() if path.name.startswith(_PARTIAL)]
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
+        for path in partials:
+            here, _, rest = path.name.removeprefix(_PARTIAL).partition("-")
+            pid = rest.partition("-")[0]
+            with contextlib.suppress(OSError):
+                if here == _here() and pid.isdecimal():
+                    gone = not _alive(int(pid))
+                else:
+                    gone = time.time() - path.stat().st_mtime > _ABANDONED
+                if gone:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _fetch(wire: Wire, repository: Repository, commit: str, promise: Promise, *, into: Path) -> FileRecord:
+    target = into / promise.path
+    path = f"/{repository.name}/resolve/{commit}/{urllib.parse.quote(promise.path)}"
+
+    def take(body: Body, _headers: http.client.HTTPMessage) -> FileRecord:
+        sha256, blob = promise.digests()
+        size = 0
+        # Streamed and counted: memory stays at one piece, and a body without end stops at the promised size.
+        with _writing(target) as stream:
+            for piece in body.pieces():
+                size += len(piece)
+                if size > promise.size:
+                    raise _differs(f"it sends more than the {promise.size:,} bytes of its listing")
+                sha256.update(piece)
+                blob.update(piece)
+                _put(stream, piece, target)
+        if size != promise.size:
+            raise _differs(f"it sent {size:,} bytes, its listing says {promise.size:,}")
+        broken = promise.broken_by(sha256=sha256.hexdigest(), blob=blob.hexdigest())
+        if broken:
+            raise _differs(broken)
+        return FileRecord(path=promise.path, size=size, sha256=sha256.hexdigest())
+
+    return wire.get(path, take)
+
+
+def _differs(what: str) -> Passing:
+    return Passing(what, status=200, most=LYING_ATTEMPTS, differs=True)
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[int]:
+    """A descriptor of a new, empty file that is on disk when the block ends well."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        yield descriptor
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _put(descriptor: int, piece: bytes, target: Path) -> None:
+    rest = memoryview(piece)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _write(target: Path, content: bytes) -> None:
+    with _writing(target) as descriptor:
+        _put(descriptor, content, target)
+
+
+def _sync(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _unwritable(where: Path, error: OSError) -> LoadError:
+    return CacheFailed(
+        f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be written; "
+        "what was there before is unharmed"
+    )
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _here() -> str:
+    """Names the pid space this process lives in: the same pid elsewhere, or after a restart, is somebody else."""
+    parts = [socket.gethostname()]
+    for where in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        with contextlib.suppress(OSError):
+            place = Path(where)
+            parts.append(str(place.readlink()) if place.is_symlink() else place.read_text(encoding="ascii"))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

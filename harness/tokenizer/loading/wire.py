@@ -1,0 +1,391 @@
+"""Requests to a hub under one deadline, each accounted for.
+
+The standard library's client, and not huggingface_hub's: that one retries on its own clock, waits out a rate-limit
+window of minutes without being asked, shares one client between threads and forks, and several of its errors are
+swallowed above it. Here nothing is retried beyond the deadline and every attempt is written down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
+
+ATTEMPTS = 8
+LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
+STALL = 10.0  # seconds without a byte after which an attempt is given up
+BACKOFF, BACKOFF_MOST = 0.2, 5.0
+JSON_BYTES = 32 * 2**20
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request as it went.
+
+    Attributes:
+        method: the HTTP method; a load only uses GET.
+        path: path and query on the hub, or the whole address after a redirect to another host.
+        attempt: 1 for the first time this was asked.
+        status: the answer's status; None where no answer came.
+        received: bytes of the body.
+        seconds: from connecting to the last byte.
+        problem: what went wrong, in words; None if nothing did.
+    """
+
+    method: str
+    path: str
+    attempt: int
+    status: int | None
+    received: int
+    seconds: float
+    problem: str | None
+
+
+class Deadline:
+    """A point in time that everything of one load shares."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds until it is over, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+
+class Passing(Exception):
+    """One attempt failed in a way that another may not.
+
+    Attributes:
+        wait: seconds the hub asks to wait; None if it does not.
+        status: of the answer, if there was one.
+        most: attempts that are worth making.
+        differs: the answer came whole, and was not what it should be.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        wait: float | None = None,
+        status: int | None = None,
+        most: int = ATTEMPTS,
+        differs: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.wait = wait
+        self.status = status
+        self.most = most
+        self.differs = differs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An answer's body and the link to the next page, if it has one."""
+
+    body: bytes
+    next_page: str | None
+
+
+class Body:
+    """The body of an answer, read in pieces, with the length it announced."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+        self.received = 0
+        announced = response.headers.get("Content-Length", "")
+        self.announced = int(announced) if announced.isdecimal() else None
+
+    def pieces(self, size: int = 2**18) -> Iterator[bytes]:
+        """Pieces of at most `size` bytes until the end.
+
+        Raises:
+            Passing: the connection ended before the announced length.
+        """
+        while piece := self._response.read1(size):
+            self.received += len(piece)
+            yield piece
+        if self.announced is not None and self.received < self.announced:
+            raise Passing(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
+
+
+class Wire:
+    """GETs from one hub for one load.
+
+    Args:
+        endpoint: the hub's address.
+        token: bearer token, sent to the hub's own host only; None for none.
+        deadline: shared by everything of the load.
+    """
+
+    def __init__(self, *, endpoint: str, token: str | None, deadline: Deadline) -> None:
+        self.endpoint = endpoint
+        self.deadline = deadline
+        self.account: list[Request] = []
+        self._token = token
+
+    def json(self, path: str, read: Callable[[object], _T]) -> tuple[_T, str | None]:
+        """GET a JSON document; one that cannot be read is asked for again. Returns it and the next page's path.
+
+        Args:
+            path: path and query below the endpoint.
+            read: makes of the document what is wanted; raises ValueError, in words, if it is something else.
+
+        Raises:
+            HubFailed, DeadlineExceeded: no whole answer came.
+            BytesDiffer: the answers were not what they should be.
+        """
+
+        def take(body: Body, headers: http.client.HTTPMessage) -> tuple[_T, str | None]:
+            kept = bytearray()
+            for piece in body.pieces():
+                kept += piece
+                if len(kept) > JSON_BYTES:
+                    raise Passing(f"its answer has more than {JSON_BYTES:,} bytes", most=1)
+            try:
+                return read(strict_json(bytes(kept))), self._next(headers)
+            except SourceRefused:
+                raise
+            except ValueError as error:
+                raise Passing(f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True) from error
+
+        return self.get(path, take)
+
+    def get(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T]) -> _T:
+        """GET a path and hand its body to `take`, again after failures that may pass, until the deadline.
+
+        Args:
+            path: path and query below the endpoint.
+            take: reads the body; raises `Passing` if it is not what it should be.
+
+        Raises:
+            HubFailed: the hub refused, or went on failing.
+            BytesDiffer: what it sent was not what it should be, again and again.
+            DeadlineExceeded: the deadline is over, or the hub asks to wait beyond it.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._once(path, take, attempt)
+            except Passing as problem:
+                # Full jitter: ranks that failed together do not come back together.
+                pause = random.uniform(0.5, 1) * min(BACKOFF_MOST, BACKOFF * 2 ** (attempt - 1))  # noqa: S311
+                wait = pause if problem.wait is None else problem.wait + pause
+                left = self.deadline.left()
+                if wait >= left:
+                    raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
+                if attempt >= problem.most:
+                    kind = BytesDiffer if problem.differs else HubFailed
+                    raise kind(
+                        f"{self._where(path)}: {problem} ({_times(attempt)} asked)",
+                        status=problem.status,
+                        attempts=attempt,
+                    ) from (problem.__cause__ or problem)
+            time.sleep(wait)
+
+    def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:
+        asks = f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left" if problem.wait else ""
+        return DeadlineExceeded(
+            f"{self._where(path)}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, {_times(attempt)} asked): "
+            "try later, or give a longer deadline",
+            status=problem.status,
+            attempts=attempt,
+        )
+
+    def _where(self, path: str) -> str:
+        return f"{self.endpoint}{path}"
+
+    def _once(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int) -> _T:
+        address = self.endpoint + path
+        own = _origin(address)
+        for _ in range(6):
+            headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}"}
+            if self._token and _origin(address) == own:
+                headers["Authorization"] = f"Bearer {self._token}"
+            with self._asked(address, headers, attempt) as (response, body):
+                if response.status not in _REDIRECTS:
+                    self._judge(path, response, attempt)
+                    return take(body, response.headers)
+                target = urllib.parse.urljoin(address, response.headers.get("Location", ""))
+                if _origin(target)[0] not in {"http", "https"} or (own[0], _origin(target)[0]) == ("https", "http"):
+                    raise HubFailed(f"{self._where(path)}: it redirects to {target[:200]!r}", status=response.status)
+            address = target
+        raise HubFailed(f"{self._where(path)}: it redirects in circles")
+
+    @contextlib.contextmanager
+    def _asked(
+        self, address: str, headers: dict[str, str], attempt: int
+    ) -> Iterator[tuple[http.client.HTTPResponse, Body]]:
+        begun = time.monotonic()
+        status: int | None = None
+        body: Body | None = None
+        problem: str | None = None
+        connection = _connection(address, timeout=max(0.001, min(STALL, self.deadline.left())))
+        cutter: threading.Timer | None = None
+        response: http.client.HTTPResponse | None = None
+        try:
+            try:
+                connection.connect()
+                # A server that sends a byte every few seconds never runs into a socket's time-out: the deadline cuts
+                # the line. The socket is kept here because the connection forgets it once the body begins.
+                cutter = threading.Timer(self.deadline.left(), _cut, [connection.sock])
+                cutter.daemon = True
+                cutter.start()
+                connection.request("GET", _target(address, connection), headers=headers)
+                response = connection.getresponse()
+                status = response.status
+                body = Body(response)
+                yield response, body
+            except (OSError, http.client.HTTPException) as error:
+                raise Passing(_in_words(error), status=status) from error
+        except (Passing, HubFailed) as error:
+            problem = str(error)
+            raise
+        finally:
+            if cutter is not None:
+                cutter.cancel()
+            if response is not None:
+                response.close()
+            connection.close()
+            # Another host's query may hold a signature that lets anybody fetch the file: it is not written down.
+            own = address.startswith(self.endpoint + "/")
+            self.account.append(
+                Request(
+                    method="GET",
+                    path=address.removeprefix(self.endpoint) if own else address.partition("?")[0],
+                    attempt=attempt,
+                    status=status,
+                    received=body.received if body is not None else 0,
+                    seconds=time.monotonic() - begun,
+                    problem=problem,
+                )
+            )
+
+    def _judge(self, path: str, response: http.client.HTTPResponse, attempt: int) -> None:
+        status = response.status
+        if status == 200:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise Passing("it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS)
+            return
+        code = response.headers.get("X-Error-Code", "")
+        said = f"it answered {status}{f' ({code})' if re.fullmatch('[A-Za-z0-9_-]{1,60}', code) else ''}"
+        if status in {401, 403}:
+            raise HubFailed(
+                f"{self._where(path)}: {said}: the repository is private, gated or misnamed; "
+                "give a token that may read it",
+                status=status,
+                attempts=attempt,
+            )
+        if status == 404:
+            raise Passing(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
+        if status in {408, 425, 429} or status >= 500:
+            raise Passing(said, status=status, wait=_asked_wait(response.headers))
+        raise HubFailed(f"{self._where(path)}: {said}", status=status, attempts=attempt)
+
+    def _next(self, headers: http.client.HTTPMessage) -> str | None:
+        for link in headers.get_all("Link", []):
+            for address in re.findall(r'<([^<>]*)>[^,]*;\s*rel="?next"?', link):
+                target = urllib.parse.urljoin(self.endpoint + "/", str(address))
+                if not target.startswith(self.endpoint + "/"):
+                    raise HubFailed(f"{self.endpoint}: the next page of its listing lies on another host: {target!r}")
+                return target.removeprefix(self.endpoint)
+        return None
+
+
+def strict_json(text: bytes, *, constants: bool = False) -> object:
+    """Parse JSON that has one meaning: UTF-8, no key twice, not nested without end.
+
+    Args:
+        text: the document.
+        constants: allow NaN and Infinity, which Python writes and published model configurations hold.
+
+    Raises:
+        ValueError: it is not that.
+    """
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key stands twice in one object")
+        return found
+
+    def no_constant(name: str) -> object:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        parsed: object = json.loads(
+            text.decode(), object_pairs_hook=once, parse_constant=None if constants else no_constant
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return parsed
+
+
+def _asked_wait(headers: http.client.HTTPMessage) -> float | None:
+    """Seconds until the hub's quota is fresh: `RateLimit: "api";r=0;t=123`, or `Retry-After: 123`."""
+    found = re.search(r"\br=0\b.*\bt=(\d{1,9})\b", headers.get("RateLimit", ""))
+    after = headers.get("Retry-After", "")
+    if found:
+        return float(found.group(1))
+    return float(after) if re.fullmatch(r"\d{1,9}", after) else None
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _origin(address: str) -> tuple[str, str]:
+    parts = urllib.parse.urlsplit(address)
+    return parts.scheme, parts.netloc
+
+
+def _connection(address: str, *, timeout: float) -> http.client.HTTPConnection:
+    parts = urllib.parse.urlsplit(address)
+    host = parts.hostname or ""
+    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        if not proxy:
+            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context)
+        through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        tunnel = http.client.HTTPSConnection(through.hostname or "", through.port, timeout=timeout, context=context)
+        tunnel.set_tunnel(host, parts.port or 443)
+        return tunnel
+    if not proxy:
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
+    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    return http.client.HTTPConnection(through.hostname or "", through.port, timeout=timeout)
+
+
+def _target(address: str, connection: http.client.HTTPConnection) -> str:
+    """What stands in the request line: the path, or through a plain proxy the whole address."""
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme == "http" and (connection.host, connection.port) != (parts.hostname, parts.port or 80):
+        return address
+    return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+
+
+def _cut(line: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,62 @@
+"""What can go wrong.
+
+TokenizerError
+├── Unreadable          a file or folder that is not a tokenizer, or that we will not read
+├── Unidentifiable      an object whose behaviour is not data: a custom Python component, an unknown kind, a panic
+├── NotComparable       two identities between which no difference has a meaning
+└── IdentityMalformed   text that is not an identity as `Identity.to_json` writes it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class TokenizerError(Exception):
+    """Any of the errors of this package."""
+
+
+class Unreadable(TokenizerError):
+    """A file or folder was refused; the message says which and why."""
+
+
+class Unidentifiable(TokenizerError):
+    """There is no identity for this object; the message says why and what to identify instead."""
+
+
+class NotComparable(TokenizerError):
+    """Two identities that say different things, so that a difference between them means nothing."""
+
+
+class IdentityMalformed(TokenizerError, ValueError):
+    """Text or values that no identity has."""
+
+
+@contextmanager
+def panics_become(kind: type[TokenizerError], doing: str) -> Iterator[None]:
+    """Turn what the Rust library raises while `doing` into `kind`.
+
+    A Rust panic arrives as `pyo3_runtime.PanicException`, which is a BaseException and cannot be imported; an
+    `except Exception` around a tokenizer lets it through.
+    """
+    try:
+        yield
+    except TokenizerError:
+        raise
+    except Exception as error:
+        raise kind(f"{doing}: {first_line(error)}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise kind(f"{doing}: the tokenizers library panicked: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first 300 characters of what an exception says, on one line."""
+    return printable(" ".join(str(error).split())[:300]) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """A text without what a terminal would obey: other characters are escaped."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

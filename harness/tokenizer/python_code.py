@@ -1,0 +1,168 @@
+"""A tokenizer that is Python code: slow, SentencePiece, or a repository's own class.
+
+Its algorithm is code, so the code is part of what it is: the source of every class it has outside transformers' base
+classes, and the state of the object (attributes, a SentencePiece model's bytes, a table of merges). Two of them are
+semantically equal if code, state, vocabulary and probe ids are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+from harness.tokenizer.backend import NONE, Parts, round_trip
+from harness.tokenizer.digest import canonical_json, digest_text
+from harness.tokenizer.identity import Depth
+from harness.tokenizer.probes import PROBES
+from harness.tokenizer.problem import Unidentifiable, panics_become
+from harness.tokenizer.source import source_of
+
+DEEPEST = 8
+# Attributes that decide no ids: where it came from, what is left over from a call, what other parts say.
+ELSEWHERE = {
+    "_in_target_context_manager",
+    "_pad_token_type_id",
+    "_processor_class",
+    "backend",
+    "cache",
+    "_cache",
+    "chat_template",
+    "clean_up_tokenization_spaces",
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+    "deprecation_warnings",
+    "files_loaded",
+    "init_inputs",
+    "init_kwargs",
+    "merges_file",
+    "model_input_names",
+    "model_max_length",
+    "name_or_path",
+    "padding_side",
+    "tokens_trie",  # made from the added tokens
+    "truncation_side",
+    "verbose",
+    "vocab_file",
+}
+
+
+def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
+    """Every part of a tokenizer that is Python code. The cheap form leaves out the round trip only."""
+    from harness.tokenizer.objects import own_code, transformers_parts, vocabulary_digest
+
+    with panics_become(Unidentifiable, "this tokenizer does not work"):
+        vocabulary = tokenizer.get_vocab()
+        found = {name: _ids(tokenizer, text) for name, text in PROBES.items()}
+        found["with special tokens"] = list(tokenizer.encode(PROBES["plain"]))
+        names = transformers_parts(tokenizer)
+    kind = type(tokenizer)
+    vocabulary_part = vocabulary_digest(vocabulary)
+    state = digest_text(canonical_json(_state({k: v for k, v in vars(tokenizer).items() if k not in ELSEWHERE})))
+    added = digest_text(canonical_json(_state(getattr(tokenizer, "added_tokens_decoder", {}))))
+    encoding = [_code(kind), vocabulary_part, state, added, found]
+    parts = {
+        "scope": "tokenizer",
+        "kind": "transformers in Python",
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "backend": _engine(tokenizer),
+        "encoding": digest_text(canonical_json(encoding)),
+        "vocabulary": vocabulary_part,
+        "added tokens": added,
+        "state": state,
+        "code": canonical_json(_code(kind)),
+        "probe ids": canonical_json(found),
+        **dict.fromkeys(("merges", "normalizer", "pre_tokenizer", "post_processor", "decoder"), NONE),
+        **own_code(tokenizer),
+        **names,
+    }
+    if depth == "full":
+        with panics_become(Unidentifiable, "this tokenizer fails on the round trip of the probe corpus"):
+            parts["round trip"] = round_trip(
+                lambda text: _ids_or_none(tokenizer, text), lambda ids: str(tokenizer.decode(list(ids)))
+            )
+        parts |= {"get_vocab": vocabulary_part, "tokens": str(len(vocabulary))}
+    return parts
+
+
+def _ids(tokenizer: Any, text: str) -> list[int] | str:
+    try:
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    except Exception as error:  # noqa: BLE001 - whatever the class raises, each time alike, is what it does
+        return f"error: {type(error).__name__}"
+
+
+def _ids_or_none(tokenizer: Any, text: str) -> Sequence[int]:
+    found = _ids(tokenizer, text)
+    return [] if isinstance(found, str) else found
+
+
+def _engine(tokenizer: Any) -> str:
+    """What does the work inside: a SentencePiece processor, a tiktoken encoding, or the class itself."""
+    for name in ("sp_model", "_tokenizer", "tokenizer", "model", "encoder"):
+        held = vars(tokenizer).get(name)
+        if held is not None and type(held).__module__.split(".")[0] not in {"builtins", "transformers"}:
+            return f"{type(held).__module__}.{type(held).__qualname__}"
+    return "python"
+
+
+def _code(kind: type) -> dict[str, str]:
+    """Digest of the source file of every class but transformers' base classes."""
+    made = {}
+    for one in kind.__mro__:
+        if one is object or re.match(r"transformers\.(tokenization_|utils)", one.__module__):
+            continue
+        try:
+            file = Path(inspect.getfile(one))
+            # A repository's own class brings its neighbours: they are imported from the same folder.
+            files = sorted(file.parent.glob("*.py")) if one.__module__.startswith("transformers_modules.") else [file]
+            made[one.__qualname__] = digest_text(b"\0".join(found.read_bytes() for found in files))
+        except (OSError, TypeError):
+            made[one.__qualname__] = "no source"
+    return made
+
+
+def _state(value: Any, *, depth: int = 0) -> Any:
+    """A value as JSON that depends on nothing but its content."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, bytes):
+        return digest_text(value)
+    if depth > DEEPEST:
+        return f"deeper than {DEEPEST}: {type(value).__qualname__}"
+    if isinstance(value, Mapping):
+        if all(type(key) is str and type(one) is int for key, one in value.items()):
+            return dict(value)
+        pairs = [
+            [canonical_json(_state(key, depth=depth + 1)), _state(one, depth=depth + 1)] for key, one in value.items()
+        ]
+        return {"pairs": sorted(pairs, key=lambda pair: str(pair[0]))}
+    if isinstance(value, AbstractSet):
+        return {"set": sorted(canonical_json(_state(one, depth=depth + 1)) for one in value)}
+    if isinstance(value, (list, tuple)):
+        return [_state(one, depth=depth + 1) for one in value]
+    if isinstance(value, re.Pattern):
+        return {"pattern": value.pattern, "flags": value.flags}
+    return {"type": type(value).__qualname__} | _inside(value, depth=depth)
+
+
+def _inside(value: Any, *, depth: int) -> dict[str, Any]:
+    if hasattr(value, "serialized_model_proto"):
+        return {"sentencepiece": digest_text(value.serialized_model_proto())}
+    if hasattr(value, "to_str") and hasattr(value, "get_added_tokens_decoder"):
+        return {"tokenizers": digest_text(value.to_str())}
+    if inspect.isroutine(value):
+        return {"function": value.__qualname__, "source": source_of(value)}
+    if hasattr(value, "tobytes"):
+        return {"array": digest_text(value.tobytes())}
+    if type(value).__qualname__ == "AddedToken":
+        flags = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+        return {flag: getattr(value, flag) for flag in flags}
+    if hasattr(value, "pattern") and isinstance(value.pattern, str):
+        return {"pattern": value.pattern, "flags": getattr(value, "flags", None)}
+    held = getattr(value, "__dict__", {})
+    return {"holds": _state({name: one for name, one in held.items() if name not in ELSEWHERE}, depth=depth + 1)}

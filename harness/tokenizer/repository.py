@@ -1,0 +1,219 @@
+"""A folder of tokenizer files, as transformers would make a tokenizer of it, without transformers.
+
+Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json`,
+`added_tokens.json` and the chat templates (transformers 5.23). A class of its own (`tokenizer_class`) may build
+something else from the same files; then the object's identity differs from the folder's, and says in what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.tokenizer.problem import Unreadable, panics_become
+from harness.tokenizer.strict import read_object, read_text
+
+CONFIG, MAP, ADDED, TEMPLATE = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+TEMPLATES = "additional_chat_templates"
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A tokenizer read from files.
+
+    Attributes:
+        backend: the `tokenizers.Tokenizer`, with the tokens that the other files add.
+        alone: whether there was a tokenizer.json and nothing else.
+        config: the content of tokenizer_config.json.
+        named: special tokens by name, as text.
+        extra: special tokens without a name.
+        templates: chat templates by name.
+    """
+
+    backend: Any
+    alone: bool
+    config: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    templates: dict[str, str] = field(default_factory=dict)
+
+
+def read_path(path: Path) -> Repository:
+    """Read a tokenizer.json by itself, or a folder with all that belongs to it.
+
+    Raises:
+        Unreadable: with the file and the reason.
+    """
+    if path.is_dir():
+        return _read_folder(path)
+    if path.suffix != ".json":
+        raise Unreadable(
+            f"{path}: is {'not a tokenizer.json or a folder that holds one' if path.exists() else 'not there'}"
+        )
+    _, backend = _read_backend(path)
+    return Repository(backend=backend, alone=True)
+
+
+def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
+    from tokenizers import Tokenizer
+
+    raw, text = read_object(path, inside=path.parent)
+    if not isinstance(raw.get("model"), dict):
+        raise Unreadable(f"{path}: has no model: it is not a tokenizer.json")
+    with panics_become(Unreadable, f"{path}: is not a tokenizer"):
+        return raw, Tokenizer.from_str(text)
+
+
+def _read_folder(folder: Path) -> Repository:
+    file = folder / "tokenizer.json"
+    if not _there(file):
+        held = sorted(one.name for one in folder.iterdir())[:8]
+        raise Unreadable(
+            f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
+            "decided by a class of transformers: load them with it, and identify the object"
+        )
+    raw, backend = _read_backend(file)
+    config = _optional(folder, CONFIG)
+    templates = _templates(folder, config or {})
+    special = _optional(folder, MAP)
+    if config is None and special is None and not templates:
+        return Repository(backend=backend, alone=True)
+    config = config or {}
+    named, extra = _complete(folder, backend, raw=raw, config=config, special=special)
+    return Repository(backend=backend, alone=False, config=config, named=named, extra=extra, templates=templates)
+
+
+def _optional(folder: Path, name: str) -> dict[str, Any] | None:
+    return read_object(folder / name, inside=folder)[0] if _there(folder / name) else None
+
+
+def _there(path: Path) -> bool:
+    """A dangling link counts: it must be refused, not passed over."""
+    return path.exists() or path.is_symlink()
+
+
+def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Template by name. Files win over the configuration."""
+    made = {}
+    if _there(folder / TEMPLATE):
+        made["default"] = read_text(folder / TEMPLATE, inside=folder)
+    more = folder / TEMPLATES
+    if more.is_dir():
+        if not more.resolve().is_relative_to(folder.resolve()):
+            raise Unreadable(f"{more}: is a link that leads out of its folder")
+        made |= {file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))}
+    if made:
+        return made
+    given = config.get("chat_template")
+    if isinstance(given, list):
+        try:
+            given = {one["name"]: one["template"] for one in given}
+        except (TypeError, KeyError):
+            raise Unreadable(
+                f"{folder / CONFIG}: chat_template must be a text or a list of name and template"
+            ) from None
+    if given is None:
+        return {}
+    named = {"default": given} if isinstance(given, str) else given
+    if not isinstance(named, dict) or not all(isinstance(one, str) for one in named.values()):
+        raise Unreadable(f"{folder / CONFIG}: chat_template must be a text or a list of name and template")
+    return named
+
+
+def _complete(
+    folder: Path, backend: Any, *, raw: dict[str, Any], config: dict[str, Any], special: dict[str, Any] | None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Add to the backend what the other files add; returns the special tokens with and without a name."""
+    where = folder / CONFIG
+    given = dict(config)
+    decoder: dict[int, Any] = {}
+    if "added_tokens_decoder" in given:
+        if not isinstance(given["added_tokens_decoder"], dict):
+            raise Unreadable(f"{where}: added_tokens_decoder must map ids to tokens")
+        for index, token in given["added_tokens_decoder"].items():
+            if not (isinstance(token, dict) and str(index).isdecimal()):
+                raise Unreadable(f"{where}: added_tokens_decoder must map ids to tokens")
+            decoder[int(index)] = _token(token, where=where)
+    else:
+        # A token in special_tokens_map.json is one by standing there; in the configuration it must say that it is.
+        given |= {name: _typed(one) for name, one in (special or {}).items()}
+        names = {_text(given[name], where=where) for name in NAMED if given.get(name)}
+        for text, index in (_optional(folder, ADDED) or {}).items():
+            if not isinstance(index, int):
+                raise Unreadable(f"{folder / ADDED}: must map tokens to ids")
+            flags = {"normalized": text not in names, "special": text in names}
+            decoder[index] = _token({"content": text} | flags, where=where)
+        for token in raw.get("added_tokens") or []:
+            decoder[token["id"]] = _token(token, where=where)
+    extra = given.get("extra_special_tokens") or given.get("additional_special_tokens") or []
+    if not isinstance(extra, (dict, list)):
+        raise Unreadable(f"{where}: extra_special_tokens must be a list of tokens, or tokens by name")
+    by_name = extra if isinstance(extra, dict) else {}
+    named = {name: _special(one, where=where) for name, one in given.items() if name in NAMED and one}
+    named |= {
+        name: _special(one, where=where)
+        for name, one in (given | by_name).items()
+        if name not in NAMED and (name.endswith("_token") or name in by_name) and one and _is_token(one)
+    }
+    listed = [_special(one, where=where) for one in (extra if isinstance(extra, list) else [])]
+    with panics_become(Unreadable, f"{folder}: its special tokens cannot be added"):
+        _add(backend, decoder, [*named.values(), *listed], named={token.content for token in named.values()})
+        backend.encode_special_tokens = bool(given.get("split_special_tokens"))
+    return {name: token.content for name, token in named.items()}, tuple(token.content for token in listed)
+
+
+def _add(backend: Any, decoder: dict[int, Any], special: list[Any], *, named: set[str]) -> None:
+    """Add first what has an id, in order of id, then special tokens that are not there yet."""
+    known = {token.content for token in backend.get_added_tokens_decoder().values()}
+    tokens = [token for _, token in sorted(decoder.items())]
+    known |= {token.content for token in tokens}
+    for token in special:
+        if token.content not in known:
+            known.add(token.content)
+            tokens.append(token)
+    for token in tokens:
+        token.special = token.special or token.content in named
+    backend.add_tokens(tokens)
+
+
+def _is_token(given: object) -> bool:
+    return isinstance(given, str) or (isinstance(given, dict) and given.get("__type") == "AddedToken")
+
+
+def _typed(given: Any) -> Any:
+    if isinstance(given, list):
+        return [_typed(one) for one in given]
+    return (
+        given | {"__type": "AddedToken", "special": True} if isinstance(given, dict) and "content" in given else given
+    )
+
+
+def _special(given: object, *, where: Path) -> Any:
+    """A special token: a text, or an object with flags of its own."""
+    if not _is_token(given):
+        raise Unreadable(f"{where}: a special token must be a text, or an AddedToken with its content")
+    return _token(given if isinstance(given, dict) else {"content": given, "special": True}, where=where)
+
+
+def _token(given: dict[str, Any], *, where: Path) -> Any:
+    from tokenizers import AddedToken
+
+    flags = {name: given[name] for name in FLAGS if name in given}
+    if not all(isinstance(flag, bool) for flag in flags.values()):
+        raise Unreadable(f"{where}: the flags of an added token must be true or false")
+    return AddedToken(_text(given, where=where), **flags)
+
+
+def _text(given: object, *, where: Path) -> str:
+    text = given.get("content") if isinstance(given, dict) else given
+    if not isinstance(text, str):
+        raise Unreadable(f"{where}: a token must be a text, or an object with its content")
+    return text

@@ -1,0 +1,1 @@
+"""Signing a report, and checking one: the only room that calls ssh-keygen."""

@@ -1,0 +1,131 @@
+"""What a gate is asked, and what it answers with: the values its rules work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from harness.record.facts import Frozen
+from harness.record.model import Record
+from harness.report.escape import visible
+from harness.trust.policy import Policy, Required, Role
+
+Word = Literal["MET", "REFUSED", "MISSING", "CANNOT TELL", "NOT VERIFIED"]
+Answer = Literal["OPEN", "CLOSED", "CANNOT TELL", "NOT VERIFIED"]
+CODES: dict[Answer, int] = {"OPEN": 0, "CLOSED": 1, "CANNOT TELL": 2, "NOT VERIFIED": 3}
+SHOWN = 3
+
+
+class Requirement(Frozen):
+    """One rule, and what became of it.
+
+    Attributes:
+        scenario: the required scenario it is about; None for a rule about the whole.
+        name: the rule's name, one of RULES and those that `decide` adds.
+        reason: why the word is what it is.
+    """
+
+    scenario: str | None
+    name: str
+    word: Word
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trusted:
+    """A required scenario as the trusted revision has it.
+
+    Attributes:
+        cells: ids of all cells of its matrix.
+        counts: why it cannot count at all, or empty: it is a finding about others, or expects something but PASS.
+    """
+
+    cells: tuple[str, ...]
+    counts: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A verified report of the commit.
+
+    Attributes:
+        place: where it lies, for messages.
+        record: its record, from the bytes that were verified.
+        signer: the name under which the key is allowed.
+        key: fingerprint of the key; two certificates for one key, or two names, do not make it two.
+        roles: of the signer, by the policy.
+        differs: how its scenario differs from the trusted one; empty where it is the same.
+        foreign: files of its arms that are not the commit's; empty where all are.
+    """
+
+    place: str
+    record: Record
+    signer: str
+    key: str
+    roles: tuple[Role, ...]
+    differs: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def made(self) -> datetime | None:
+        """When it says it was made, in UTC; None where that is no time."""
+        try:
+            return datetime.strptime(self.record.run.made, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            return None
+
+    @property
+    def age(self) -> tuple[datetime, str]:
+        """For sorting: the newest is the largest."""
+        return self.made or datetime.min.replace(tzinfo=UTC), self.record.run.id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A report that says it is of the commit, and that verification refused."""
+
+    place: str
+    word: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What one decision is about.
+
+    Attributes:
+        commit: full id of the commit under test.
+        challenge: the text that every report must bear, or None.
+        now: for the age of reports.
+        scenarios: every required scenario as trusted, by its id.
+        locks: sha256 of the policy's lock files as trusted.
+        trusted: the revision that decides, for messages.
+    """
+
+    policy: Policy
+    commit: str
+    challenge: str | None
+    now: datetime
+    scenarios: Mapping[str, Trusted]
+    locks: frozenset[str]
+    trusted: str
+
+    def cells(self, required: Required, record: Record) -> tuple[str, ...]:
+        """The cells that must be PASS: those of the policy, else every one of the trusted matrix and of the run's."""
+        if required.cells is not None:
+            return required.cells
+        own = (cell.id for cell in record.judgement.cells)
+        return tuple(dict.fromkeys((*self.scenarios[required.scenario].cells, *own)))
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, as words."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def some(items: Sequence[str]) -> str:
+    """A few of many."""
+    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return visible(f"{'; '.join(item[:300] for item in items[:SHOWN])}{more}")

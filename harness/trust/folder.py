@@ -1,0 +1,351 @@
+"""A results folder as a verifier may touch it: bounded reads of regular files, and no link is ever followed.
+
+The folder may come from anybody. A listed file may be a link to a secret, a pipe that never answers, or a terabyte of
+zeros; a name may hold anything but `/`. So every step of a path is opened by itself, without following links, and the
+size is asked of the open file before it is read.
+
+The way *to* the folder is the user's own and may hold links, such as `results/<scenario>/latest`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from harness.trust import sshsig
+from harness.trust.manifest import DEEPEST, MOST_FILES
+from harness.trust.manifest import NAME as MANIFEST
+from harness.trust.mends import LARGEST as LARGEST_MENDED
+from harness.trust.signers import SignerPolicy
+from harness.trust.sshsig import Ssh
+from harness.trust.statement import NAME as STATEMENT
+from harness.trust.verification import CannotRender, Judge, Rebuild, Refused, Render, Verification, Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MIB = 2**20
+LARGEST_REPORT = 16 * MIB
+LARGEST_MANIFEST = 16 * MIB
+LARGEST_FILE = 64 * MIB
+LARGEST_TOTAL = 1024 * MIB
+LARGEST_STATEMENT = 4 * MIB
+LARGEST_SIGNERS = 4 * MIB
+LARGEST_KEPT = 64 * MIB
+
+_CHUNK = MIB
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+
+
+class Unreadable(Exception):
+    """A file that will not be read. `kind` says why: missing, link, special, large or denied."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind = kind
+        self.message = message
+
+
+class Folder:
+    """An open results folder. Use it as a context manager.
+
+    Raises:
+        OSError: the folder itself cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # The folders on the way to the last file, each opened from the one above it. Only one way is kept open: a
+        # manifest may name more folders than a process may hold.
+        self._way: list[tuple[str, int]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave(0)
+        os.close(self._root)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The content of a file, of at most `limit` bytes.
+
+        Raises:
+            Unreadable: there is no such regular file inside the folder, or it is larger.
+        """
+        with self._opened(name, limit) as descriptor:
+            return b"".join(_chunks(descriptor, name, limit))
+
+    def digest(self, name: str, limit: int, *, keep: int = 0) -> tuple[str, int, bytes | None]:
+        """The sha256 of a file in hex, its size, and its content where that is at most `keep` bytes.
+
+        Raises:
+            Unreadable: as for `read`.
+        """
+        digest, size, parts = hashlib.sha256(), 0, []
+        with self._opened(name, limit) as descriptor:
+            for chunk in _chunks(descriptor, name, limit):
+                digest.update(chunk)
+                size += len(chunk)
+                if size <= keep:
+                    parts.append(chunk)
+        return digest.hexdigest(), size, b"".join(parts) if size <= keep else None
+
+    def names(self) -> list[str]:
+        """Every entry in the folder that is not a folder, links and pipes included, in no order.
+
+        Raises:
+            Unreadable: more than MOST_FILES entries beside the report, the manifest, the statement and the views, or a
+                folder that is too deep or cannot be read.
+        """
+        found: list[str] = []
+        waiting = [""]
+        while waiting:
+            prefix = waiting.pop()
+            try:
+                # Not os.fwalk: it asks for the status of every folder three times.
+                descriptor = self._parent(prefix[:-1])
+                with os.scandir(descriptor) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(f"{prefix}{entry.name}/")
+                        else:
+                            found.append(prefix + entry.name)
+            except OSError as problem:
+                raise Unreadable("denied", f"{prefix or '.'!r} cannot be listed: {problem.strerror}") from None
+            if len(found) + len(waiting) > 2 * MOST_FILES or len(found) > MOST_FILES + 5 or prefix.count("/") > DEEPEST:
+                raise Unreadable("large", f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}")
+        return found
+
+    def _parent(self, path: str) -> int:
+        steps = path.split("/") if path else []
+        known = [step for step, _ in self._way]
+        self._leave(next((i for i, step in enumerate(known) if steps[i : i + 1] != [step]), len(known)))
+        for step in steps[len(self._way) :]:
+            self._way.append((step, os.open(step, _DIRECTORY, dir_fd=self._deepest())))
+        return self._deepest()
+
+    def _deepest(self) -> int:
+        return self._way[-1][1] if self._way else self._root
+
+    def _leave(self, depth: int) -> None:
+        while len(self._way) > depth:
+            os.close(self._way.pop()[1])
+
+    @contextmanager
+    def _opened(self, name: str, limit: int) -> Iterator[int]:
+        above, _, last = name.rpartition("/")
+        try:
+            parent = self._parent(above)
+            # Asked before it is opened: opening a device can have effects of its own.
+            _refuse_kind(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
+            descriptor = os.open(last, _FILE, dir_fd=parent)
+        except OSError as problem:
+            raise self._unreadable(name, problem) from None
+        try:
+            status = os.fstat(descriptor)
+            _refuse_kind(status, name)
+            if status.st_size > limit:
+                raise Unreadable("large", f"{name!r} has {status.st_size} bytes, at most {limit} are read")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _unreadable(self, name: str, problem: OSError) -> Unreadable:
+        steps = name.split("/")
+        try:
+            for depth in range(1, len(steps) + 1):
+                path = "/".join(steps[:depth])
+                status = os.stat(
+                    steps[depth - 1], dir_fd=self._parent("/".join(steps[: depth - 1])), follow_symlinks=False
+                )
+                if stat.S_ISLNK(status.st_mode):
+                    return Unreadable("link", f"{path!r} is a link, and links are not followed")
+        except OSError:
+            pass
+        if isinstance(problem, FileNotFoundError | NotADirectoryError):
+            return Unreadable("missing", f"{name!r} is not there")
+        return Unreadable("denied", f"{name!r} cannot be read: {problem.strerror}")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Hands listed files to a judge and a renderer, and makes sure that they still are what was verified."""
+
+    folder: Folder
+    digests: dict[str, str]
+    kept: Mapping[str, bytes] = field(default_factory=dict)
+    """Content that has its digest: what was read once need not be read again, and cannot have changed since."""
+
+    def __call__(self, name: str) -> bytes:
+        """The content of a listed file.
+
+        Raises:
+            Refused: the manifest does not list it, or it was changed since its digest was taken.
+        """
+        expected = self.digests.get(name)
+        if expected is None:
+            raise Refused("EVIDENCE MISSING", f"the record asks for {name!r}, which the manifest does not list")
+        if name in self.kept:
+            return self.kept[name]
+        try:
+            content = self.folder.read(name, LARGEST_FILE)
+        except Unreadable as problem:
+            raise Refused("EVIDENCE MISSING", f"{problem.message}, and it was there a moment ago") from None
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise Refused("EVIDENCE EDITED", f"{name!r} was changed while it was being verified")
+        return content
+
+
+def verify_folder(
+    report: Path,
+    *,
+    policy: SignerPolicy,
+    judge: Judge | None = None,
+    render: Render | None = None,
+    rebuild: Rebuild | None = None,
+    views: Mapping[str, Render] | None = None,
+    allow_unjudged: bool = False,
+    now: datetime | None = None,
+    ssh: Ssh = sshsig,
+) -> Verification:
+    """Verify the report at `report` and the folder it lies in. Whatever is wrong with them is in the result.
+
+    Args:
+        report: the path of the report; links on the way to its folder are followed, the report itself must not be one.
+        policy: whose signature is accepted.
+        judge: says what the evidence judges differently from the record, or None; raises CannotJudge.
+        render: the body that the record renders to; raises CannotRender.
+        rebuild: the statement that record and report make; without it a statement is an unlisted file.
+        views: the known views by name, each with what renders it; without its renderer a view is an unlisted file.
+        allow_unjudged: accept a report that could not be judged or rendered again. By default such a report is refused.
+        now: the time for `policy.at == "now"`; by default the clock.
+        ssh: who answers the questions about signatures.
+
+    Raises:
+        SshsigError: ssh-keygen is missing or does not answer.
+    """
+    verifier = Verifier(ssh=ssh, policy=policy, now=now or datetime.now(UTC))
+    try:
+        folder = Folder(report.parent)
+    except OSError as problem:
+        verifier.refuse_report(f"the folder {str(report.parent)!r} cannot be opened: {problem.strerror}")
+        return verifier.result()
+    with folder, suppress(Refused):
+        _walk(verifier, folder, report.name, judge, render, rebuild, views or {})
+    return verifier.result(allow_unjudged=allow_unjudged)
+
+
+def read_signers(path: Path) -> bytes:
+    """The content of an allowed_signers or revocation file of the verifier's own side, for a SignerPolicy.
+
+    Raises:
+        OSError: it cannot be read.
+        Unreadable: it is larger than LARGEST_SIGNERS.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST_SIGNERS + 1)
+    if len(content) > LARGEST_SIGNERS:
+        raise Unreadable("large", f"{str(path)!r} is larger than {LARGEST_SIGNERS} bytes")
+    return content
+
+
+def _walk(
+    verifier: Verifier,
+    folder: Folder,
+    name: str,
+    judge: Judge | None,
+    render: Render | None,
+    rebuild: Rebuild | None,
+    views: Mapping[str, Render],
+) -> None:
+    try:
+        report = folder.read(name, LARGEST_REPORT)
+    except Unreadable as problem:
+        raise verifier.refuse_report(problem.message) from None
+    verifier.take_report(report)
+    verifier.check_signature(report)
+    verifier.check_signer()
+    try:
+        digests = verifier.take_manifest(folder.read(MANIFEST, LARGEST_MANIFEST))
+    except Unreadable as problem:
+        digests = verifier.take_manifest(None, problem.message)
+    kept = _take_files(verifier, folder, digests)
+    try:
+        names: list[str] = folder.names()
+    except Unreadable as problem:
+        names = [problem.message]
+    # Only these exact names, and only where each will be checked below.
+    beside = {*views, *([STATEMENT] if rebuild else [])}
+    verifier.take_names(names, frozenset({name, MANIFEST, *beside}))
+    read = Reader(folder, digests, kept)
+    verifier.judge(judge, read)
+    verifier.render(render, read)
+    envelope = _beside(verifier, folder, STATEMENT, "STATEMENT UNREADABLE", LARGEST_STATEMENT) if rebuild else None
+    state = rebuild or _no_statement
+    digest = hashlib.sha256(report).hexdigest()
+    verifier.check_statement(envelope, lambda manifest: state(read, digest, manifest))
+    shown = {view: _beside(verifier, folder, view, "VIEW UNREADABLE", LARGEST_FILE) for view in views}
+    verifier.check_views(shown, lambda view, manifest: views[view](read, manifest))
+
+
+def _beside(verifier: Verifier, folder: Folder, name: str, word: str, limit: int) -> bytes | None:
+    """A file that no manifest lists and that may be missing."""
+    try:
+        return folder.read(name, limit)
+    except Unreadable as problem:
+        if problem.kind == "missing":
+            return None
+        raise verifier.refuse_beside(word, problem.message) from None
+
+
+def _no_statement(*_: object) -> bytes:
+    message = "nothing here makes statements"
+    raise CannotRender(message)
+
+
+def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> dict[str, bytes]:
+    """Rule 5 for every listed file; returns the content of small ones, as far as there is room for it."""
+    kept: dict[str, bytes] = {}
+    left = LARGEST_KEPT
+    words = {"link": "EVIDENCE IS A LINK", "large": "EVIDENCE TOO LARGE"}
+    room = LARGEST_TOTAL
+    for path in digests:
+        try:
+            digest, size, content = folder.digest(path, min(LARGEST_FILE, room), keep=LARGEST_MENDED)
+        except Unreadable as problem:
+            raise verifier.refuse_file(words.get(problem.kind, "EVIDENCE MISSING"), problem.message) from None
+        room -= size
+        verifier.take_file(path, digest, content)
+        if content is not None and size <= left:
+            kept[path], left = content, left - size
+    return kept
+
+
+def _refuse_kind(status: os.stat_result, name: str) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise Unreadable("link", f"{name!r} is a link, and links are not followed")
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable("special", f"{name!r} is not a regular file")
+
+
+def _chunks(descriptor: int, name: str, limit: int) -> Iterator[bytes]:
+    left = limit
+    while True:
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except OSError as problem:
+            raise Unreadable("denied", f"{name!r} cannot be read: {problem.strerror}") from None
+        if not chunk:
+            return
+        left -= len(chunk)
+        if left < 0:
+            raise Unreadable("large", f"{name!r} grew over {limit} bytes while it was read")
+        yield chunk

@@ -1,0 +1,290 @@
+"""The key that signs a report, and where it was found.
+
+In this order: the key named with `--key`; RANKPROOF_SIGNING_KEY; git's `user.signingKey` where `gpg.format` is `ssh`;
+else a key made once for this machine. The first two are somebody's wish, so a fault in them is an error. A key of git
+that cannot sign unattended is passed over, and the signer says so.
+
+A key is tried before it is handed out: a run of a minute must not end with a question for a passphrase.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from filelock import FileLock
+
+from harness.trust import sshsig
+from harness.trust.sshsig import NAMESPACE_REPORT, Fields, MalformedSignature, SigningFailed, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE = "RANKPROOF_SIGNING_KEY"
+LARGEST_KEY = 64 * 1024
+_PROBE = "probe@rankproof"
+_PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+
+
+class KeyProblem(Exception):
+    """A key that cannot sign: what is wrong, where, and what to do. `asked` tells whether somebody named this key."""
+
+    def __init__(self, message: str, *, asked: bool = True) -> None:
+        super().__init__(message)
+        self.asked = asked
+
+
+class Signer(Protocol):
+    """Whatever signs: a key file, an agent, later a key service or a keyless identity."""
+
+    def sign(self, data: bytes, namespace: str) -> bytes:
+        """The armoured SSHSIG of `data`."""
+
+    def identity(self) -> str:
+        """Who signs: for a key, SHA256:… of its public half."""
+
+
+@dataclass(frozen=True)
+class SshSigner:
+    """Signs with an OpenSSH private key file, or through the agent that holds the key."""
+
+    key_file: Path | None
+    """The private key, or None where only an agent has it."""
+    public_key: str
+    fingerprint: str
+    origin: str
+    environ: Mapping[str, str]
+    made_now: bool = False
+    """The key did not exist before; say so."""
+    passed_over: tuple[str, ...] = ()
+    """Keys that were found first and could not sign, each with the reason."""
+
+    def identity(self) -> str:
+        """SHA256:… of the public key."""
+        return self.fingerprint
+
+    def sign(self, data: bytes, namespace: str = NAMESPACE_REPORT) -> bytes:
+        """The armoured SSHSIG of `data`.
+
+        Raises:
+            SshsigError: ssh-keygen is missing, refuses, or signed with another key than this one.
+        """
+        if self.key_file is not None:
+            signature = sshsig.sign(data, self.key_file, namespace=namespace, environ=self.environ)
+        else:
+            with tempfile.TemporaryDirectory(prefix="rankproof-") as folder:
+                public = Path(folder, "agent_key.pub")
+                public.write_text(f"{self.public_key}\n")
+                signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
+        if sshsig.parse(signature).fingerprint != self.fingerprint:
+            message = f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}"
+            raise SigningFailed(message)
+        return signature
+
+
+def find_signer(
+    *,
+    explicit: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    make: bool = True,
+) -> SshSigner:
+    """The signer for a run.
+
+    Args:
+        explicit: the value of `--key`: a path, or a public key that an agent holds (`key::ssh-ed25519 …`).
+        environ: the environment to look into; by default this process's.
+        cwd: where to ask git for its configuration; by default the current directory.
+        make: make this machine's key where there is none.
+
+    Raises:
+        KeyProblem: no key can sign. With `asked` false nobody named a key: the report ends UNSIGNED.
+        NoSshKeygen: OpenSSH is not installed.
+    """
+    known = dict(os.environ if environ is None else environ)
+    sshsig.program()
+    if explicit:
+        return _usable(explicit, "--key", known)
+    if known.get(VARIABLE):
+        return _usable(known[VARIABLE], VARIABLE, known)
+    passed_over: tuple[str, ...] = ()
+    wanted = _git_signing_key(known, cwd)
+    if wanted:
+        try:
+            return _usable(wanted, "git's user.signingKey", known)
+        except KeyProblem as problem:
+            passed_over = (str(problem),)
+    try:
+        return replace(_machine_key(known, make=make), passed_over=passed_over)
+    except KeyProblem as problem:
+        raise KeyProblem("; ".join((*passed_over, str(problem))), asked=False) from None
+
+
+def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
+    literal = value.removeprefix("key::")
+    if literal != value or literal.startswith(("ssh-", "ecdsa-", "sk-")):
+        key_file, where = None, f"{origin} (an agent's key)"
+        public = _public_line(literal.encode(), where)
+    else:
+        path = Path(value).expanduser()
+        key_file, where = path, f"{origin} ({value})"
+        public = _public_key(path, where)
+    _refuse_type(public, where)
+    blob = base64.b64decode(public.split()[1])
+    signer = SshSigner(key_file, public, fingerprint(blob), where, environ)
+    try:
+        signer.sign(b"", namespace=_PROBE)
+    except (SigningFailed, MalformedSignature) as problem:
+        if key_file is not None and _has_passphrase(key_file):
+            _refuse(where, "needs a passphrase, and no agent holds it", f"ssh-add {value}")
+        if key_file is not None and value.endswith(".pub") and key_file.with_suffix("").exists():
+            _public_key(key_file.with_suffix(""), where)  # says so if others can read it
+        elif key_file is None or value.endswith(".pub"):
+            _refuse(where, "no agent holds this key, and its private half is not beside it", "ssh-add the private key")
+        _refuse(where, f"cannot sign: {problem}", "name another key")
+    return signer
+
+
+def _public_key(path: Path, where: str) -> str:
+    content = _content(path, where)
+    if not content.startswith(_PRIVATE):
+        if content.startswith(b"-----BEGIN "):
+            _refuse(where, "is not an OpenSSH Ed25519 key", "make one: ssh-keygen -t ed25519")
+        return _public_line(content, where)
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        _refuse(where, f"can be read by others (mode {stat.S_IMODE(mode):04o})", f"chmod 600 {path}")
+    return _private_header(content, where)[1]
+
+
+def _content(path: Path, where: str) -> bytes:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            _refuse(where, "is not a file", "name the private key file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_KEY + 1)
+    except FileNotFoundError:
+        _refuse(where, "is not there", "name a key that exists, or make one: ssh-keygen -t ed25519")
+    except OSError as problem:
+        _refuse(where, f"cannot be read: {problem.strerror}", "name a key that you can read")
+    if len(content) > LARGEST_KEY:
+        _refuse(where, "is too large to be a key", "name the private key file")
+    return content
+
+
+def _private_header(content: bytes, where: str) -> tuple[str, str]:
+    """The cipher of an OpenSSH private key file and its public key, both of which lie open in it."""
+    try:
+        inner = content.split(_PRIVATE)[1].split(b"-----END")[0]
+        fields = Fields(base64.b64decode(b"".join(inner.split()), validate=True))
+        fields.expect(b"openssh-key-v1\0")
+        cipher, _, _ = fields.word(), fields.string(), fields.string()
+        fields.number()
+        blob = fields.string()
+        return cipher, f"{Fields(blob).word()} {base64.b64encode(blob).decode()}"
+    except (MalformedSignature, binascii.Error):
+        _refuse(where, "is not an OpenSSH key that can be read", "make one: ssh-keygen -t ed25519")
+
+
+def _public_line(content: bytes, where: str) -> str:
+    fields = content.split(None, 2)[:2]
+    try:
+        blob = base64.b64decode(fields[1], validate=True)
+        if Fields(blob).string() == fields[0]:
+            return f"{fields[0].decode()} {fields[1].decode()}"
+    except (IndexError, binascii.Error, MalformedSignature):
+        pass
+    _refuse(where, "is not an SSH key", "name an OpenSSH key, or make one: ssh-keygen -t ed25519")
+
+
+def _refuse_type(public: str, where: str) -> None:
+    kind = public.split(maxsplit=1)[0]
+    if kind.startswith("sk-"):
+        _refuse(where, "is on a security key, which wants a touch for each signature", "name an Ed25519 key file")
+    if kind not in sshsig.KEY_TYPES:
+        _refuse(where, f"is of type {kind}, which is not accepted", "make an Ed25519 key: ssh-keygen -t ed25519")
+
+
+def _has_passphrase(path: Path) -> bool:
+    try:
+        content = _content(path.with_suffix("") if path.suffix == ".pub" else path, "")
+        return content.startswith(_PRIVATE) and _private_header(content, "")[0] != "none"
+    except KeyProblem:
+        return False
+
+
+def _git_signing_key(environ: Mapping[str, str], cwd: Path | None) -> str | None:
+    if _git_config(["gpg.format"], environ, cwd) != "ssh":
+        return None
+    return _git_config(["--type=path", "user.signingKey"], environ, cwd)
+
+
+def _git_config(arguments: list[str], environ: Mapping[str, str], cwd: Path | None) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "config", "--get", *arguments],
+            cwd=cwd,
+            env={**environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.removesuffix("\n") or None
+
+
+def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
+    where = "this machine's key"
+    base = environ.get("XDG_DATA_HOME", "")
+    home = environ.get("HOME", "")
+    if not base.startswith("/"):  # the XDG specification says to ignore a relative path
+        if not home.startswith("/"):
+            _refuse(where, "has no place to lie: HOME is not set", f"set {VARIABLE} or HOME")
+        base = f"{home}/.local/share"
+    key = Path(base, "rankproof", "signing_key")
+    if not make and not key.exists():
+        _refuse(where, "is not made yet", "nothing: the first run makes it, and says so")
+    try:
+        key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Two runs that start together on a new machine must agree on one key.
+        with FileLock(key.with_name("signing_key.lock")):
+            made_now = not key.exists()
+            if made_now:
+                _make(key, environ)
+    except OSError as problem:
+        _refuse(where, f"cannot be made in {key.parent}: {problem.strerror}", f"set {VARIABLE} or XDG_DATA_HOME")
+    return replace(_usable(str(key), where, environ), made_now=made_now)
+
+
+def _make(key: Path, environ: Mapping[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=key.parent) as folder:
+        fresh = Path(folder, "signing_key")
+        done = subprocess.run(
+            [sshsig.program(), "-q", "-t", "ed25519", "-N", "", "-C", "rankproof machine key", "-f", str(fresh)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=sshsig.clean_environment(environ),
+            timeout=sshsig.TIMEOUT,
+            check=False,
+        )
+        if done.returncode:
+            _refuse("this machine's key", f"could not be made: {sshsig.said(done)}", f"set {VARIABLE}")
+        fresh.with_suffix(".pub").replace(key.with_suffix(".pub"))
+        # Last, so that a key that is there is whole.
+        fresh.replace(key)
+
+
+def _refuse(where: str, what: str, todo: str) -> NoReturn:
+    message = f"{where} {what}. To do: {todo}"
+    raise KeyProblem(message)

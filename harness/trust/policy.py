@@ -1,0 +1,168 @@
+"""The policy of a release gate: which scenarios must have passed, who must have signed, and what else is asked.
+
+A closed file, read and linted like a scenario. Some rules cannot be switched off and so have no key here: a cell that
+must pass is PASS beside a control that failed as stated; INCONCLUSIVE, SKIPPED, unsigned, not judged again and not
+rendered again are never enough.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from harness.scenario import ScenarioError
+from harness.scenario.closed import Closed, Distinct, Id, Inside, Line, Listed, complaint
+from harness.scenario.document import parse_document
+from harness.scenario.problem import Path, shown
+from harness.scenario.schema import allowed_keys
+from harness.scenario.units import Age
+from harness.scenario.wording import in_plain_words
+
+PATH = ".rankproof/policy.yaml"
+Role = Literal["developer", "ci", "release"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def _version(value: Any) -> Any:
+    # Literal[1] alone lets true and 1.0 pass: they equal 1.
+    if type(value) is not int or value != 1:
+        raise complaint("must be 1, the only version of this format", suggestion="1" if value in ("1", True) else None)
+    return value
+
+
+class Roles(Closed):
+    """Who has which role, by the names of the allowed signers file."""
+
+    developer: Listed[Line] = Field((), description="People who run scenarios while they work.")
+    ci: Listed[Line] = Field((), description="Keys of continuous integration.")
+    release: Listed[Line] = Field((), description="Who may release, and may sign for a changed scenario.")
+
+    def of(self, name: str) -> tuple[Role, ...]:
+        """The roles of a name."""
+        return tuple(role for role in ROLES if name in getattr(self, role))
+
+
+class Signers(Closed):
+    """Whose signature is believed. Both files are taken from the trusted revision, never from the one under test."""
+
+    allowed: Inside = Field("allowed_signers", description="Keys that may sign, in git's format, beside the policy.")
+    revoked: Inside | None = Field(None, description="Keys that were given up, beside the policy.")
+    roles: Roles = Field(description="Who has which role.")
+
+
+class Signatures(Closed):
+    """How many different keys must have signed a PASS, and in which roles."""
+
+    keys: Annotated[int, Field(ge=1, le=20)] = Field(1, description="Different keys, by fingerprint.")
+    roles: Distinct[Role] = Field(("ci", "release"), description="Roles whose reports count.")
+
+
+class LeastTrials(Closed):
+    """The least number of counted trials in every cell."""
+
+    candidate: Annotated[int, Field(ge=1)] = Field(1, description="Of the candidate.")
+    control: Annotated[int, Field(ge=1)] = Field(1, description="Of the control.")
+
+
+class Environment(Closed):
+    """Where the runs must have taken place."""
+
+    nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
+    locks: Listed[Inside] = Field((), description="Lock files; the run's must equal one of them, as trusted.")
+
+
+class Required(Closed):
+    """A scenario that must have passed."""
+
+    scenario: Id = Field(description="Id of the scenario.")
+    file: Inside | None = Field(
+        None, description="Its file, from the top of the repository (default: scenarios/ID/scenario.yaml)."
+    )
+    cells: Distinct[Line] | None = Field(
+        None, description="Ids of the cells that must be PASS (default: every cell of its matrix)."
+    )
+    trials: LeastTrials | None = Field(None, description="Takes the place of the policy's trials for this scenario.")
+    candidate: Literal["commit", "elsewhere"] = Field(
+        "commit",
+        description="elsewhere: the candidate may come from another repository, which the gate cannot compare.",
+    )
+
+    @property
+    def path(self) -> str:
+        """Its file, from the top of the repository."""
+        return self.file or f"scenarios/{self.scenario}/scenario.yaml"
+
+
+class Policy(Closed):
+    """What a commit needs before the gate opens."""
+
+    schema_: Annotated[Literal[1], BeforeValidator(_version)] = Field(
+        alias="schema", description="Version of this format: 1."
+    )
+    signers: Signers = Field(description="Whose signature is believed.")
+    signatures: Signatures = Field(default_factory=Signatures, description="How many keys, in which roles.")
+    require: Annotated[Listed[Required], Field(min_length=1)] = Field(
+        description="The scenarios that must have passed."
+    )
+    trials: LeastTrials = Field(default_factory=LeastTrials, description="The least number of counted trials.")
+    max_age: Age | None = Field(None, description="The oldest a report may be, with a unit: 7d.")
+    challenge: Literal["optional", "required"] = Field(
+        "optional", description="required: the gate must be given a challenge, and every report must bear it."
+    )
+    tree: Literal["clean", "any"] = Field(
+        "clean", description="clean: nothing was changed since the commit, and the code that ran is the commit's."
+    )
+    max_jobs: Annotated[int, Field(ge=1)] | None = Field(None, description="Most worlds at the same time.")
+    environment: Environment = Field(default_factory=Environment, description="Where the runs must have taken place.")
+    failures: Literal["refuse", "newest"] = Field(
+        "refuse",
+        description="refuse: any trusted FAIL of it closes the gate, even beside a PASS; newest: the last rules.",
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        seen: set[str] = set()
+        for required in self.require:
+            if required.scenario in seen:
+                raise complaint(f"names {required.scenario} twice; keep one", at="require")
+            seen.add(required.scenario)
+        if not any(getattr(self.signers.roles, role) for role in self.signatures.roles):
+            wanted = " or ".join(self.signatures.roles)
+            raise complaint(f"asks for a signature by {wanted}, and signers.roles names nobody there", at="signatures")
+        return self
+
+    def least(self, required: Required) -> LeastTrials:
+        """The least trials of a scenario."""
+        return required.trials or self.trials
+
+
+def parse_policy(text: bytes, *, name: str) -> Policy:
+    """Read a policy.
+
+    Raises:
+        ScenarioError: with every problem of the file, each with line, column and what is allowed.
+    """
+    document = parse_document(text, name=name)
+    if not isinstance(document.tree, dict):
+        message = "must be a mapping of keys to values, starting with schema: 1"
+        raise ScenarioError([*document.problems, document.marks.problem((), message, found=shown(document.tree))])
+    problems = list(document.problems)
+    try:
+        policy = Policy.model_validate(document.tree)
+    except ValidationError as error:
+        problems += in_plain_words(error.errors(include_url=False), document, keys=_keys)
+        raise ScenarioError(problems) from None
+    if problems:
+        raise ScenarioError(problems)
+    return policy
+
+
+def _keys(path: Path, tree: Any) -> list[str]:
+    return allowed_keys(path, tree, schema=_schema())
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return Policy.model_json_schema(by_alias=True)

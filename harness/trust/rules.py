@@ -1,0 +1,187 @@
+"""The rules that are held against the report that decides for a scenario, each a small pure function.
+
+A rule answers with a word and a reason. `harness.trust.gate` says what the words mean and adds the rules that look at
+more than one report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from harness.stats.verdict import CellVerdict
+from harness.trust.asked import Asked, Report, Word, counted, some
+from harness.trust.policy import Required
+
+# Clocks of two machines differ a little; a report from the day after tomorrow is something else.
+AHEAD = timedelta(minutes=10)
+
+Found = tuple[Word, str]
+Rule = Callable[[Asked, Required, Report], Found]
+
+
+def _commit(asked: Asked, required: Required, report: Report) -> Found:
+    candidate = report.record.arms["candidate"].revision
+    if candidate is None:
+        return "MET", f"the scenario and the candidate's code are of {asked.commit[:12]}"
+    where = f"revision {candidate.rev} = {candidate.commit[:12]} of {candidate.repo or 'the same repository'}"
+    if candidate.repo is not None and required.candidate == "elsewhere":
+        return "MET", f"the scenario is of {asked.commit[:12]}; the candidate is {where}, by the policy"
+    if candidate.repo is not None or candidate.commit != asked.commit:
+        return "REFUSED", f"the candidate ran {where}, not commit {asked.commit[:12]}"
+    return "MET", f"the scenario and the candidate's revision are {asked.commit[:12]}"
+
+
+def _tree(asked: Asked, _required: Required, report: Report) -> Found:
+    source = report.record.run.source
+    if asked.policy.tree == "any":
+        return "MET", "not asked"
+    if source.dirty is None:
+        return "REFUSED", f"it is not known whether the tree was changed: {source.why_unknown or 'git did not say'}"
+    if source.dirty:
+        return "REFUSED", "the tree was changed since the commit: what ran is not what is released"
+    if report.foreign:
+        return "REFUSED", f"code that ran is not the commit's (ignored by git, or converted): {some(report.foreign)}"
+    return "MET", "nothing was changed, and the code that ran is the commit's"
+
+
+def _verdict(asked: Asked, required: Required, report: Report) -> Found:
+    if counts := asked.scenarios[required.scenario].counts:
+        return "REFUSED", counts
+    if report.record.scenario.role == "upstream" or report.record.scenario.expects not in (None, "PASS"):
+        return "REFUSED", f"a scenario of role {report.record.scenario.role} that must not pass is no claim"
+    verdict = report.record.judgement.verdict
+    if verdict == "PASS":
+        return "MET", "PASS"
+    reasons = [f"{reason}" for reason in report.record.judgement.reasons]
+    word: Word = "REFUSED" if verdict == "FAIL" else "CANNOT TELL"
+    return word, f"{verdict}: {some(reasons)}" if reasons else verdict
+
+
+def _required_cells(asked: Asked, required: Required, report: Report) -> list[CellVerdict]:
+    wanted = set(asked.cells(required, report.record))
+    return [cell for cell in report.record.judgement.cells if cell.id in wanted]
+
+
+def _cells(asked: Asked, required: Required, report: Report) -> Found:
+    wanted = asked.cells(required, report.record)
+    found = {cell.id: cell for cell in report.record.judgement.cells}
+    if missing := [cell for cell in wanted if cell not in found]:
+        return "MISSING", f"no such cell in the report: {some(missing)}"
+    if skipped := [f"{cell}: {some(found[cell].reasons)}" for cell in wanted if found[cell].verdict == "SKIPPED"]:
+        return "CANNOT TELL", f"SKIPPED: {some(skipped)}"
+    passed = sum(found[cell].verdict == "PASS" for cell in wanted)
+    return "MET", f"{passed} of {counted(len(wanted), 'cell')} PASS"
+
+
+def _control(asked: Asked, required: Required, report: Report) -> Found:
+    ran = [cell for cell in _required_cells(asked, required, report) if cell.verdict != "SKIPPED"]
+    bare = [cell.id for cell in ran if cell.control is None or not cell.control.as_stated]
+    if "control" not in report.record.arms or bare:
+        return "REFUSED", f"no control failed as stated: {some(bare or ['the scenario has none'])}"
+    return "MET", "a control failed as stated in every required cell"
+
+
+def _trials(asked: Asked, required: Required, report: Report) -> Found:
+    least = asked.policy.least(required)
+    few: list[str] = []
+    for cell in _required_cells(asked, required, report):
+        if cell.verdict == "SKIPPED":
+            continue
+        for name, tally, count in (
+            ("candidate", cell.candidate, least.candidate),
+            ("control", cell.control, least.control),
+        ):
+            counted = tally.counted if tally else 0
+            if counted < count:
+                few.append(f"{cell.id}: {counted} {name} trials counted, {count} are asked")
+    if few:
+        return "REFUSED", some(few)
+    return "MET", f"at least {least.candidate} of the candidate and {least.control} of the control in every cell"
+
+
+def _age(asked: Asked, _required: Required, report: Report) -> Found:
+    made = report.made
+    if made is None:
+        return "REFUSED", f"it states no time: {report.record.run.made!r}"
+    if made > asked.now + AHEAD:
+        return "REFUSED", f"it says it was made {made - asked.now} from now"
+    age = max(asked.now - made, timedelta())
+    most = asked.policy.max_age
+    if most is not None and age.total_seconds() > most:
+        return "REFUSED", f"made {_span(age.total_seconds())} ago, at most {_span(most)} is asked"
+    limit = "" if most is None else f", at most {_span(most)} is asked"
+    return "MET", f"made {_span(age.total_seconds())} ago{limit}"
+
+
+def _challenge(asked: Asked, _required: Required, report: Report) -> Found:
+    bears = report.record.run.challenge
+    if asked.challenge is None and asked.policy.challenge == "required":
+        return "MISSING", "the policy requires one: give the gate --challenge TEXT, and the run the same"
+    if asked.challenge is None:
+        return "MET", "not asked"
+    if bears != asked.challenge:
+        what = "no challenge" if bears is None else f"the challenge {bears!r}"
+        return "REFUSED", f"the report bears {what}, {asked.challenge!r} is asked: it was made for something else"
+    return "MET", f"{asked.challenge!r} is signed into the report"
+
+
+def _jobs(asked: Asked, _required: Required, report: Report) -> Found:
+    most, jobs = asked.policy.max_jobs, report.record.run.jobs
+    if most is not None and jobs > most:
+        return "REFUSED", f"{jobs} worlds ran at the same time, at most {most} are allowed"
+    return "MET", "not asked" if most is None else f"{counted(jobs, 'world')} at a time"
+
+
+def _nix(asked: Asked, _required: Required, report: Report) -> Found:
+    here = report.record.run.environment.nix
+    if not asked.policy.environment.nix:
+        return "MET", "not asked"
+    if here is None:
+        return "REFUSED", "the run did not take place in the Nix environment"
+    if here.stale:
+        return "REFUSED", f"the Nix shell was entered before {here.stale[0]} changed: what is pinned now did not run"
+    if here.as_locked is False:
+        return "REFUSED", "the nixpkgs that was used is not the one in flake.lock"
+    return "MET", here.environment
+
+
+def _lock(asked: Asked, _required: Required, report: Report) -> Found:
+    wanted, here = asked.policy.environment.locks, report.record.run.environment
+    if not wanted:
+        return "MET", "not asked"
+    if here.lock_sha256 is None:
+        return "REFUSED", "the environment of the run was made without a lock"
+    if here.lock_sha256 not in asked.locks:
+        return (
+            "REFUSED",
+            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {asked.trusted}'s {some(wanted)}",
+        )
+    return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
+
+
+RULES: dict[str, Rule] = {
+    "commit": _commit,
+    "tree": _tree,
+    "verdict": _verdict,
+    "cells": _cells,
+    "control": _control,
+    "trials": _trials,
+    "age": _age,
+    "challenge": _challenge,
+    "jobs": _jobs,
+    "nix": _nix,
+    "lock": _lock,
+}
+
+
+def holds(asked: Asked, required: Required, report: Report) -> bool:
+    """Whether every rule is met."""
+    return all(rule(asked, required, report)[0] == "MET" for rule in RULES.values())

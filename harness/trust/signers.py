@@ -1,0 +1,217 @@
+"""Who may sign: git's allowed_signers file, keys named on the command line, and keys that were given up.
+
+The lines are read here only to choose one and to find the word for a refusal. ssh-keygen then reads the chosen line
+itself and has the last word.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, fingerprint
+
+if TYPE_CHECKING:
+    from harness.trust.sshsig import SshSignature
+
+_FIELD = re.compile(r'(?:"[^"]*"|[^\s"])+')
+_OPTION = re.compile(r'(?P<name>[A-Za-z-]+)(?:=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^,"]*)))?(?:,|$)')
+_TIME = re.compile(r"(\d{8})(?:(\d{4})(\d{2})?)?Z?", re.ASCII)
+
+SignerWord = Literal["UNKNOWN SIGNER", "SIGNER NOT ALLOWED HERE", "SIGNER EXPIRED"]
+
+
+class SignersMalformed(ValueError):
+    """A line of an allowed_signers file that cannot be read; the message names it."""
+
+
+@dataclass(frozen=True)
+class SignerPolicy:
+    """Whose signature is accepted. Both `allowed` and `fingerprints` must accept it where both are given."""
+
+    allowed: bytes | None = None
+    """The content of an allowed_signers file."""
+    allowed_from: str = "allowed_signers"
+    """Where it came from, for messages."""
+    fingerprints: tuple[str, ...] = ()
+    """SHA256:… of keys that are accepted."""
+    revoked: bytes | None = None
+    """A list of public keys, or a key revocation list, none of which is accepted."""
+    at: datetime | Literal["now", "report"] = "now"
+    """When the signer must have been allowed. `report` believes the time that the signer wrote."""
+
+
+@dataclass(frozen=True)
+class AllowedLine:
+    """One line of an allowed_signers file."""
+
+    number: int
+    text: str
+    principals: str
+    certifies: bool
+    namespaces: str | None
+    after: datetime | None
+    before: datetime | None
+    public_key: bytes
+
+
+@dataclass(frozen=True)
+class NotAllowed:
+    """Why no line accepts the key."""
+
+    word: SignerWord
+    message: str
+
+
+def parse_at(text: str) -> datetime | Literal["now", "report"]:
+    """The value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z, in UTC by default.
+
+    Raises:
+        ValueError: none of these.
+    """
+    if text == "now":
+        return "now"
+    if text == "report":
+        return "report"
+    when = datetime.fromisoformat(text)
+    return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> AllowedLine | NotAllowed:
+    """The line that accepts the key of a signature at a time, or the nearest reason why there is none."""
+    shown = signature.fingerprint
+    if policy.fingerprints and shown not in policy.fingerprints:
+        wanted = ", ".join(policy.fingerprints)
+        return NotAllowed("UNKNOWN SIGNER", f"signed by {shown}, which is not the key asked for ({wanted})")
+    if policy.allowed is None:
+        if not policy.fingerprints:
+            return NotAllowed("UNKNOWN SIGNER", f"signed by {shown}, and nothing says who may sign. {_how(signature)}")
+        if signature.certifier is not None:
+            message = f"{shown} is a certificate: accept its authority with a cert-authority line in allowed_signers"
+            return NotAllowed("UNKNOWN SIGNER", message)
+        text = f'{shown} namespaces="{NAMESPACE_REPORT}" {signature.public_line}'
+        return AllowedLine(0, text, shown, False, NAMESPACE_REPORT, None, None, signature.public_key)
+    try:
+        lines = read(policy.allowed)
+    except SignersMalformed as problem:
+        return NotAllowed("UNKNOWN SIGNER", f"{policy.allowed_from}: {problem}")
+    return _nearest(signature, policy, when, lines)
+
+
+def read(content: bytes) -> list[AllowedLine]:
+    """The lines of an allowed_signers file.
+
+    Raises:
+        SignersMalformed: a line that is neither empty, a comment, nor `principals [options] key type, key`.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        message = "is not UTF-8"
+        raise SignersMalformed(message) from None
+    lines = enumerate(text.split("\n"), 1)
+    return [_line(number, line.strip()) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _nearest(
+    signature: SshSignature, policy: SignerPolicy, when: datetime, lines: list[AllowedLine]
+) -> AllowedLine | NotAllowed:
+    shown = signature.fingerprint
+    key = signature.public_key if signature.certifier is None else signature.certifier
+    certified = signature.certifier is not None
+    mine = [line for line in lines if line.public_key == key and line.certifies == certified]
+    if not mine:
+        message = f"signed by {shown}, which {policy.allowed_from} does not list. {_how(signature)}"
+        return NotAllowed("UNKNOWN SIGNER", message)
+    here = [line for line in mine if NAMESPACE_REPORT in (line.namespaces or "").split(",")]
+    if not here:
+        where = f"{policy.allowed_from}, line {mine[0].number}"
+        for_what = f"allows {shown} for {mine[0].namespaces} only"
+        if mine[0].namespaces is None:
+            for_what = f"names no namespaces, which would allow {shown} to sign anything"
+        message = f'{where} {for_what}: add namespaces="{NAMESPACE_REPORT}" if it may sign reports'
+        return NotAllowed("SIGNER NOT ALLOWED HERE", message)
+    for line in here:
+        if (line.after is None or when >= line.after) and (line.before is None or when < line.before):
+            return line
+    last = here[-1]
+    since = f" from {last.after:%Y-%m-%d}" if last.after else ""
+    until = f" until {last.before:%Y-%m-%d}" if last.before else ""
+    message = (
+        f"{policy.allowed_from}, line {last.number} allows {last.principals}{since}{until} only; "
+        f"asked for {when:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    return NotAllowed("SIGNER EXPIRED", message)
+
+
+def _how(signature: SshSignature) -> str:
+    if signature.certifier is not None:
+        return f"It is a certificate by {fingerprint(signature.certifier)}; to accept it, list that authority."
+    line = f'NAME namespaces="{NAMESPACE_REPORT},{NAMESPACE_ATTESTATION}" {signature.public_line}'
+    return (
+        "If you know from elsewhere that this key is theirs, add this line to .rankproof/allowed_signers "
+        f"with their name: {line}  (or give --signer {signature.fingerprint})"
+    )
+
+
+def _line(number: int, text: str) -> AllowedLine:
+    fields = _FIELD.findall(text)
+    options = fields[1] if len(fields) > 3 or (len(fields) == 3 and not _is_key_type(fields[1])) else ""
+    options = "" if len(fields) > 1 and _is_key_type(fields[1]) else options
+    key_at = 2 if options else 1
+    if len(fields) < key_at + 2:
+        _refuse(number, "is not `name options key-type key`")
+    known = _options(number, options)
+    try:
+        key = base64.b64decode(fields[key_at + 1], validate=True)
+    except (binascii.Error, ValueError):
+        _refuse(number, "holds a key that is not base64")
+    return AllowedLine(
+        number=number,
+        text=text,
+        principals=fields[0].strip('"'),
+        certifies="cert-authority" in known,
+        namespaces=known.get("namespaces"),
+        after=_time(number, known["valid-after"]) if "valid-after" in known else None,
+        before=_time(number, known["valid-before"]) if "valid-before" in known else None,
+        public_key=key,
+    )
+
+
+def _is_key_type(field: str) -> bool:
+    return field.startswith(("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"))
+
+
+def _options(number: int, text: str) -> dict[str, str]:
+    known: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        found = _OPTION.match(text, position)
+        if not found:
+            _refuse(number, f"has options that cannot be read: {text!r}")
+        name = found["name"].lower()
+        if name not in {"cert-authority", "namespaces", "valid-after", "valid-before"} or name in known:
+            _refuse(number, f"has an unknown or repeated option: {name!r}")
+        known[name] = found["quoted"] if found["quoted"] is not None else found["plain"] or ""
+        position = found.end()
+    return known
+
+
+def _time(number: int, text: str) -> datetime:
+    found = _TIME.fullmatch(text)
+    try:
+        if found:
+            digits = found[1] + (found[2] or "0000") + (found[3] or "00")
+            return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    _refuse(number, f"has a time that is not YYYYMMDD or YYYYMMDDHHMM[SS], in UTC: {text!r}")
+
+
+def _refuse(number: int, what: str) -> NoReturn:
+    message = f"line {number} {what}"
+    raise SignersMalformed(message)

@@ -1,0 +1,221 @@
+"""The statement: what a run found, as an in-toto Statement v1 with the predicate test-result v0.1, for machines.
+
+It follows from the record and the report, byte for byte, so a verifier writes it again and compares. Sources: in-toto
+Attestation Framework v1, test-result v0.1, its rules on extension fields (names that will not collide, without `.` or
+`$`) and its monotonic principle.
+
+There is no word for INCONCLUSIVE there, so it is FAILED, and the extension says which of the two. A skipped cell is in
+neither list: ask whether the tests that you need are in `passedTests`, never whether `failedTests` is empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from harness.events import EventError, strict_json
+from harness.record import sources
+from harness.record.facts import SCENARIO_PATH
+from harness.record.model import Record
+from harness.stats.intervals import lower_bound
+from harness.stats.verdict import CellVerdict
+from harness.trust.dsse import PAYLOAD_TYPE, MalformedEnvelope, encode, keys, pae, read
+from harness.trust.footer import Refusal
+from harness.trust.manifest import NAME as MANIFEST
+from harness.trust.sshsig import NAMESPACE_ATTESTATION
+
+if TYPE_CHECKING:
+    from harness.trust.key import Signer
+
+NAME = "attestation.dsse.json"
+TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+EXTENSION = "rankproof_run_v1"
+REPORT = "report.md"
+
+
+def attest(payload: bytes, signer: Signer) -> bytes:
+    """The signed envelope around a statement.
+
+    Raises:
+        SshsigError: the key does not sign.
+    """
+    signature = signer.sign(pae(PAYLOAD_TYPE, payload), NAMESPACE_ATTESTATION)
+    return encode(payload, payload_type=PAYLOAD_TYPE, signatures=[(signer.identity(), signature)])
+
+
+def build(record: Record, *, report: str, manifest: str, source_files: str) -> bytes:
+    """The bytes of the statement.
+
+    Args:
+        record: the record.
+        report: sha256 of the whole `report.md`, with its signature, in hex.
+        manifest: sha256 of `MANIFEST.sha256`.
+        source_files: sha256 of `evidence/source-files.sha256`.
+    """
+    cells = record.judgement.cells
+    subjects = ((REPORT, report), (MANIFEST, manifest), (sources.PATH.rpartition("/")[2], source_files))
+    statement = {
+        "_type": TYPE,
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "result": "PASSED" if record.judgement.verdict == "PASS" else "FAILED",
+            "configuration": _configuration(record),
+            "passedTests": [test_name(record, cell) for cell in cells if cell.verdict == "PASS"],
+            "failedTests": [test_name(record, cell) for cell in cells if cell.verdict in ("FAIL", "INCONCLUSIVE")],
+            EXTENSION: _extension(record),
+        },
+    }
+    return json.dumps(statement, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+def test_name(record: Record, cell: CellVerdict) -> str:
+    """How a cell is named as a test: `scenario[matrix cell]`."""
+    return f"{record.scenario.id}[{cell.id}]"
+
+
+def check(envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]) -> Refusal | str:
+    """Whether an envelope holds the statement of this report under the key of this report; else the word against it.
+
+    Args:
+        envelope: the content of `attestation.dsse.json`.
+        rebuilt: the statement that record and report make.
+        fingerprint: the key whose signature on the report was accepted. Others may sign beside it, and count for
+            nothing here.
+        fits: whether an armoured signature is over bytes, in the namespace of statements.
+    """
+    try:
+        found = read(envelope)
+    except MalformedEnvelope as problem:
+        return Refusal("STATEMENT MALFORMED", str(problem))
+    if found.payload_type != PAYLOAD_TYPE:
+        return Refusal("STATEMENT MALFORMED", f"its payloadType is {found.payload_type!r}, and not {PAYLOAD_TYPE!r}")
+    mine = [each for each in found.signatures if each.said.fingerprint == fingerprint]
+    if not mine:
+        whose = ", ".join(sorted({each.said.fingerprint for each in found.signatures}))
+        return Refusal("STATEMENT BY ANOTHER KEY", f"it is signed by {whose}, the report by {fingerprint}")
+    for each in found.signatures:
+        if each.said.namespace != NAMESPACE_ATTESTATION:
+            what = f"a signature made for {each.said.namespace!r}, a statement needs {NAMESPACE_ATTESTATION!r}"
+            return Refusal("STATEMENT WRONG NAMESPACE", what)
+    good = keys(found, namespace=NAMESPACE_ATTESTATION, fits=fits)
+    if bad := sorted({each.said.fingerprint for each in found.signatures} - good):
+        return Refusal("STATEMENT BADLY SIGNED", f"the signature by {bad[0]} is not over this payload and type")
+    if differs := disagreement(found.payload, rebuilt):
+        return Refusal(*differs)
+    others = sorted(good - {fingerprint})
+    beside = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""
+    return f"the statement is that of this report, by the same key{beside}"
+
+
+def disagreement(stated: bytes, rebuilt: bytes) -> tuple[str, str] | None:
+    """The word and the message for how a statement differs from the one that report and record make; None if not."""
+    if stated == rebuilt:
+        return None
+    try:
+        said, own = strict_json(stated), strict_json(rebuilt)
+    except EventError as problem:
+        return "STATEMENT MALFORMED", f"the payload is not strict JSON: {problem}"
+    for word, place in (
+        ("STATEMENT MALFORMED", ("_type",)),
+        ("STATEMENT MALFORMED", ("predicateType",)),
+        ("STATEMENT OF ANOTHER REPORT", ("subject",)),
+        ("STATEMENT OF ANOTHER RESULT", ("predicate", "result")),
+        ("STATEMENT OF ANOTHER RESULT", ("predicate", "passedTests")),
+        ("STATEMENT OF ANOTHER RESULT", ("predicate", "failedTests")),
+    ):
+        one, other = _at(said, place), _at(own, place)
+        if one != other:
+            return word, f"its {'.'.join(place)} is {_shown(one)}, the report makes it {_shown(other)}"
+    one, other = _commits(said), _commits(own)
+    if one != other:
+        return "STATEMENT OF ANOTHER COMMIT", f"it names {_shown(one)}, the report {_shown(other)}"
+    return "STATEMENT DIFFERS", "it is not, byte for byte, what record and report make"
+
+
+def _configuration(record: Record) -> list[dict[str, Any]]:
+    """What the run was made with. Each descriptor holds a digest or an address, as the specification asks."""
+    run, source, here = record.run, record.run.source, record.run.environment
+    found: list[dict[str, Any]] = []
+    if source.commit:
+        state = {"annotations": {"dirty": source.dirty, "repository": source.origin}}
+        found.append({"name": "commit", "digest": {"gitCommit": source.commit}, **state})
+    if source.tree:
+        found.append({"name": "tree", "digest": {"gitTree": source.tree}})
+    for name, revision in sorted(run.revisions.items()):
+        more = {"annotations": {"rev": revision.rev, "repository": revision.repo, "patchSha256": revision.patch}}
+        found.append({"name": f"{name} commit", "digest": {"gitCommit": revision.commit}, **more})
+        found.append({"name": f"{name} tree", "digest": {"gitTree": revision.tree}})
+    found.append({"name": SCENARIO_PATH, "digest": {"sha256": record.scenario.sha256}})
+    if here.lock_sha256:
+        found.append({"name": f"lock {here.lock or 'unnamed'}", "digest": {"sha256": here.lock_sha256}})
+    found += [{"name": f"input {given.name}", "digest": {"sha256": given.digest}} for given in run.inputs]
+    return [*found, {"name": "rankproof", "uri": f"pkg:generic/rankproof@{run.rankproof}"}]
+
+
+def _extension(record: Record) -> dict[str, Any]:
+    run, scenario, judgement = record.run, record.scenario, record.judgement
+    return {
+        "verdict": judgement.verdict,
+        "reasons": judgement.reasons,
+        "role": scenario.role,
+        "expects": scenario.expects,
+        "asExpected": judgement.as_expected,
+        "run": run.id,
+        "made": run.made,
+        "format": run.format,
+        "seed": scenario.seed,
+        "challenge": run.challenge,
+        "dirty": run.source.dirty,
+        "nix": run.environment.nix.environment if run.environment.nix else None,
+        "variant": run.environment.variant,
+        "accept": {"failureRateBelow": scenario.accept_rate, "confidence": scenario.accept_confidence},
+        "control": scenario.must_fail,
+        "cells": [_cell(record, cell) for cell in judgement.cells],
+    }
+
+
+def _cell(record: Record, cell: CellVerdict) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": test_name(record, cell), "verdict": cell.verdict, "reasons": cell.reasons}
+    confidence = record.scenario.accept_confidence
+    if (tally := cell.candidate) is not None:
+        found["candidate"] = {
+            "counted": tally.counted,
+            "failed": tally.failed,
+            "void": tally.voids,
+            # Each end one-sided, Clopper-Pearson, at the confidence that `accept` names.
+            "failureRateInterval": [lower_bound(tally.failed, tally.counted, confidence=confidence), tally.upper],
+            "upperIfVoidFailed": tally.upper_with_voids,
+        }
+    if (tally := cell.control) is not None:
+        found["control"] = {
+            "counted": tally.counted,
+            "asStated": tally.as_stated,
+            "void": tally.voids,
+            "fisherOneSided": tally.p_value,
+        }
+    return found
+
+
+def _commits(statement: Any) -> Any:
+    """Name and digest of every commit and tree that a statement names."""
+    configuration = _at(statement, ("predicate", "configuration"))
+    listed = configuration if isinstance(configuration, list) else []
+    return [
+        (each.get("name"), each["digest"])
+        for each in listed
+        if isinstance(each, dict) and isinstance(each.get("digest"), dict) and "sha256" not in each["digest"]
+    ]
+
+
+def _at(found: Any, place: tuple[str, ...]) -> Any:
+    for step in place:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 200 else f"{text[:200]}..."

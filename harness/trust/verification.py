@@ -1,0 +1,399 @@
+"""Verification: an ordered, pure state machine. Files, processes and clocks are somebody else's.
+
+The rules, in the order in which they are applied. Each refusal has its own word.
+
+ 1. footer    The report ends with exactly one signature block, and nothing behind it.
+              NO REPORT, UNSIGNED, TRUNCATED, TEXT AFTER SIGNATURE, TWO SIGNATURES, MALFORMED FOOTER
+ 2. signature The signature is over exactly the bytes above it, in the namespace of reports.
+              BAD SIGNATURE, WRONG NAMESPACE
+ 3. signer    The key is one the verifier's own side allows, for reports, at the time asked for.
+              UNKNOWN SIGNER, SIGNER NOT ALLOWED HERE, SIGNER EXPIRED, SIGNER REVOKED
+ 4. manifest  MANIFEST.sha256 is the one whose digest the signed body states, and is written the one accepted way.
+              MANIFEST MISSING, MANIFEST NOT THE SIGNED ONE, MANIFEST MALFORMED
+ 5. files     Every file it lists is a regular file inside the folder, with that digest.
+              EVIDENCE MISSING, EVIDENCE EDITED, EVIDENCE IS A LINK, EVIDENCE TOO LARGE
+ 6. unlisted  The folder holds nothing else.
+              UNLISTED FILE
+ 7. judged    The verdicts follow from the evidence.
+              JUDGED DIFFERENTLY, NOT JUDGED
+ 8. rendered  The body is what the record renders to, byte for byte.
+              RENDERED DIFFERENTLY, NOT RENDERED
+ 9. statement The statement for machines, where there is one, is signed by the key of the report in its own namespace,
+              and is what record and report make, byte for byte.
+              STATEMENT UNREADABLE, STATEMENT MALFORMED, STATEMENT BY ANOTHER KEY, STATEMENT WRONG NAMESPACE,
+              STATEMENT BADLY SIGNED, STATEMENT OF ANOTHER REPORT, STATEMENT OF ANOTHER RESULT,
+              STATEMENT OF ANOTHER COMMIT, STATEMENT DIFFERS, STATEMENT NOT REBUILT
+10. views     Every view that is there is what the record renders to, byte for byte.
+              VIEW UNREADABLE, VIEW EDITED, VIEW NOT RENDERED
+
+Nothing that a later rule reads is trusted before the earlier ones have passed, so a step refuses to run out of order
+(`OutOfOrder`). A refusal ends the verification. The words in `WEAK` are weaker than the rest:
+they say that this program could not do the step. They refuse as well, but the steps after them still run, and a caller
+who passes `allow_unjudged=True` accepts a report that has no other fault.
+
+Statement and views may be missing, for the report stands without them; such a step is `absent`, and the message names
+what is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from harness.report.escape import visible
+from harness.trust import statement
+from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
+from harness.trust.manifest import NAME as MANIFEST
+from harness.trust.manifest import ManifestMalformed, parse
+from harness.trust.mends import first_difference, mend_of, mended
+from harness.trust.signers import NotAllowed, SignerPolicy, choose
+from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, MalformedSignature, Ssh, SshSignature
+from harness.trust.sshsig import parse as parse_signature
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+STEPS = ("footer", "signature", "signer", "manifest", "files", "unlisted", "judged", "rendered", "statement", "views")
+WEAK = frozenset({"NOT JUDGED", "NOT RENDERED", "STATEMENT NOT REBUILT", "VIEW NOT RENDERED"})
+
+Read: TypeAlias = Callable[[str], bytes]
+Judge: TypeAlias = Callable[[Read, Sequence[str]], str | None]
+Render: TypeAlias = Callable[[Read, str], bytes]
+Rebuild: TypeAlias = Callable[[Read, str, str], bytes]
+"""The statement, from the record and the sha256 of report and manifest."""
+
+
+class Refused(Exception):
+    """A rule was broken. `word` is one of those listed above, `message` says what and where."""
+
+    def __init__(self, word: str, message: str) -> None:
+        super().__init__(word, message)
+        self.word = word
+        self.message = message
+
+
+class OutOfOrder(RuntimeError):
+    """A step was asked for before the ones it rests on had passed: a mistake in the program, not in a report."""
+
+
+class CannotJudge(Exception):
+    """Raised by a judge that does not know this record's scenario, checks or format."""
+
+
+class CannotRender(Exception):
+    """Raised by a renderer that does not know this record's format."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step and what became of it."""
+
+    name: str
+    outcome: Literal["passed", "absent", "refused", "not reached"]
+    word: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verification found. `word` is OK or the word of the first refusal; only `ok` says whether to accept."""
+
+    steps: tuple[Step, ...]
+    ok: bool
+    word: str
+    message: str
+    signer: str | None
+    fingerprint: str | None
+    key: str | None = None
+    """Fingerprint of the key that signed: another one than `fingerprint` where that is a certificate's."""
+
+
+@dataclass
+class Verifier:
+    """The state of one verification. Call the methods in the order of the rules; each raises `Refused` or passes."""
+
+    ssh: Ssh
+    policy: SignerPolicy
+    now: datetime
+    signer: str | None = None
+    fingerprint: str | None = None
+    _footer: Footer | None = None
+    _signature: SshSignature | None = None
+    _digest: str = ""
+    _digests: dict[str, str] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+    _steps: list[Step] = field(default_factory=list)
+    _stopped: bool = False
+
+    def take_report(self, report: bytes) -> None:
+        """Rule 1."""
+        self._begin("footer")
+        found = split(report)
+        if not isinstance(found, Footer):
+            raise self._refusal(found.word, found.message + self._mend(report))
+        self._footer = found
+        self._pass("one signature block, at the end")
+
+    def refuse_report(self, message: str) -> Refused:
+        """Rule 1, where there is no report to read."""
+        self._begin("footer")
+        return self._refusal("NO REPORT", message)
+
+    def check_signature(self, report: bytes) -> None:
+        """Rule 2. `report` is only used to explain a bad signature."""
+        self._begin("signature")
+        footer = self._the_footer
+        try:
+            signature = parse_signature(footer.signature)
+        except MalformedSignature as problem:
+            raise self._refusal("BAD SIGNATURE", f"{problem}{self._mend(report)}") from None
+        if signature.namespace != NAMESPACE_REPORT:
+            message = f"the signature was made for {signature.namespace!r}, a report needs {NAMESPACE_REPORT!r}"
+            raise self._refusal("WRONG NAMESPACE", message)
+        if not self.ssh.fits(footer.signed, footer.signature, namespace=NAMESPACE_REPORT):
+            message = "the text is not the text that was signed" + self._mend(report)
+            raise self._refusal("BAD SIGNATURE", message)
+        self._signature, self.fingerprint = signature, signature.fingerprint
+        self._pass(f"good signature by {signature.fingerprint}")
+
+    def check_signer(self) -> None:
+        """Rule 3."""
+        self._begin("signer")
+        footer, signature = self._the_footer, self._the_signature
+        when, of_whom = self._when(footer)
+        line = choose(signature, self.policy, when)
+        if isinstance(line, NotAllowed):
+            raise self._refusal(line.word, line.message)
+        name = self.ssh.find_principal(footer.signature, allowed=line.text, when=when)
+        accepted = name is not None and self.ssh.verify(
+            footer.signed, footer.signature, allowed=line.text, principal=name, namespace=NAMESPACE_REPORT, when=when
+        )
+        if name is None or not accepted:
+            word = "UNKNOWN SIGNER" if signature.certifier is None else "SIGNER EXPIRED"
+            where = f"line {line.number} of {self.policy.allowed_from}"
+            what = f"ssh-keygen does not accept {signature.fingerprint} by {where}"
+            more = ": the certificate is not valid at that time, or not for this" if signature.certifier else ""
+            raise self._refusal(word, f"{what}, asked for {when:%Y-%m-%d %H:%M:%S} UTC{more}")
+        if self.policy.revoked is not None and not self.ssh.verify(
+            footer.signed,
+            footer.signature,
+            allowed=line.text,
+            principal=name,
+            namespace=NAMESPACE_REPORT,
+            when=when,
+            revoked=self.policy.revoked,
+        ):
+            message = f"{signature.fingerprint} is in the list of revoked keys, or that list cannot be read"
+            raise self._refusal("SIGNER REVOKED", message)
+        self.signer = name
+        self._pass(f"{name} may sign reports, as of {when:%Y-%m-%d %H:%M:%S} UTC{of_whom}")
+
+    def take_manifest(self, data: bytes | None, problem: str = "") -> dict[str, str]:
+        """Rule 4. Without `data`, `problem` says why there is none. Returns path to digest of every file to check."""
+        self._begin("manifest")
+        if data is None:
+            raise self._refusal("MANIFEST MISSING", problem or f"{MANIFEST} is not there")
+        stated = stated_manifest(self._the_footer.body)
+        if stated is None:
+            message = "the report does not state one digest of its manifest, in one line"
+            raise self._refusal("MANIFEST NOT THE SIGNED ONE", message)
+        self._digest = hashlib.sha256(data).hexdigest()
+        if self._digest != stated:
+            message = f"{MANIFEST} has sha256 {self._digest}, the report was signed with {stated}"
+            undone = mend_of(data, stated)
+            raise self._refusal("MANIFEST NOT THE SIGNED ONE", message + undone)
+        try:
+            self._digests = parse(data)
+        except ManifestMalformed as malformed:
+            raise self._refusal("MANIFEST MALFORMED", str(malformed)) from None
+        self._pass(f"{len(self._digests)} files, sha256 {self._digest}")
+        return dict(self._digests)
+
+    def take_file(self, path: str, digest: str, content: bytes | None = None) -> None:
+        """Rule 5, once for each listed file. `content` is only used to explain an edited file."""
+        if self._next() != "files":
+            self._begin("files")
+        if digest != self._digests[path]:
+            message = f"{path!r} has sha256 {digest}, the manifest says {self._digests[path]}"
+            raise self._refusal("EVIDENCE EDITED", message + mend_of(content or b"", self._digests[path]))
+        self._seen.add(path)
+
+    def refuse_file(self, word: str, message: str) -> Refused:
+        """Rule 5, for a file that could not be taken."""
+        if self._next() != "files":
+            self._begin("files")
+        return self._refusal(word, message)
+
+    def take_names(self, names: Sequence[str], own: frozenset[str]) -> None:
+        """Rules 5 (that no file was left out) and 6. `own` is what other rules check."""
+        missing = self._digests.keys() - self._seen
+        if missing or self._next() != "files":
+            message = f"{len(missing)} listed files were never checked"
+            raise OutOfOrder(message)
+        self._pass("every listed file has its digest")
+        self._begin("unlisted")
+        extra = sorted(set(names) - self._digests.keys() - own)
+        if extra:
+            more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
+            message = f"not in the manifest, so not covered by the signature: {', '.join(map(repr, extra[:5]))}{more}"
+            raise self._refusal("UNLISTED FILE", message)
+        self._pass("the folder holds nothing else")
+
+    def judge(self, judge: Judge | None, read: Read) -> None:
+        """Rule 7."""
+        self._begin("judged")
+        try:
+            difference = _no_judge() if judge is None else judge(read, tuple(self._digests))
+        except CannotJudge as problem:
+            self._weak("NOT JUDGED", f"the verdicts could not be judged again: {problem}")
+            return
+        except Refused as changed:
+            raise self._refusal(changed.word, changed.message) from None
+        if difference is not None:
+            raise self._refusal("JUDGED DIFFERENTLY", difference)
+        self._pass("the verdicts follow from the evidence")
+
+    def render(self, render: Render | None, read: Read) -> None:
+        """Rule 8."""
+        self._begin("rendered")
+        try:
+            body = _no_renderer() if render is None else render(read, self._digest)
+        except CannotRender as problem:
+            self._weak("NOT RENDERED", f"the report could not be rendered again: {problem}")
+            return
+        except Refused as changed:
+            raise self._refusal(changed.word, changed.message) from None
+        if body != self._the_footer.body:
+            raise self._refusal("RENDERED DIFFERENTLY", first_difference(self._the_footer.body, body))
+        self._pass("the text is what the record renders to")
+
+    def check_statement(self, data: bytes | None, rebuild: Callable[[str], bytes]) -> None:
+        """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload, given the manifest."""
+        self._begin("statement")
+        if data is None:
+            self._steps.append(Step("statement", "absent", "", "there is no statement for machines"))
+            return
+        try:
+            rebuilt = rebuild(self._digest)
+        except CannotRender as problem:
+            self._weak("STATEMENT NOT REBUILT", f"the statement could not be made again: {problem}")
+            return
+        except Refused as changed:
+            raise self._refusal(changed.word, changed.message) from None
+        found = statement.check(
+            data,
+            rebuilt=rebuilt,
+            fingerprint=self._the_signature.fingerprint,
+            fits=lambda signed, armoured: self.ssh.fits(signed, armoured, namespace=NAMESPACE_ATTESTATION),
+        )
+        if isinstance(found, Refusal):
+            raise self._refusal(found.word, found.message)
+        self._pass(found)
+
+    def check_views(self, views: Mapping[str, bytes | None], rerender: Callable[[str, str], bytes]) -> None:
+        """Rule 10. `views` maps the name of each known view to its content; `rerender` is given name and manifest."""
+        self._begin("views")
+        there = {name: content for name, content in views.items() if content is not None}
+        for name, content in there.items():
+            try:
+                again = rerender(name, self._digest)
+            except CannotRender as problem:
+                self._weak("VIEW NOT RENDERED", f"{name} could not be rendered again: {problem}")
+                return
+            except Refused as changed:
+                raise self._refusal(changed.word, changed.message) from None
+            if content != again:
+                message = f"{name}, {first_difference(content, again, of='the view')}"
+                raise self._refusal("VIEW EDITED", message + mend_of(content, hashlib.sha256(again).hexdigest()))
+        missing = sorted(views.keys() - there.keys())
+        lacking = f"; not there: {', '.join(missing)}" if missing else ""
+        if not there:
+            self._steps.append(Step("views", "absent", "", f"there are no views{lacking}"))
+            return
+        self._pass(f"{', '.join(there)}: what the record renders to{lacking}")
+
+    def refuse_beside(self, word: str, message: str) -> Refused:
+        """Rules 9 and 10, for a file that is there and cannot be read."""
+        self._begin("statement" if word.startswith("STATEMENT") else "views")
+        return self._refusal(word, message)
+
+    def result(self, *, allow_unjudged: bool = False) -> Verification:
+        """What was found so far; a verification that has not reached its end is not ok."""
+        reached = {step.name: step for step in self._steps}
+        steps = tuple(reached.get(name, Step(name, "not reached")) for name in STEPS)
+        refused = [step for step in steps if step.outcome == "refused"]
+        strong = [step for step in refused if step.word not in WEAK]
+        complete = len(reached) == len(STEPS)
+        ok = complete and not strong and (allow_unjudged or not refused)
+        first = (strong or refused or [Step("", "passed", "OK" if complete else "NOT COMPLETE", "")])[0]
+        message = first.message or (
+            f"signed by {self.signer} ({self.fingerprint})" if complete else "not every step ran"
+        )
+        key = self._signature.key_fingerprint if self._signature is not None else None
+        return Verification(steps, ok, first.word, message, self.signer, self.fingerprint, key)
+
+    @property
+    def _the_footer(self) -> Footer:
+        if self._footer is None:
+            raise OutOfOrder("footer")
+        return self._footer
+
+    @property
+    def _the_signature(self) -> SshSignature:
+        if self._signature is None:
+            raise OutOfOrder("signature")
+        return self._signature
+
+    def _begin(self, name: str) -> None:
+        if self._stopped or self._next() != name:
+            message = f"step {name!r} was asked for, but next is {'none' if self._stopped else self._next()!r}"
+            raise OutOfOrder(message)
+
+    def _next(self) -> str:
+        return STEPS[len(self._steps)] if len(self._steps) < len(STEPS) and not self._stopped else ""
+
+    def _pass(self, message: str) -> None:
+        self._steps.append(Step(self._next(), "passed", "", visible(message)))
+
+    def _weak(self, word: str, message: str) -> None:
+        self._steps.append(Step(self._next(), "refused", word, visible(message)))
+
+    def _refusal(self, word: str, message: str) -> Refused:
+        # Names and lines of a stranger's folder end up on a terminal.
+        shown = visible(message)
+        self._steps.append(Step(self._next(), "refused", word, shown))
+        self._stopped = True
+        return Refused(word, shown)
+
+    def _when(self, footer: Footer) -> tuple[datetime, str]:
+        at = self.policy.at
+        if at == "now":
+            return self.now, ""
+        if at != "report":
+            return at, ""
+        stated = stated_time(footer.body)
+        if stated is None:
+            message = "the report does not state one time at which it was made, so `--at report` has no answer"
+            raise self._refusal("SIGNER EXPIRED", message)
+        return stated, ", which is the signer's own claim"
+
+    def _mend(self, report: bytes) -> str:
+        for what, candidate in mended(report):
+            footer = split(candidate)
+            if isinstance(footer, Footer) and self.ssh.fits(
+                footer.signed, footer.signature, namespace=NAMESPACE_REPORT
+            ):
+                return f"; the signature is good once this is undone: {what}"
+        return ""
+
+
+def _no_judge() -> str | None:
+    message = "no judge was given"
+    raise CannotJudge(message)
+
+
+def _no_renderer() -> bytes:
+    message = "no renderer was given"
+    raise CannotRender(message)

@@ -1,0 +1,231 @@
+"""mlx-ring: MLX's ring over loopback, a TCP connection from each rank to the next; on the CPU, or Metal on a Mac.
+
+The harness leases a port per rank and keeps it bound until the rank has joined, so nobody else can take it. MLX makes
+the ring itself: every rank but the last listens, accepts, then connects to the next; the last one connects to rank 0
+and listens only then. Whoever connects to a rank that does not listen yet sleeps a second inside MLX. `Turn` keeps that
+from happening (docs/adr/0007).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from os import _exit
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.rank.spec import RankSpec
+from harness.world.backends import Rendezvous
+from harness.world.descendants import die_with_parent, inspect
+
+if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
+    from harness.world.ports import PortLease
+
+LOOPBACK = "127.0.0.1"
+# Between two looks at a port: an order below the time a rank needs to get there.
+PAUSE = 0.0003
+
+
+class NotTheRing(RuntimeError):
+    """MLX made another group than this world: going on in it would mean collectives that do nothing."""
+
+
+class RingGroup:
+    """A group of MLX. `native` is its `mlx.core.distributed.Group`: what MLX's collectives take as `group`."""
+
+    def __init__(self, native: Any) -> None:
+        self.native: Any = native
+
+    @property
+    def rank(self) -> int:
+        return int(self.native.rank())
+
+    @property
+    def size(self) -> int:
+        return int(self.native.size())
+
+    def barrier(self) -> None:
+        import mlx.core as mx
+
+        # MLX is lazy: without eval nothing would be sent.
+        mx.eval(mx.distributed.all_sum(mx.array([1], dtype=mx.int32), group=self.native, stream=mx.cpu))
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        import mlx.core as mx
+        import numpy as np
+
+        gathered = self._gather(mx.array([len(data)], dtype=mx.int64))
+        lengths: list[int] = gathered.tolist()
+        longest = max(1, *lengths)
+        padded = np.frombuffer(data.ljust(longest, b"\0"), dtype=np.uint8)
+        everyone = bytes(memoryview(self._gather(mx.array(padded))))
+        return [everyone[rank * longest :][:length] for rank, length in enumerate(lengths)]
+
+    def leave(self) -> None:
+        """Nothing to do: MLX keeps its groups until the process ends, and the sockets close with it."""
+
+    def _gather(self, mine: Any) -> Any:
+        """Concatenate every rank's array, in rank order."""
+        import mlx.core as mx
+
+        found = mx.distributed.all_gather(mine, group=self.native, stream=mx.cpu)
+        mx.eval(found)
+        return found
+
+
+class Turn:
+    """The moment in which the last rank turns from connecting to listening, while the rank before it stands still.
+
+    MLX connects and listens in one call that cannot be entered, so the rank before the last is stopped from outside by
+    a child of its own, and goes on when the last rank listens. Over before any rank's subject begins. Linux only.
+    """
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._last = spec.rank == spec.size - 1
+        self._ports: Sequence[int] = spec.rendezvous["ports"]
+        self._end = socket.socket(fileno=spec.rendezvous["turn"])
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Around joining, in the last rank and the one before it."""
+        with self._end:
+            if self._last:
+                self._await_the_others()
+                yield
+                return
+            before, child = os.getpid(), os.fork()
+            if child == 0:
+                try:
+                    die_with_parent(before)
+                    self._hold(before)
+                finally:
+                    _exit(0)
+            # The last rank must see the child's end of the line closed when the child is gone.
+            self._end.close()
+            try:
+                yield
+            except BaseException:
+                os.kill(child, signal.SIGKILL)
+                raise
+            finally:
+                os.waitpid(child, 0)
+
+    def _await_the_others(self) -> None:
+        """Connect when all the others listen, and the one before has been stopped, or is gone."""
+        for port in self._ports[:-1]:
+            while not listens(port):
+                time.sleep(PAUSE)
+        with contextlib.suppress(OSError):
+            self._end.sendall(b"?")
+            self._end.recv(1)
+
+    def _hold(self, parent: int) -> None:
+        """In the child: stop the parent when the last rank asks, until that rank listens or is gone."""
+        if not self._end.recv(1):
+            return
+        # By descriptor: should the parent be gone, nobody else is hit.
+        process = os.pidfd_open(parent)
+        if os.getppid() != parent:
+            return
+        signal.pidfd_send_signal(process, signal.SIGSTOP)
+        try:
+            while (found := inspect(parent)) is not None and found.state not in "TtZX":
+                time.sleep(PAUSE)
+            self._end.sendall(b"!")
+            while not listens(self._ports[-1]) and not select.select([self._end], [], [], PAUSE)[0]:
+                pass
+        finally:
+            signal.pidfd_send_signal(process, signal.SIGCONT)
+
+
+def listens(port: int) -> bool:
+    """Whether a socket listens on this port of loopback. Connecting would tell, and take the place of a rank.
+
+    With SO_REUSEADDR on both sides, Linux lets an address be bound twice unless one of the two listens.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return True
+    return False
+
+
+class MlxRing:
+    """See the module."""
+
+    name = "mlx-ring"
+    modules = ("mlx.core",)
+
+    def refusal(self, *, size: int) -> str | None:
+        if not _is_installed():
+            extra = "" if sys.platform == "darwin" else "[cpu]"
+            return f"MLX is not installed here: pip install 'mlx{extra}'"
+        if size < 2:
+            return "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+        return None
+
+    def prepare(self, *, size: int, ports: PortLease) -> Rendezvous:
+        leased = ports.take(size)
+        turn = sys.platform.startswith("linux")
+        with contextlib.ExitStack() as half_done:
+            held = [half_done.enter_context(_bound(port)) for port in leased]
+            ends = [half_done.enter_context(end) for end in socket.socketpair()] if turn else []
+            descriptors = [sock.detach() for sock in (*held, *ends)]
+        ranks: list[dict[str, Any]] = [
+            {"ports": leased, "held": {"descriptor": rank}, "turn": None} for rank in range(size)
+        ]
+        if turn:
+            ranks[-2]["turn"], ranks[-1]["turn"] = {"descriptor": size}, {"descriptor": size + 1}
+        return Rendezvous(ranks=ranks, descriptors=descriptors, env=[{"MLX_RANK": str(rank)} for rank in range(size)])
+
+    def join(self, spec: RankSpec) -> RingGroup:
+        import mlx.core as mx
+
+        hosts = Path(spec.scratch) / "mlx-hosts.json"
+        hosts.write_text(json.dumps([[f"{LOOPBACK}:{port}"] for port in spec.rendezvous["ports"]]))
+        os.environ["MLX_HOSTFILE"] = str(hosts)
+        turn = Turn(spec).taken() if spec.rendezvous["turn"] is not None else contextlib.nullcontext()
+        with socket.socket(fileno=spec.rendezvous["held"]), turn:
+            # Strict: else MLX answers a setting it cannot use with a group of one.
+            group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
+        if (group.rank, group.size) != (spec.rank, spec.size):
+            raise NotTheRing(
+                f"MLX calls this rank {group.rank} of {group.size}; it was started as {spec.rank} of {spec.size}: "
+                "look for what sets MLX_RANK or MLX_HOSTFILE, or made a group before"
+            )
+        return group
+
+
+def _is_installed() -> bool:
+    """Whether MLX and a library for this machine are there: on Linux, `mlx` alone comes without one."""
+    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
+        return False
+    folders = importlib.util.find_spec("mlx").submodule_search_locations or []  # type: ignore[union-attr]
+    return any(Path(folder, "lib").is_dir() for folder in folders)
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket that holds the port against others without listening, and lets MLX's own bind beside it."""
+    with contextlib.ExitStack() as half_done:
+        sock = half_done.enter_context(socket.socket())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((LOOPBACK, port))
+        half_done.pop_all()
+    return sock
+
+
+BACKEND = MlxRing()

@@ -1,0 +1,57 @@
+"""What came out of one world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.events import JSON, Event
+from harness.world.names import hide_home_in
+from harness.world.paths import shorten
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capture:
+    """Everything a trial left: its events in order of time, and per rank what it printed and where it stood.
+
+    Attributes:
+        events: all of them, by whoever emitted them.
+        logs: rank to the bytes it printed (bounded); ranks that printed nothing are absent.
+        stacks: rank to the text of its threads' stacks, taken when its world was stopped.
+    """
+
+    events: tuple[Event, ...]
+    logs: Mapping[int, bytes]
+    stacks: Mapping[int, bytes]
+
+
+def as_evidence(event: Event, *, pid: int | None, code: Path) -> Event:
+    """An event as evidence keeps it: with its pid, and without the names of this machine and its user.
+
+    Args:
+        event: as it was emitted.
+        pid: of its rank, where the event does not say.
+        code: the folder that the ranks import from.
+    """
+    values = event.values
+    if event.by == "rank":
+        values = hide_home_in(dict(values))
+        if event.name == "rank.error":
+            values = {**values, **_in_words(values, code=code)}
+    return replace(event, pid=pid if event.pid is None else event.pid, values=values)
+
+
+def _in_words(values: Mapping[str, JSON], *, code: Path) -> dict[str, JSON]:
+    """What a failed rank says in words: text for readers, that no check looks at."""
+    found: dict[str, JSON] = {}
+    if isinstance(message := values.get("message"), str):
+        found["message"] = shorten(message, folder=code)
+    if isinstance(causes := values.get("causes"), list):
+        found["causes"] = [
+            {**cause, "message": shorten(str(cause.get("message", "")), folder=code)}
+            if isinstance(cause, dict)
+            else cause
+            for cause in causes
+        ]
+    return found

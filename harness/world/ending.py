@@ -1,0 +1,161 @@
+"""How a world is brought to its end: at its deadline, or some time after its first failure.
+
+First every living rank is asked where it stands, then all are killed. Every wait has a bound: a keeper that does not do
+its part is an error of the harness.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from pathlib import Path
+from typing import Protocol
+
+from harness.events import JSON
+from harness.rank.life import STACK_SIGNAL, STACKS
+from harness.world.descendants import inspect
+from harness.world.pool import ServerFailed
+from harness.world.roll import Roll
+
+STACKS_WITHIN = 1.0
+# How much later than asked for the harness may wake up before the time counts as not its ranks'.
+OVERSLEPT = 1.0
+QUIET = 0.05
+START_WITHIN = 30.0
+KILL_WITHIN = 15.0
+
+
+class Stoppable(Protocol):
+    """What ending a world needs of it."""
+
+    def signal(self, number: int, *, rank: int | None = None) -> None:
+        """Send a signal to a rank, or to all."""
+        ...
+
+    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
+        """Add an event of the harness."""
+        ...
+
+
+class Ending:
+    """Watches the clock of one world.
+
+    Attributes:
+        asked: whether the ranks were asked where they stand.
+    """
+
+    def __init__(
+        self,
+        world: Stoppable,
+        roll: Roll,
+        *,
+        scratch: Path,
+        deadline: float,
+        after_failure: float,
+        stacks: bool = True,
+    ) -> None:
+        """Begin to watch. A program has no `stacks`: the signal that asks Python for them would end it."""
+        self._world = world
+        self._roll = roll
+        self._scratch = scratch
+        self._after = deadline
+        self._grace = after_failure
+        self._begun_at = time.monotonic()
+        self._deadline = self._begun_at + deadline
+        self._stop_at: float | None = None
+        self._stacks_at: float | None = None
+        self._last_words_by: float | None = None
+        self._why = ""
+        self._has_stacks = stacks
+        self._sizes: dict[int, int] = {}
+        self._waiting_since = self._begun_at
+        self._awake_by = math.inf
+        self.asked = False
+
+    def failed(self) -> None:
+        """A rank failed: the first time this is heard, the others' time begins to run."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + self._grace
+
+    def patience(self) -> float:
+        """Seconds until something has to be done without anybody speaking."""
+        quiet = self._last_words_by is None and self._stacks_at is not None
+        patience = QUIET if quiet else max(0.0, self._next() - time.monotonic())
+        self._waiting_since = time.monotonic()
+        self._awake_by = self._waiting_since + patience + OVERSLEPT
+        return patience
+
+    def judge(self) -> None:
+        """Do what the clock demands.
+
+        Raises:
+            ServerFailed: the keeper did not start the ranks, did not end them, or did not finish.
+        """
+        now = time.monotonic()
+        if now > self._awake_by:
+            # The harness itself was stopped or starved: its ranks may stand at gates that only it can open. When it
+            # fell asleep is not known, so they get back all the time since it began to wait.
+            slept = now - self._waiting_since
+            self._world.note("harness.late", seconds=round(slept, 3))
+            self._deadline += slept
+            self._stop_at = None if self._stop_at is None else self._stop_at + slept
+        if self._last_words_by is None and self._roll.is_over():
+            # Only the keeper's last words are awaited: it gives what ended ranks left behind some time to go.
+            self._last_words_by = now + self._grace + KILL_WITHIN
+        if self._last_words_by is not None:
+            if now >= self._last_words_by:
+                living = self._roll.living()
+                which = f"ranks {living} did not end" if living else "the keeper did not finish"
+                raise ServerFailed(f"{which} within {self._grace + KILL_WITHIN:g} s")
+        elif self._stacks_at is not None:
+            if now >= self._stacks_at + STACKS_WITHIN or self._stacks_are_quiet():
+                self._kill()
+        elif now >= self._deadline:
+            self._world.note("world.deadline", after=self._after, ranks=self._roll.living())
+            self._take_stacks("deadline")
+        elif self._stop_at is not None and now >= self._stop_at:
+            self._take_stacks("after-failure")
+        elif not self._roll.started and now >= self._begun_at + START_WITHIN:
+            raise ServerFailed(f"no rank was forked within {START_WITHIN:g} s of the request")
+
+    def _next(self) -> float:
+        if self._last_words_by is not None:
+            return self._last_words_by
+        ends = [self._deadline]
+        if self._stop_at is not None:
+            ends.append(self._stop_at)
+        if not self._roll.started:
+            ends.append(self._begun_at + START_WITHIN)
+        return min(ends)
+
+    def _take_stacks(self, why: str) -> None:
+        """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
+        self.asked, self._why = True, why
+        self._stacks_at = time.monotonic()
+        for rank in self._roll.living():
+            process = inspect(self._roll.started[rank])
+            state = process.state if process else "gone"
+            self._world.note("rank.state", rank=rank, state=state)
+            if self._has_stacks and rank in self._roll.begun and state not in ("T", "t", "Z", "gone"):
+                self._sizes[rank] = -1
+                self._world.signal(STACK_SIGNAL, rank=rank)
+
+    def _stacks_are_quiet(self) -> bool:
+        """Whether every rank that was asked has written its stacks, and none is still writing."""
+        quiet = True
+        for rank in self._sizes:
+            if rank in self._roll.exited:
+                continue
+            try:
+                size = (self._scratch / f"rank-{rank}" / STACKS).stat().st_size
+            except OSError:
+                size = 0
+            quiet = quiet and size > 0 and size == self._sizes[rank]
+            self._sizes[rank] = size
+        return quiet
+
+    def _kill(self) -> None:
+        self._last_words_by = time.monotonic() + self._grace + KILL_WITHIN
+        self._world.note("world.stopped", ranks=self._roll.living(), why=self._why)
+        self._world.signal(signal.SIGKILL)

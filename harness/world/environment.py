@@ -1,0 +1,77 @@
+"""The environment of a rank: an allow-list, never what the shell happened to hold.
+
+Variables that libraries read while they are imported must be set before that, so for a warm rank they belong to the
+server it is forked from: setting them afterwards does nothing (torch keeps its threads, the hub its endpoint).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+INHERITED = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CXX", "CC")
+IMPORT_TIME = (
+    "OMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "HF_",
+    "TRANSFORMERS_",
+    "TORCH_",
+    "PYTORCH_",
+    "MLX_",
+    "PYTHON",
+    "TOKENIZERS_",
+    "CUDA_",
+    "LD_",
+)
+# One thread each: a fork server must be single-threaded, and more ranks than cores with many threads each only queue.
+DEFAULTS = {
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Nothing is downloaded by a rank unless its scenario says so.
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def is_import_time(name: str) -> bool:
+    """Whether a library reads this variable while it is imported."""
+    return name.startswith(IMPORT_TIME)
+
+
+def server_environment(requested: Mapping[str, str], *, python: Path | None = None) -> dict[str, str]:
+    """The environment a server starts with: inherited by name, our defaults, the scenario's import-time variables.
+
+    Args:
+        requested: the scenario's variables.
+        python: the interpreter of an arm's own environment: what a rank of it starts as `python` is that one too.
+    """
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    if python is not None:
+        inherited["PATH"] = os.pathsep.join([str(python.parent), inherited.get("PATH", os.defpath)])
+    defaults = dict(DEFAULTS)
+    if "OMP_NUM_THREADS" in requested:
+        # torch takes MKL's number over OpenMP's: with our default it would never have the threads that were asked for.
+        del defaults["MKL_NUM_THREADS"]
+    return inherited | defaults | {name: value for name, value in requested.items() if is_import_time(name)}
+
+
+def own_environment(variables: Mapping[str, str], *, requested: Mapping[str, str]) -> dict[str, str]:
+    """What one rank gets for itself, beside what the scenario requests for all."""
+    own = dict(variables)
+    if "OMP_NUM_THREADS" in own and "MKL_NUM_THREADS" not in {**requested, **own}:
+        # As above: our default for MKL would undo it, and a variable cannot be taken away from one rank.
+        own["MKL_NUM_THREADS"] = own["OMP_NUM_THREADS"]
+    return own
+
+
+def rank_environment(requested: Mapping[str, str]) -> dict[str, str]:
+    """What is left to be set in the rank after the fork."""
+    return {name: value for name, value in requested.items() if not is_import_time(name)}

@@ -1,0 +1,260 @@
+"""The keeper of one world: forked by the server, it forks the ranks, waits for them, and leaves nobody behind.
+
+One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what turns up here belongs
+to this world and to no other that runs at the same time. Pids, exit codes and resource use come from here (rule 13).
+
+It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
+`gone`, and `unable` where it cannot fork; it is told `signal`. When the socket closes, it kills what is left and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+# A subject may replace os._exit, and a forked process must end here, whatever the subject did.
+from os import _exit
+from pathlib import Path
+from typing import Any
+
+from harness.rank.life import leave, live
+from harness.rank.spec import RankSpec
+from harness.world import backends, program, signals
+from harness.world.descendants import adopt_orphans, descendants, die_with_parent, extinguish, keep_private
+
+# Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
+EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
+PER_RANK = 3
+SURVIVOR_LIMIT = 50
+WORK = "work"  # a rank's current folder, below its scratch folder
+
+
+def keep(description: Path, descriptors: list[int], *, baseline: set[int], server: int) -> None:
+    """Run one world to its end.
+
+    Args:
+        description: JSON file of the world: `ranks` (specs), `start`, `python`, `env`, `backend_fds` (per rank, indices
+            into the backend's descriptors), `grace` (seconds that descendants of ended ranks are given to go by
+            themselves), `late` (per rank, how many seconds after the others it is forked, or null).
+        descriptors: the control socket, then events, gates and log of each rank, then the backend's.
+        baseline: descriptors of libraries the server has loaded; warm ranks keep them.
+        server: pid of the fork server.
+    """
+    die_with_parent(server)
+    adopt_orphans()
+    # What it says of exits is evidence: its socket must not be taken by a rank.
+    keep_private(private=True)
+    world = json.loads(description.read_text())
+    Keeper(world, descriptors, baseline=baseline).run()
+
+
+class Keeper:
+    """State of one world as its keeper sees it."""
+
+    def __init__(self, world: dict[str, Any], descriptors: list[int], *, baseline: set[int]) -> None:
+        self._world = world
+        self._baseline = baseline
+        self._control = socket.socket(fileno=descriptors[0])
+        count = len(world["ranks"])
+        self._pipes = [descriptors[1 + PER_RANK * i : 1 + PER_RANK * (i + 1)] for i in range(count)]
+        self._backend = descriptors[1 + PER_RANK * count :]
+        self._handed = descriptors[1:]
+        self._alive: dict[int, int] = {}
+        self._late: list[tuple[int, int]] = []
+        self._buffer = b""
+        self._gone = False
+        self._proof: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Fork the ranks and stay until all of them and all they left behind are gone."""
+        wakeup, alarm = os.pipe()
+        for descriptor in (wakeup, alarm):
+            os.set_blocking(descriptor, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+        try:
+            # Before any rank runs: the folder is shared, and what a rank changes in it must not be what is told.
+            if self._world.get("program"):
+                self._proof = program.proof(self._world["program"], code=Path(self._world["code"]))
+            late = self._world["late"]
+            for index in range(len(self._world["ranks"])):
+                if late[index] is None:
+                    self._start(index)
+            # Counted from here: a rank is late by so much after the last of the others was forked.
+            now = time.monotonic_ns()
+            self._late = sorted(
+                (now + round(seconds * 1e9), index) for index, seconds in enumerate(late) if seconds is not None
+            )
+            while (self._alive or self._late) and not self._gone:
+                self._start_who_is_due()
+                self._wait(wakeup, self._until_the_next())
+            if not self._gone:
+                self._await_descendants(wakeup)
+        except OSError as error:  # too many processes or descriptors: an error of the harness
+            self._say({"is": "unable", "ns": time.monotonic_ns(), "why": str(error)})
+        finally:
+            signal.set_wakeup_fd(-1)
+            extinguish()
+            self._say({"is": "gone", "ns": time.monotonic_ns()})
+
+    def _start_who_is_due(self) -> None:
+        while self._late and self._late[0][0] <= time.monotonic_ns():
+            self._start(self._late.pop(0)[1])
+        if not self._late:
+            # What ranks were handed is closed here once the last has it: what a rank closes must be seen closed.
+            for descriptor in self._handed:
+                os.close(descriptor)
+            self._handed = []
+
+    def _until_the_next(self) -> float | None:
+        return max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9) if self._late else None
+
+    def _start(self, index: int) -> None:
+        spec = self._world["ranks"][index]
+        keeper = os.getpid()
+        before = time.monotonic_ns()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become(index, spec, keeper)
+            except BaseException:  # noqa: BLE001 - a rank that cannot start says why in its log and ends
+                sys.excepthook(*sys.exc_info())
+            finally:
+                _exit(70)
+        self._alive[pid] = index
+        self._say({"is": "started", "rank": index, "pid": pid, "ns": before})
+        if self._proof:
+            self._say({"is": "executed", "rank": index, "pid": pid, "ns": time.monotonic_ns(), **self._proof})
+
+    def _become(self, index: int, spec: dict[str, Any], keeper: int) -> None:
+        """Turn the forked process into a rank; never returns."""
+        keep_private(private=False)
+        die_with_parent(keeper)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("500")
+        events, gates, log = self._pipes[index]
+        extra = [self._backend[i] for i in self._world["backend_fds"][index]]
+        # First everything up and out of the way, then down to its number: the two ranges may overlap.
+        sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for fd in (events, gates, *extra)]
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        for offset, source in enumerate(sources):
+            os.dup2(source, EVENTS_FD + offset)
+        keep = {0, 1, 2, *range(EVENTS_FD, EVENTS_FD + len(sources))}
+        folder = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
+        fresh = self._world["start"] == "fresh"
+        os.chdir(Path(spec["scratch"]) / WORK)
+        for number in [int(entry.name) for entry in folder.iterdir()]:
+            if number not in keep and (fresh or number not in self._baseline):
+                with contextlib.suppress(OSError):
+                    os.close(number)
+        if argv := self._world.get("program"):
+            # Python ignores these, and a program would inherit that: its pipes would end otherwise than in a shell.
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(argv[0], argv, self._world["env"] | self._world["variables"][index])  # noqa: S606 - no shell
+        if fresh:
+            argv = [*self._world["python"], str(Path(spec["scratch"]) / "spec.json")]
+            os.execve(argv[0], argv, self._world["env"] | spec["env"])  # noqa: S606 - a list, no shell
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        rank = RankSpec.from_json(spec)
+        backend = backends.find(rank.backend)
+        if backend is None:
+            raise RuntimeError(f"backend {rank.backend} is not in this version")
+        leave(live(rank, backend.join))
+
+    def _wait(self, wakeup: int, seconds: float | None) -> None:
+        """Wait for a rank to end or the harness to speak."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(wakeup, select.POLLIN)
+        ready = dict(poll.poll(None if seconds is None else seconds * 1000))
+        if wakeup in ready:
+            os.read(wakeup, 4096)
+        self._reap()
+        if self._control.fileno() in ready:
+            self._listen()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if (index := self._alive.get(pid)) is None:
+                continue
+            if os.WIFSTOPPED(status):
+                self._tell("stopped", index, pid, signal=signals.name(os.WSTOPSIG(status)))
+                continue
+            if os.WIFCONTINUED(status):
+                self._tell("continued", index, pid)
+                continue
+            del self._alive[pid]
+            code = os.waitstatus_to_exitcode(status)
+            self._tell(
+                "exited",
+                index,
+                pid,
+                code=code if code >= 0 else None,
+                signal=signals.name(-code) if code < 0 else None,
+                user_seconds=round(usage.ru_utime, 4),
+                system_seconds=round(usage.ru_stime, 4),
+                max_rss_kib=usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss // 1024,
+            )
+
+    def _listen(self) -> None:
+        try:
+            data = self._control.recv(65536)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._gone = True
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            if order["rank"] is None and order["signal"] == signal.SIGKILL:
+                self._late.clear()  # the world is being stopped: nobody starts any more
+            hit = []
+            for pid, index in self._alive.items():
+                if order["rank"] in (None, index):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, order["signal"])
+                        hit.append(index)
+            # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
+            self._say({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": hit})
+
+    def _await_descendants(self, wakeup: int) -> None:
+        """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""
+        end = time.monotonic() + self._world["grace"]
+        pause = 0.002
+        while (left := descendants()) and time.monotonic() < end and not self._gone:
+            self._wait(wakeup, pause)
+            pause = min(pause * 2, 0.05)
+        found = [
+            {"pid": process.pid, "name": process.name, "state": process.state} for process in left[:SURVIVOR_LIMIT]
+        ]
+        self._say({"is": "survivors", "ns": time.monotonic_ns(), "count": len(left), "processes": found})
+
+    def _tell(self, what: str, index: int, pid: int, **values: Any) -> None:
+        self._say({"is": what, "rank": index, "pid": pid, "ns": time.monotonic_ns(), **values})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        try:
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self._gone = True

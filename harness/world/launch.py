@@ -1,0 +1,172 @@
+"""What a world is started with: the order, and the description its keeper reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.events import JSON
+from harness.rank.spec import SHARED, RankSpec
+from harness.world.backends import Rendezvous
+from harness.world.environment import is_import_time, own_environment, rank_environment
+from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
+from harness.world.paths import ROOT
+from harness.world.pool import BOOT, Server, interpreter
+from harness.world.program import READY, command, variables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        about: values of the `world.begin` event: which trial this is.
+        size: world size.
+        backend: name of the backend.
+        warm: fork from a server that has imported torch and transformers; else a new interpreter per rank.
+        entry: `module:function`.
+        folder: the arm's staged code, as it lies in the evidence; ranks import from a copy of it.
+        arguments: the entry's keyword arguments.
+        inputs: name to absolute path.
+        seeds: 64-bit seed per rank.
+        env: the scenario's variables.
+        deadline: seconds from the request until a hang is found.
+        after_failure: seconds the others get to end by themselves after the first failure.
+        gates: names of events at which a rank waits for `on_gate`.
+        program: command line of a program that is every rank; then `entry` is empty, and nothing is forked warm.
+        probes: names of events, each a gate, at which a rank's memory, processor time and traffic are read.
+        variables: rank to variables that it alone gets.
+        lateness: rank to the seconds it is forked later than the others; at least one rank is not in it.
+        python: the interpreter of the arm's own environment; None is the harness's own.
+        distributions: what the arm's own environment names: its ranks tell which versions they have.
+    """
+
+    about: Mapping[str, JSON]
+    size: int
+    backend: str
+    warm: bool
+    entry: str
+    folder: Path
+    arguments: Mapping[str, JSON]
+    inputs: Mapping[str, str]
+    seeds: Sequence[int]
+    env: Mapping[str, str] = field(default_factory=dict)
+    deadline: float = 60.0
+    after_failure: float = 2.0
+    gates: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
+
+    @property
+    def start_line(self) -> str:
+        """The event at which ranks wait for each other."""
+        return READY if self.program else START_LINE
+
+    probes: tuple[str, ...] = ()
+    variables: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    lateness: Mapping[int, float] = field(default_factory=dict)
+    python: Path | None = None
+    distributions: tuple[str, ...] = ()
+
+    # -- what a fault may change of a launch -------------------------------------------------------------------------
+
+    def gated(self, *, at: str) -> Launch:
+        """With the event `at` as a gate."""
+        return self if at in self.gates else replace(self, gates=(*self.gates, at))
+
+    def with_variables(self, *, ranks: Collection[int], variables: Mapping[str, str]) -> Launch:
+        """With variables of some ranks only. One that is read at import takes new interpreters for all ranks."""
+        known = {rank: {**self.variables.get(rank, {}), **variables} for rank in ranks}
+        warm = self.warm and not any(map(is_import_time, variables))
+        return replace(self, variables={**self.variables, **known}, warm=warm)
+
+    def late(self, *, ranks: Collection[int], seconds: float) -> Launch:
+        """With some ranks forked `seconds` after the others."""
+        return replace(self, lateness={**self.lateness, **dict.fromkeys(ranks, seconds)})
+
+
+# A rank begins its subject when every rank has joined the group, or when one has ended: else a rank that fails at once
+# closes its sockets while its peers still connect, and they fail in a place that says nothing about the subject.
+START_LINE = "backend.ready"
+
+
+def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rendezvous: Rendezvous) -> Path:
+    """Write the world's description, and each rank's folder and spec, into `scratch`; return the description's path.
+
+    Raises:
+        OSError: no space, or no right to write there.
+    """
+    specs, descriptors = zip(
+        *(_spec(launch, rank, scratch, code, rendezvous) for rank in range(launch.size)), strict=True
+    )
+    boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
+    description = {
+        "ranks": [spec.to_json() for spec in specs],
+        "backend_fds": descriptors,
+        "start": "warm" if launch.warm else "fresh",
+        "python": [*interpreter(launch.python), "-c", boot, ROOT],
+        "env": server.environment,
+        "grace": launch.after_failure,
+        "late": [launch.lateness.get(rank) for rank in range(launch.size)],
+    }
+    if launch.program:
+        search = server.environment.get("PATH", os.defpath)
+        words = command(launch.program, code=code, arguments=launch.arguments, path=search)
+        description |= {"program": words, "code": str(code), "variables": [_told(launch, spec, code) for spec in specs]}
+    (scratch / SHARED).mkdir()
+    path = scratch / "world.json"
+    path.write_text(json.dumps(description))
+    return path
+
+
+def _told(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
+    """A program's variables beyond the server's."""
+    own = variables(
+        rank=spec.rank,
+        size=spec.size,
+        seed=spec.seed,
+        code=code,
+        shared=spec.shared,
+        inputs=launch.inputs,
+        arguments=launch.arguments,
+    )
+    return {**spec.env, **own}
+
+
+def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous) -> tuple[RankSpec, list[int]]:
+    """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
+    own = scratch / f"rank-{rank}"
+    (own / WORK).mkdir(parents=True)
+    wanted: list[int] = []
+    values: dict[str, JSON] = {}
+    for key, value in rendezvous.ranks[rank].items():
+        if isinstance(value, dict) and set(value) == {"descriptor"}:
+            values[key] = BACKEND_FD + len(wanted)
+            wanted.append(value["descriptor"])
+        else:
+            values[key] = value
+    env = dict(rendezvous.env[rank]) if rendezvous.env else {}
+    spec = RankSpec(
+        rank=rank,
+        size=launch.size,
+        backend=launch.backend,
+        rendezvous=values,
+        entry=launch.entry,
+        folder=str(code),
+        arguments=launch.arguments,
+        inputs=launch.inputs,
+        seed=launch.seeds[rank],
+        env=env | rank_environment(launch.env) | own_environment(launch.variables.get(rank, {}), requested=launch.env),
+        gates=(START_LINE, *launch.gates),
+        events_fd=EVENTS_FD,
+        gates_fd=GATES_FD,
+        scratch=str(own),
+        # Every rank tells them: that the others see another value is a part of the proof.
+        told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
+        distributions=launch.distributions if launch.python is not None else None,
+    )
+    if not launch.warm:
+        (own / "spec.json").write_text(json.dumps(spec.to_json()))
+    return spec, wanted

@@ -1,0 +1,98 @@
+"""Names of this machine and of who uses it: the home folder, the user, the host. They have no business in evidence.
+
+What ranks print and how they fail is text for readers: there, all of them are replaced. What ranks report is judged,
+so there only the home folder is: a user called like a word of the prompt must not change a verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from harness.events import JSON
+
+SHORTEST = 3
+# Names that tell nothing of anybody.
+EVERYBODYS = {
+    *("root", "user", "users", "admin", "nobody", "guest", "home", "test", "tester", "dev", "developer", "app", "main"),
+    *("runner", "ubuntu", "debian", "fedora", "docker", "build", "builder", "nixbld", "vagrant", "ec2-user", "worker"),
+    *("jenkins", "gitlab-runner", "circleci", "node", "python", "rank", "localhost", "local", "host", "server"),
+}
+
+
+def homes() -> Sequence[str]:
+    """The home folder, in every way it may be written, the longest first."""
+    return _homes(str(Path.home()), os.getuid())
+
+
+@lru_cache(maxsize=8)
+def _homes(home: str, user: int) -> Sequence[str]:
+    # Kept: every path that a rank reports is looked at.
+    found = {home}
+    with suppress(KeyError):  # a user without an entry, as in some containers
+        found.add(pwd.getpwuid(user).pw_dir)
+    found |= {os.path.realpath(place) for place in found}
+    return sorted((place for place in found if len(place) > 1 and place.startswith(os.sep)), key=len, reverse=True)
+
+
+def users() -> set[str]:
+    """What the user is called."""
+    found = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
+    with suppress(KeyError):
+        found.add(pwd.getpwuid(os.getuid()).pw_name)
+    return _telling(found)
+
+
+def hosts() -> set[str]:
+    """What the machine is called."""
+    name = socket.gethostname()
+    return _telling({name, name.partition(".")[0], os.environ.get("HOSTNAME", "")})
+
+
+def hide(text: str) -> str:
+    """Replace the home folder, the user's name and the host's, where they stand as words of their own."""
+    text = hide_home(text)
+    for found, word in ((hosts(), "<host>"), (users(), "<user>")):
+        for name in sorted(found, key=len, reverse=True):
+            if name in text:
+                text = re.sub(word_of(name), word, text)
+    return text
+
+
+def hide_home(text: str) -> str:
+    """Replace the home folder by `~`."""
+    for place in homes():
+        if place in text:
+            text = re.sub(folder_of(place), "~", text)
+    return text
+
+
+def hide_home_in(value: JSON) -> JSON:
+    """The same in every text of a JSON value, keys included; what holds none is returned as it is."""
+    if isinstance(value, str):
+        return hide_home(value) if os.sep in value else value
+    if isinstance(value, list):
+        return [hide_home_in(item) for item in value]
+    if isinstance(value, dict):
+        return {hide_home_in(key): hide_home_in(item) for key, item in value.items()}
+    return value
+
+
+def word_of(name: str) -> str:
+    """A pattern: the name, and not a part of another word."""
+    return rf"(?<!\w){re.escape(name)}(?!\w)"
+
+
+def folder_of(place: str) -> str:
+    """A pattern: the folder, and not one whose name only begins like it."""
+    return rf"{re.escape(place)}(?![\w.-])"
+
+
+def _telling(names: Iterable[str]) -> set[str]:
+    return {name for name in names if len(name) >= SHORTEST and name.lower() not in EVERYBODYS}

@@ -1,0 +1,339 @@
+"""The fork servers of a run: started when first needed, one per environment, ended with the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.world import driver
+from harness.world.descendants import adopt_orphans, extinguish_strangers
+from harness.world.environment import server_environment
+from harness.world.paths import ROOT, shorten
+
+READY_WITHIN = 120.0
+ANSWER_WITHIN = 5.0
+GONE_WITHIN = 10.0
+# The rank's own code is loaded by its file: the folder it lies in may be a site-packages full of other things, and an
+# arm's environment must not see them.
+BOOT = (
+    "import sys, importlib.util as u; root = sys.argv.pop(1) + '/harness'; "
+    "s = u.spec_from_file_location('harness', root + '/__init__.py', submodule_search_locations=[root]); "
+    "sys.modules['harness'] = u.module_from_spec(s); s.loader.exec_module(sys.modules['harness']); "
+    "from harness.world.{module} import main; main({arguments})"
+)
+# Wardens of every pool of this process: children of ours with a session of their own.
+_wardens: set[int] = set()
+
+
+class ServerFailed(RuntimeError):
+    """A fork server did not start or is gone: an error of the harness, never the subject's."""
+
+
+class Cancelled(Exception):
+    """The run was interrupted; the ranks of this world are gone."""
+
+
+@dataclass(frozen=True, order=True)
+class ServerKey:
+    """What makes two worlds able to share a server."""
+
+    warm: bool
+    environment: tuple[tuple[str, str], ...]
+    python: str = ""
+
+
+def interpreter(python: Path | None = None) -> list[str]:
+    """The interpreter that ranks run in, this one by default; without the user's site and the current folder in it."""
+    return [str(python or sys.executable), "-s", "-P"]
+
+
+class Server:
+    """A running fork server, seen from the harness.
+
+    Attributes:
+        scratch: folder of its worlds, removed with it.
+        environment: what it was started with.
+        python: the interpreter of an arm's own environment, or None.
+        pid: of the process that forks; known once it is ready.
+        seconds: how long it took to get ready.
+    """
+
+    def __init__(self, key: ServerKey) -> None:
+        """Start it.
+
+        Raises:
+            ServerFailed: no space, no descriptors, no interpreter.
+        """
+        self.environment = dict(key.environment)
+        self.python = Path(key.python) if key.python else None
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._code: dict[Path, list[Path]] = {}
+        self._copied: dict[Path, object] = {}
+        self._closing = threading.Lock()
+        start = "warm" if key.warm else "fresh"
+        boot = BOOT.format(module="warden", arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'")
+        with contextlib.ExitStack() as half_done:
+            try:
+                self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-"))
+                half_done.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+                if driver.is_wanted():
+                    self.environment = driver.hand_over(
+                        self.environment, folder=self.scratch / "driver", libraries=driver.find()
+                    )
+                self._log = self.scratch / "server.log"
+                ours, theirs = socket.socketpair()
+                half_done.enter_context(ours)
+                with theirs, self._log.open("wb") as log:
+                    self._process = subprocess.Popen(
+                        [*interpreter(self.python), "-c", boot, ROOT, str(theirs.fileno()), str(self.scratch), start],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env=self.environment,
+                        cwd=self.scratch,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                raise ServerFailed(f"the fork server could not be started: {error}") from error
+            half_done.pop_all()
+        self._control = ours
+        self.pid = self._process.pid
+        _wardens.add(self._process.pid)
+
+    def await_ready(self, cancel: int | None = None) -> None:
+        """Wait until the server can fork.
+
+        Raises:
+            ServerFailed: it ended, or has threads, or took longer than two minutes; the message holds its last words.
+            Cancelled: `cancel` became readable.
+        """
+        message = self._hear(READY_WITHIN, cancel=cancel)
+        if message is None:
+            raise ServerFailed(f"the fork server did not get ready; its last words: {self._last_words()}")
+        if message["is"] != "ready":
+            raise ServerFailed(f"the fork server cannot fork safely: {message['why']}")
+        self.pid, self.seconds = message["pid"], message["seconds"]
+
+    def take_code(self, folder: Path) -> Path:
+        """A copy of an arm's code for one world to import from; give it back with `give_code`.
+
+        The copy's name says nothing: a subject must not read from its path which arm it is in, or where evidence is.
+
+        Raises:
+            OSError: no space, or the folder is gone.
+        """
+        with self._lock:
+            if spare := self._code.get(folder):
+                return spare.pop()
+        target = self.scratch / f"code-{secrets.token_hex(8)}"
+        shutil.copytree(folder, target)
+        self._copied[target] = fingerprint(target)
+        return target
+
+    def give_code(self, folder: Path, copy: Path) -> None:
+        """Keep a copy for the next world if its subject left it as it was; else the next one gets a new copy.
+
+        What one trial wrote must not be what the next one reads: trials are counted as independent.
+        """
+        if fingerprint(copy) == self._copied.get(copy):
+            with self._lock:
+                self._code.setdefault(folder, []).append(copy)
+        else:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    def request(self, world: Path, descriptors: Sequence[int]) -> None:
+        """Ask for one world.
+
+        Raises:
+            ServerFailed: the server is gone.
+        """
+        line = json.dumps({"world": str(world), "descriptors": len(descriptors)}).encode() + b"\n"
+        try:
+            with self._lock:
+                sent = socket.send_fds(self._control, [line], list(descriptors))
+                self._control.sendall(line[sent:])
+        except OSError as error:
+            raise ServerFailed(f"the fork server is gone ({error}); its last words: {self._last_words()}") from error
+
+    def is_well(self) -> bool:
+        """Whether it still answers. A rank runs as the same user and can end or stop it."""
+        token = time.monotonic_ns()
+        with self._lock:
+            try:
+                self._control.sendall(json.dumps({"ping": token}).encode() + b"\n")
+                message = self._hear(ANSWER_WITHIN)
+            except (OSError, ValueError):  # closed meanwhile: a socket without a descriptor cannot be waited for
+                return False
+        return message is not None and message.get("ping") == token
+
+    def has_ended(self) -> bool:
+        """Whether its end is known, without asking it."""
+        if self._process.poll() is not None:
+            return True
+        try:
+            with self._lock:
+                return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Close the socket: the warden ends every descendant and itself. Closing twice is closing once."""
+        with self._closing:
+            with contextlib.suppress(OSError):
+                # A lane that is waiting in this socket is woken; closing alone would leave it there.
+                self._control.shutdown(socket.SHUT_RDWR)
+            self._control.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GONE_WITHIN)
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGKILL)
+                self._process.wait()
+            _wardens.discard(self._process.pid)
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _hear(self, seconds: float, *, cancel: int | None = None) -> dict[str, Any] | None:
+        """Take one message; None when the server ended or said nothing for `seconds`.
+
+        Raises:
+            Cancelled: `cancel` became readable.
+        """
+        end, text = time.monotonic() + seconds, b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            if cancel is not None:
+                selector.register(cancel, selectors.EVENT_READ)
+            while not text.endswith(b"\n"):
+                ready = {key.fd for key, _ in selector.select(max(0.0, end - time.monotonic()))}
+                if cancel in ready:
+                    raise Cancelled
+                data = b""
+                if ready:
+                    with contextlib.suppress(ConnectionError):
+                        data = self._control.recv(65536)
+                if not data:
+                    return None
+                text += data
+        message: dict[str, Any] = json.loads(text)
+        return message
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            return shorten(self._log.read_text(errors="replace"), python=self.python)[-1500:].strip() or "none"
+        return "none"
+
+
+def fingerprint(folder: Path) -> object:
+    """What changes when anything in a folder is written to, by the kernel's own times, which nobody can set back."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            found.append((str(path), status.st_ino, status.st_size, status.st_mode, status.st_ctime_ns))
+    return found
+
+
+class ServerPool:
+    """Servers by key; safe to use from several threads. Closing the pool leaves no process behind."""
+
+    def __init__(self, *, cancel: int | None = None) -> None:
+        self._servers: dict[ServerKey, Server] = {}
+        self._started: list[Server] = []
+        self._lock = threading.Lock()
+        self._cancel = cancel
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        # If a warden itself is killed, what it leaves comes to us instead of to init.
+        adopt_orphans()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._closed = True
+            servers = list(self._servers.values())
+            self._servers.clear()
+        for server in servers:
+            server.close()
+        extinguish_strangers(known=_wardens)
+
+    def get(self, *, warm: bool, env: Mapping[str, str], python: Path | None = None) -> Server:
+        """Return the server for this start mode, these variables and this interpreter, started if need be.
+
+        Args:
+            warm: whether it imports what ranks need first.
+            env: the scenario's variables.
+            python: the interpreter of an arm's own environment; None is the harness's own.
+
+        Raises:
+            ServerFailed: it does not start, or the pool is closed.
+            Cancelled: the run was interrupted while the server started.
+        """
+        key = ServerKey(
+            warm=warm,
+            environment=tuple(sorted(server_environment(env, python=python).items())),
+            python=str(python or ""),
+        )
+        with self._lock:
+            if self._closed:
+                raise ServerFailed("the fork servers were closed while worlds were still asked for")
+            if (known := self._servers.get(key)) is not None:
+                if not known.has_ended():
+                    return known
+                self._end(self._servers.pop(key))
+            server = Server(key)
+            try:
+                server.await_ready(self._cancel)
+            except BaseException:
+                self._end(server)
+                raise
+            self._servers[key] = server
+            self._started.append(server)
+            return server
+
+    def discard(self, server: Server) -> None:
+        """Forget a server that failed, so that the next world gets a new one; end what it left behind."""
+        with self._lock:
+            for key in [key for key, known in self._servers.items() if known is server]:
+                del self._servers[key]
+            self._end(server)
+
+    def _end(self, server: Server) -> None:
+        server.close()
+        extinguish_strangers(known=_wardens)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Pids of the servers that were started."""
+        return tuple(server.pid for server in self._started)
+
+    @property
+    def seconds(self) -> float:
+        """How long the servers took to get ready, in seconds, added up."""
+        return sum(server.seconds for server in self._started)
+
+
+def is_linux() -> bool:
+    """Whether warm start is available: elsewhere a forked copy of a process that has imported torch is not safe."""
+    return sys.platform.startswith("linux") and hasattr(os, "fork")

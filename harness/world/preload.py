@@ -1,0 +1,75 @@
+"""What a warm server holds before it forks, so that no rank pays for it: torch, transformers, one tokenizer load.
+
+`from_pretrained` imports some 900 modules lazily, a second of CPU in every rank otherwise.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import tempfile
+from pathlib import Path
+
+from harness.rank.seeding import seed
+from harness.world import backends
+
+MODULES = ("numpy", "numpy.random", "torch", "torch.distributed", "tokenizers", "transformers", "mlx.core")
+# What a warm rank finds loaded, and what a subject may bring a copy of its own of.
+PACKAGES = frozenset({"harness", "huggingface_hub", "safetensors", *(name.partition(".")[0] for name in MODULES)})
+
+
+def preload(scratch: str) -> list[str]:
+    """Import what is installed of `MODULES`, load one tokenizer from a folder in `scratch`; return what is there."""
+    present: list[str] = []
+    for name in MODULES:
+        # An arm's own environment may hold any version: what it raises here, it raises in the rank that imports it.
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+            present.append(name)
+    if "transformers" in present:
+        with contextlib.suppress(Exception):
+            _load_a_tokenizer(scratch)
+    for name in backends.MODULES:
+        backends.find(name)
+    # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.
+    seed(0)
+    # Exit handlers of what is loaded here belong to the server: a rank runs those that are registered in the rank.
+    atexit._clear()  # noqa: SLF001 - there is no public way, and unregister needs the functions
+    # Objects made so far never die: keep the collector from touching (and so copying) their pages in every rank.
+    gc.collect()
+    gc.freeze()
+    return present
+
+
+def _load_a_tokenizer(scratch: str) -> None:
+    import transformers
+
+    with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as name:
+        folder = Path(name)
+        vocabulary = {"<unk>": 0, "a": 1}
+        (folder / "tokenizer.json").write_text(
+            json.dumps(
+                {
+                    "version": "1.0",
+                    "truncation": None,
+                    "padding": None,
+                    "added_tokens": [],
+                    "normalizer": None,
+                    "pre_tokenizer": {
+                        "type": "ByteLevel",
+                        "add_prefix_space": False,
+                        "trim_offsets": True,
+                        "use_regex": True,
+                    },
+                    "post_processor": None,
+                    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+                    "model": {"type": "BPE", "unk_token": "<unk>", "vocab": vocabulary, "merges": []},
+                }
+            )
+        )
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer.decode(tokenizer.encode("a"))

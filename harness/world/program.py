@@ -1,0 +1,133 @@
+"""A program as a rank: its command line, its variables, and the proof of what was executed.
+
+The program gets events on descriptor 3 and answers to gates on 4, in whatever language it is written. Its start line is
+its first event, `ready`: it is answered when every rank is ready.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from harness.digest import fold
+from harness.events import JSON
+from harness.world.environment import server_environment
+
+READY = "ready"
+PREFIX = "RANKPROOF_"
+
+
+def command(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str) -> list[str]:
+    """The command line of every rank.
+
+    A word that names a file of the code becomes its full path; `{name}` becomes the value of that argument, in words
+    that hold nothing else too; other braces stay, because shells, awk and Perl have a use for them.
+
+    Args:
+        words: as the scenario gives them.
+        code: the arm's staged folder, absolute.
+        arguments: the arm's `with` and the cell's further axes.
+        path: where to look for a program that is no file of the code, as in PATH.
+
+    Raises:
+        FileNotFoundError: the program is neither in the code nor in PATH.
+    """
+    filled = [_fill(word, arguments) for word in words]
+    found = [str(code / word) if is_staged(word, code) else word for word in filled]
+    program = found[0] if is_staged(filled[0], code) else shutil.which(found[0], path=path)
+    if program is None:
+        raise FileNotFoundError(f"{filled[0]} is neither a file of the subject's code nor a program in PATH")
+    return [program, *found[1:]]
+
+
+def is_staged(word: str, code: Path) -> bool:
+    """Whether a word of the command line names a file of the code, and not one beside it."""
+    if not word or word.startswith("/") or ".." in word.split("/") or "\0" in word:
+        return False
+    try:
+        return (code / word).is_file()
+    except OSError:  # longer than a name can be
+        return False
+
+
+def refusal(word: str, *, staged: Iterable[Path]) -> str | None:
+    """Why a program cannot be started here, or None. A refused cell is SKIPPED with this reason.
+
+    Args:
+        word: the first of its command line. Where an argument is filled in, only starting it tells.
+        staged: the folder of each arm's code.
+    """
+    if "{" in word or any(is_staged(word, code) for code in staged):
+        return None
+    found = shutil.which(word, path=server_environment({}).get("PATH", os.defpath))
+    return None if found else "it is not in PATH"
+
+
+def variables(
+    *,
+    rank: int,
+    size: int,
+    seed: int,
+    code: Path,
+    shared: str,
+    inputs: Mapping[str, str],
+    arguments: Mapping[str, JSON],
+) -> dict[str, str]:
+    """What a program is told: the same a Python subject gets as its context and arguments."""
+    found = {
+        "EVENTS": "3",
+        "GATES": "4",
+        "RANK": str(rank),
+        "SIZE": str(size),
+        "SEED": str(seed),
+        "CODE": str(code),
+        "SHARED": shared,
+        "WITH": json.dumps(dict(arguments), ensure_ascii=True, sort_keys=True),
+    }
+    found |= {f"INPUT_{_variable(name)}": path for name, path in inputs.items()}
+    found |= {f"WITH_{_variable(name)}": _text(value) for name, value in arguments.items()}
+    return {PREFIX + name: value for name, value in found.items()}
+
+
+def proof(argv: Sequence[str], *, code: Path) -> dict[str, JSON]:
+    """What is about to be executed, told by who executes it.
+
+    Returns:
+        `program` (its name without folders) and `sha256` of its file; `files`: the words of the command line that are
+        files of the code; `folder`: one digest for all files of the code.
+    """
+    beginning = f"{code}{os.sep}"
+    digests = {
+        path.relative_to(code).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(code.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+    named = list(dict.fromkeys(word[len(beginning) :] for word in argv if word.startswith(beginning)))
+    own = argv[0].startswith(beginning)
+    with Path(argv[0]).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {
+        "program": argv[0][len(beginning) :] if own else Path(argv[0]).name,
+        "sha256": digest,
+        "files": [{"file": name, "sha256": digests.get(name, "unreadable")} for name in named],
+        "folder": fold(digests),
+    }
+
+
+def _fill(word: str, arguments: Mapping[str, JSON]) -> str:
+    for name, value in arguments.items():
+        word = word.replace(f"{{{name}}}", _text(value))
+    return word
+
+
+def _text(value: JSON) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, sort_keys=True)
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")

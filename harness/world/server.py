@@ -1,0 +1,202 @@
+"""The fork server: a process that has imported what ranks need and forks one keeper per world.
+
+Single-threaded, because a fork copies one thread only. Started with a clean environment, below a warden, with one
+socket to the harness: when that socket closes, however the harness ended, the warden SIGKILLs every descendant until
+none is left (stopped ones and those with a session of their own too).
+
+`multiprocessing`'s forkserver cannot do this: its children outlive a SIGKILLed harness, it is one per interpreter, and
+it has no `wait4`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from os import _exit
+from pathlib import Path
+from typing import Any
+
+from harness.world import keeper
+from harness.world.descendants import adopt_orphans, extinguish
+from harness.world.preload import preload
+
+# Descriptors that ranks get at fixed numbers (events, gates, the backend's): nothing else may live there.
+RESERVED = range(3, 24)
+MESSAGE_LIMIT = 64 * 1024
+DESCRIPTOR_LIMIT = 253  # Linux' SCM_MAX_FD
+
+
+def serve(control: int, scratch: str, *, warm: bool) -> None:
+    """Serve until the harness is gone.
+
+    Args:
+        control: descriptor of a connected stream socket to the harness.
+        scratch: folder for what the server itself has to write; the warden removes it.
+        warm: whether to import what ranks need first.
+    """
+    channel = _settle(control)
+    adopt_orphans()
+    started = time.monotonic()
+    modules = preload(scratch) if warm else []
+    threads = _threads()
+    if warm and threads != 1:
+        # A forked copy of a process with threads can hang on a lock no thread will ever release: refuse, do not hope.
+        why = f"{threads} threads after preloading {', '.join(modules)}: it must be one"
+        _tell(channel, {"is": "unfit", "why": why})
+        return
+    baseline = _descriptors() - set(RESERVED) - {channel.fileno()}
+    wakeup, alarm = os.pipe()
+    for descriptor in (wakeup, alarm):
+        os.set_blocking(descriptor, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    _tell(
+        channel,
+        {
+            "is": "ready",
+            "pid": os.getpid(),
+            "threads": threads,
+            "modules": modules,
+            "seconds": time.monotonic() - started,
+        },
+    )
+    Server(channel, wakeup=wakeup, baseline=baseline).run()
+
+
+class Server:
+    """A server that is ready: its requests, its keepers."""
+
+    def __init__(self, channel: socket.socket, *, wakeup: int, baseline: set[int]) -> None:
+        self._channel = channel
+        self._wakeup = wakeup
+        self._baseline = baseline
+        self._keepers: set[int] = set()
+        self._buffer = b""
+        self._received: list[int] = []
+
+    def run(self) -> None:
+        """Serve until the harness closes the socket."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if self._wakeup in ready:
+                os.read(self._wakeup, 4096)
+                self._reap()
+            if self._channel.fileno() in ready and not self._listen():
+                return
+
+    def _listen(self) -> bool:
+        """Take what the harness sent: lines, and the descriptors they speak of. False when the harness is gone.
+
+        Requests of two lanes may arrive in one piece, or one in two: a line says how many descriptors are its own, and
+        they never arrive later than the line's last byte.
+        """
+        try:
+            data, descriptors = _receive(self._channel)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        self._received += descriptors
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if "ping" in request:
+                _tell(self._channel, {"is": "pong", "ping": request["ping"]})
+                continue
+            count = request["descriptors"]
+            own, self._received = self._received[:count], self._received[count:]
+            if len(own) == count:
+                self._fork(Path(request["world"]), own)
+            else:  # the kernel drops descriptors when this process has too many: the world ends when they close
+                print(f"{count} descriptors were sent, {len(own)} arrived", file=sys.stderr, flush=True)
+            for descriptor in own:
+                os.close(descriptor)
+        return True
+
+    def _fork(self, world: Path, descriptors: list[int]) -> None:
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes: the world's socket closes, and the harness says so
+            sys.excepthook(*sys.exc_info())
+            return
+        if pid:
+            self._keepers.add(pid)
+            return
+        try:
+            self._channel.close()
+            keeper.keep(world, descriptors, baseline=self._baseline, server=server)
+            _exit(0)
+        except BaseException:  # noqa: BLE001 - the keeper's own failure goes to the server's log, and the socket closes
+            sys.excepthook(*sys.exc_info())
+        finally:
+            _exit(1)
+
+    def _reap(self) -> None:
+        killed = False
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid in self._keepers:
+                    self._keepers.discard(pid)
+                    killed = killed or status != 0
+        if killed:
+            # A keeper ends with nobody below it. One that was killed leaves us what had left its ranks.
+            extinguish(spare=self._keepers)
+
+
+def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """Receive bytes and descriptors, the descriptors closed on exec."""
+    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+    data, ancillary, _, _ = channel.recvmsg(MESSAGE_LIMIT, socket.CMSG_SPACE(4 * DESCRIPTOR_LIMIT), flags)
+    found = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    return data, list(found)
+
+
+def _settle(control: int) -> socket.socket:
+    """Move the control socket away and fill the reserved descriptors, so that no library opens a file there."""
+    high = fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, 100)
+    os.close(control)
+    filler = os.open(os.devnull, os.O_RDWR)
+    for number in RESERVED:
+        if number != filler:
+            os.dup2(filler, number, inheritable=False)
+    if filler not in RESERVED:
+        os.close(filler)
+    return socket.socket(fileno=high)
+
+
+def _threads() -> int:
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else 1
+
+
+def _descriptors() -> set[int]:
+    """Open descriptors. The one the listing itself used is among the names, and closed when they are looked at."""
+    folder = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
+    found = set()
+    for number in [int(entry.name) for entry in folder.iterdir()]:
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found.add(number)
+    return found
+
+
+def _tell(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.sendall(json.dumps(message).encode() + b"\n")

@@ -1,0 +1,419 @@
+"""One world: its ranks started, watched, stopped if need be, and everything they left collected."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.events import JSON, Event
+from harness.rank.life import STACKS
+from harness.world import backends, signals
+from harness.world.backends import Rendezvous
+from harness.world.capture import Capture, as_evidence
+from harness.world.channel import Channel
+from harness.world.ending import Ending
+from harness.world.launch import Launch, describe
+from harness.world.leftovers import read_error, read_stack
+from harness.world.log import Log
+from harness.world.paths import shorten
+from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
+from harness.world.ports import PortLease
+from harness.world.probe import probe
+from harness.world.roll import Roll
+from harness.world.timers import Timers
+from harness.world.wires import CHUNK, Wires
+
+__all__ = ["Cancelled", "Launch", "World"]
+
+# The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
+ABANDON_WITHIN = 5.0
+CLOSED_EARLY = 500_000_000
+
+
+class KeeperGone(ServerFailed):
+    """The keeper of a world ended before its ranks did; its server may be well."""
+
+
+class World:
+    """One start of one set of ranks. Use once: `World(...).run()`."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        pool: ServerPool,
+        *,
+        cancel: int | None = None,
+        on_gate: Callable[[World, Event], None] | None = None,
+        on_begin: Callable[[World], None] | None = None,
+        on_end: Callable[[World], None] | None = None,
+    ) -> None:
+        self._launch = launch
+        self._pool = pool
+        self._cancel = cancel
+        self._on_gate = on_gate
+        self._on_begin = on_begin
+        self._on_end = on_end
+        self._events: list[Event] = []
+        self._roll = Roll(size=launch.size)
+        self._channels: dict[int, Channel] = {}
+        self._logs = {rank: Log() for rank in range(launch.size)}
+        self._stacks: dict[int, bytes] = {}
+        self._closed: dict[int, int] = {}
+        self._released: set[int] = set()
+        self._code = launch.folder
+        self._lock = threading.Lock()
+        self._unlanded = 0
+        self._unanswered: list[int] = []
+        self._held: dict[int, str] = {}
+        self._orders: dict[int, bytes] = {}
+        self._expected: set[int] = set()
+        self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
+        self._timers = Timers()
+        self._over = False
+        self._buffer = b""
+        self._gone = False
+        self._wires: Wires
+        self._ending: Ending
+
+    # -- what a fault may do to a world ------------------------------------------------------------------------------
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        """Rank to pid, of the ranks that were started."""
+        return self._roll.started
+
+    def signal(self, number: int, *, rank: int | None = None) -> None:
+        """Send a signal to a rank, or to all that live; the keeper sends it, so that no reused pid is ever hit.
+
+        It evidences it by `world.signalled`. A gate that is answered after this opens only when the signal has landed.
+        Safe to call from another thread. Does nothing once the world is over.
+        """
+        if self._over:
+            return
+        with contextlib.suppress(OSError):
+            with self._lock:
+                self._unlanded += 1
+            self._wires.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
+
+    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
+        """Add an event of the harness."""
+        self._events.append(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
+
+    def add(self, event: Event) -> None:
+        """Add an event of the harness that happened at another moment than now."""
+        self._events.append(event)
+
+    def hold(self, rank: int) -> None:
+        """Keep a rank at the gate it stands at, until `release`. To be called from `on_gate`."""
+        self._held[rank] = ""
+
+    def release(self, rank: int) -> None:
+        """Let a rank that is held go on. Nothing happens where it is not held, has ended, or the world is over."""
+        if (gate := self._held.pop(rank, None)) and not self._over:
+            self._pass(rank, gate)
+
+    def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
+        """Send an order along with the next answer to a gate of this rank: what `harness.rank.order` does there."""
+        self._orders[rank] = json.dumps(order, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        """Call `do` in this world's thread when so much time has passed, unless the world is over before."""
+        self._timers.add(seconds, do)
+
+    def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
+        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`."""
+        self._awaited.setdefault((name, rank), []).append(do)
+
+    def expect_end(self, rank: int) -> None:
+        """The end of this rank, however it ends, is meant: the others keep their time until the deadline."""
+        self._expected.add(rank)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Capture:
+        """Start the ranks, stay until nothing of them is left, and return what they left.
+
+        An error of the harness itself (no port, no space, the server gone) becomes the event `harness.error`. Before a
+        rank has begun it makes the trial void, afterwards it fails it: docs/adr/0006.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
+        launch = self._launch
+        program = {"program": True} if launch.program else {}
+        about = {**launch.about, **program, "size": launch.size, "backend": launch.backend}
+        self.note("world.begin", **about, harness_pid=os.getpid())
+        server: Server | None = None
+        try:
+            if self._on_begin is not None:
+                self._on_begin(self)
+            server = self._pool.get(warm=launch.warm, env=launch.env, python=launch.python)
+            self._run(server)
+        except ServerFailed as error:
+            self._harness_error("ServerFailed", error)
+            if server is not None and not (isinstance(error, KeeperGone) and server.is_well()):
+                self._pool.discard(server)
+        except OSError as error:
+            self._harness_error(type(error).__name__, error)
+        finally:
+            self._over = True
+            if self._on_end is not None:
+                self._on_end(self)
+        self.note("world.end")
+        return self._capture()
+
+    def _run(self, server: Server) -> None:
+        scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
+        try:
+            with PortLease() as ports, Wires(size=self._launch.size, cancel=self._cancel) as self._wires:
+                self._code = server.take_code(self._launch.folder)
+                self._start(server, scratch, ports)
+                try:
+                    self._watch()
+                except BaseException:
+                    self._abandon()
+                    raise
+                self._collect(scratch)
+                server.give_code(self._launch.folder, self._code)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _start(self, server: Server, scratch: Path, ports: PortLease) -> None:
+        launch = self._launch
+        now = time.monotonic_ns()
+        self._channels = {rank: Channel(rank, not_before=now) for rank in range(launch.size)}
+        rendezvous = self._prepare(ports)
+        handed = self._wires.hand(rendezvous.descriptors)
+        description = describe(launch, server=server, scratch=scratch, code=self._code, rendezvous=rendezvous)
+        self._ending = Ending(
+            self,
+            self._roll,
+            scratch=scratch,
+            deadline=launch.deadline,
+            after_failure=launch.after_failure,
+            stacks=not launch.program,
+        )
+        server.request(description, handed)
+        self._wires.handed()
+
+    def _prepare(self, ports: PortLease) -> Rendezvous:
+        launch = self._launch
+        if launch.program:
+            return Rendezvous(ranks=[{}] * launch.size)
+        backend = backends.find(launch.backend)
+        if backend is None:
+            raise ServerFailed(f"backend {launch.backend} is not in this version")
+        return backend.prepare(size=launch.size, ports=ports)
+
+    def _harness_error(self, kind: str, error: Exception) -> None:
+        self.note("harness.error", type=kind, message=self._shortened(str(error))[:2000])
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._gone:
+            ready = self._wires.ready(min(self._ending.patience(), self._timers.patience()))
+            kinds = {kind for kind, _, _ in ready}
+            if "cancel" in kinds:
+                raise Cancelled
+            if "control" in kinds:
+                self._listen()
+            for kind, rank, descriptor in ready:
+                # The keeper's news may have brought this pipe to its end already.
+                if (rank, descriptor) in self._wires.open(kind=kind):
+                    if kind == "events":
+                        self._read_events(rank, descriptor)
+                    elif kind == "log":
+                        self._read_log(rank, descriptor)
+            if not self._gone:
+                self._timers.run()
+                self._ending.judge()
+        for rank, descriptor in self._wires.open(kind="events"):
+            self._read_what_waits(rank, descriptor, self._read_events)
+        for rank, descriptor in self._wires.open(kind="log"):
+            self._read_what_waits(rank, descriptor, self._read_log)
+
+    def _listen(self) -> None:
+        try:
+            data = self._wires.control.recv(CHUNK)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise KeeperGone("the keeper of this world ended before its ranks did")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._hear(json.loads(line))
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        kind, ns = message.pop("is"), message.pop("ns")
+        rank, pid = message.pop("rank", None), message.pop("pid", None)
+        match kind:
+            case "started":
+                self._roll.started[rank] = pid
+                self._events.append(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started"))
+            case "executed":
+                self._events.append(
+                    Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message)
+                )
+            case "stopped" | "continued":
+                name = f"rank.{kind}"
+                self._events.append(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
+            case "exited":
+                self._hear_exit(rank, pid, ns, message)
+            case "signalled":
+                values = {"signal": signals.name(message["signal"]), "ranks": message["ranks"]}
+                self._events.append(Event(ns=ns, by="server", name="world.signalled", values=values))
+                with self._lock:
+                    self._unlanded -= 1
+                self._answer()
+            case "survivors":
+                self._events.append(Event(ns=ns, by="server", name="world.survivors", values=message))
+            case "unable":
+                raise KeeperGone(f"the ranks could not be forked: {message['why']}")
+            case "gone":
+                self._gone = True
+        for do in self._awaited.pop((f"rank.{kind}", rank), ()):
+            do()
+
+    def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
+        for _, descriptor in self._wires.open(rank=rank, kind="events"):
+            self._read_what_waits(rank, descriptor, self._read_events)
+        self._roll.exited[rank] = ns
+        # Every channel closes when its rank ends; one that closed long before was closed by the subject.
+        if ns - (closed := self._closed.get(rank, ns)) > CLOSED_EARLY:
+            self._events.append(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
+        self._events.append(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
+        self._held.pop(rank, None)
+        if self._launch.program and values["code"] == 0:
+            self._roll.finished.add(rank)  # a program has no other way to say that it is done
+        if (values["code"] != 0 or rank not in self._roll.finished) and rank not in self._expected:
+            self._ending.failed()
+        self._start_line()
+
+    def _read_what_waits(self, rank: int, descriptor: int, read: Callable[[int, int], int]) -> None:
+        """Read what was written so far, and no more: a child of the rank may hold the pipe and write on for ever."""
+        waiting = self._wires.waiting(descriptor)
+        while waiting > 0 and (taken := read(rank, descriptor)):
+            waiting -= taken
+        if waiting <= 0 and not self._wires.waiting(descriptor):
+            read(rank, descriptor)
+
+    def _read_events(self, rank: int, descriptor: int) -> int:
+        channel = self._channels[rank]
+        data = self._wires.read(descriptor)
+        for event in channel.close() if data is None else channel.feed(data):
+            self._take(event)
+        if data is None:
+            self._closed[rank] = time.monotonic_ns()
+        return len(data or b"")
+
+    def _read_log(self, rank: int, descriptor: int) -> int:
+        data = self._wires.read(descriptor)
+        self._logs[rank].feed(data or b"")
+        return len(data or b"")
+
+    def _take(self, event: Event) -> None:
+        self._events.append(event)
+        if event.by != "rank" or event.rank is None:
+            return
+        if event.name == "rank.begin":
+            self._roll.begun.add(event.rank)
+        elif event.name == "subject.end":
+            self._roll.finished.add(event.rank)
+        if event.name in self._launch.probes and (found := probe(self._roll.started.get(event.rank, -1))):
+            # The rank stands at the gate: it is read as it is at this event.
+            self.note("rank.measured", rank=event.rank, at=event.name, **found)
+        if event.name in self._launch.gates and event.rank not in self._held and self._on_gate is not None:
+            self._on_gate(self, event)
+        if event.name in (self._launch.start_line, *self._launch.gates):
+            if event.rank in self._held:
+                self._held[event.rank] = event.name
+            else:
+                self._pass(event.rank, event.name)
+
+    def _pass(self, rank: int, gate: str) -> None:
+        """Let a rank through a gate; at the start line, with all the others."""
+        if gate in self._launch.gates:
+            self.note("gate.opened", rank=rank, gate=gate)
+        if gate != self._launch.start_line:
+            self._answer(rank)
+            return
+        if rank in self._released:
+            # A subject that says it again has waited once already.
+            self._answer(rank)
+        self._roll.joined.add(rank)
+        self._start_line()
+
+    def _start_line(self) -> None:
+        """Let the ranks begin once all have joined, or once one has ended and the others cannot all join any more."""
+        waiting = self._roll.joined - self._released
+        if waiting and (len(self._roll.joined) == self._launch.size or self._roll.exited):
+            self._released |= waiting
+            self.note("world.start", ranks=sorted(waiting))
+            self._answer(*sorted(waiting))
+
+    def _answer(self, *ranks: int) -> None:
+        """Open the gates of these ranks, and of those still waiting, once every signal that was sent has landed."""
+        self._unanswered += ranks
+        if not self._unlanded:
+            for rank in self._unanswered:
+                self._wires.answer(rank, self._orders.pop(rank, b""))
+            self._unanswered.clear()
+
+    def _abandon(self) -> None:
+        """Leave a world that is not done: tell its keeper, and stay until it has ended everybody, or some seconds."""
+        control = self._wires.control
+        with contextlib.suppress(OSError):
+            control.shutdown(socket.SHUT_WR)
+            end = time.monotonic() + ABANDON_WITHIN
+            while (left := end - time.monotonic()) > 0:
+                control.settimeout(left)
+                if not control.recv(CHUNK):
+                    return
+
+    # -- collecting --------------------------------------------------------------------------------------------------
+
+    def _collect(self, scratch: Path) -> None:
+        for rank in range(self._launch.size):
+            own = scratch / f"rank-{rank}"
+            if self._ending.asked and (text := read_stack(own / STACKS)):
+                self._stacks[rank] = self._shortened(text.decode("utf-8", "replace")).encode()
+            if (found := read_error(own)) is not None:
+                first, ns = self._channels[rank].not_before, found.pop("ns")
+                last = self._roll.exited.get(rank, time.monotonic_ns())
+                in_time = isinstance(ns, int) and first <= ns <= last
+                self._events.append(
+                    Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=found)
+                )
+            if dropped := self._logs[rank].dropped():
+                self.note("log.cut", rank=rank, bytes=self._logs[rank].total, dropped=dropped)
+
+    def _printed(self, log: Log) -> bytes:
+        """What a rank printed; its tracebacks name files as they are called on any machine."""
+        text = log.content().decode("utf-8", "surrogateescape")
+        return self._shortened(text).encode("utf-8", "surrogateescape")
+
+    def _shortened(self, text: str) -> str:
+        return shorten(text, folder=self._code, python=self._launch.python)
+
+    def _capture(self) -> Capture:
+        events = [
+            as_evidence(
+                event, pid=self._roll.started.get(event.rank) if event.rank is not None else None, code=self._code
+            )
+            for event in self._events
+        ]
+        return Capture(
+            events=tuple(sorted(events, key=lambda event: event.ns)),
+            logs={rank: self._printed(log) for rank, log in self._logs.items() if log.total},
+            stacks=self._stacks,
+        )

@@ -1,0 +1,11 @@
+# The code that `nix run` runs. results/, tests and documentation are not in it, so that they rebuild nothing.
+{ lib }:
+lib.fileset.toSource {
+  root = ../.;
+  fileset = lib.fileset.unions [
+    ../harness
+    ../scenarios
+    ../LICENSE
+    ../pyproject.toml
+  ];
+}

@@ -1,0 +1,429 @@
+"""The project's commands; `nox -l` lists them. Needs nox and Python 3.11 or newer, nothing else.
+
+All sessions share one environment per variant and Python, `.nox/env-<variant>-<python>`, made once from the locks with
+hashes required. What follows "--" goes to the command: `nox -s tests -- -k locks`, `nox -s validate -- scenarios/x`.
+
+Read from the environment:
+
+* `RANKPROOF_VARIANT`: `cpu`, `cuda` or `metal` instead of what this machine looks like.
+* `RANKPROOF_ENV`: a folder with `bin/python` and everything in it (`nix develop` sets it); then nothing is installed.
+  If it says which locks it was made from, they must be the ones that are here.
+
+Set for every command: `RANKPROOF_VARIANT`, and `RANKPROOF_LOCK`, the path of the lock it was made from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nox
+
+if sys.version_info < (3, 11):  # noqa: UP036 - nox itself still runs on 3.10, and tomllib's absence explains nothing
+    raise SystemExit(f"nox runs on Python {sys.version.split()[0]} here; Rankproof needs 3.11 or newer.")
+
+import tomllib
+
+import filelock  # part of every nox installation: virtualenv, which nox requires, requires it
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["tests"]  # validate runs for minutes and writes signed results: only when asked for
+
+PROJECT = Path(__file__).resolve().parent
+LOCKS = PROJECT / "locks"
+VARIANTS = ("cpu", "cuda", "metal")
+PYTHONS = ("3.11", "3.13", "3.12", "3.14")  # that the locks serve; the first one found is taken
+MADE = "rankproof-environment.json"  # in the environment: what it was made from, for the record
+RECIPE = "2"  # part of every environment's stamp: raise it when the installation below changes
+# After Ctrl-C nox gives a child 0.3 s; the harness needs longer to stop its ranks and to mark the run unfinished.
+PATIENCE: dict[str, Any] = {"interrupt_timeout": 20, "terminate_timeout": 20}
+PIP_ENV = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+PIP = ("-m", "pip", "install", "--quiet", "--progress-bar", "off")
+
+INSIDE = """
+import json, platform, sys, sysconfig
+print(json.dumps({
+    "path": sys.executable,
+    "version": "%d.%d" % sys.version_info[:2],
+    "machine": platform.machine(),
+    "usable": platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED"),
+}))
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """A Python that was started and answered."""
+
+    path: str
+    version: str
+    machine: str
+    usable: bool
+    """CPython with its lock: what the wheels are for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Where a session's commands run."""
+
+    python: Path
+    variables: dict[str, str | None]
+
+    def run(self, session: nox.Session, *arguments: str) -> None:
+        """Run this environment's Python in the project folder, with time to clean up after Ctrl-C."""
+        session.run(str(self.python), *arguments, env=self.variables, external=True, **PATIENCE)
+
+
+# --- which variant, which Python --------------------------------------------------------------------------------------
+
+
+def nvidia_answers() -> bool:
+    """Whether an NVIDIA driver is loaded or answers; a machine without one must never download CUDA."""
+    if Path("/proc/driver/nvidia/version").exists():
+        return True
+    try:
+        command = ["nvidia-smi", "--list-gpus"]
+        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def choose_variant(session: nox.Session) -> str:
+    """`cuda` only where an NVIDIA driver answers, `metal` on a Mac, else `cpu`; RANKPROOF_VARIANT overrides."""
+    system, machine = platform.system(), platform.machine()
+    asked = os.environ.get("RANKPROOF_VARIANT", "")
+    if asked and asked not in VARIANTS:
+        session.error(
+            f"RANKPROOF_VARIANT is {asked!r}; it can be {', '.join(VARIANTS)}, or unset to look at the machine",
+        )
+    if system == "Darwin" and machine == "arm64":
+        fitting = ["metal"]
+    elif system == "Linux" and machine in {"x86_64", "aarch64"}:
+        fitting = ["cpu", "cuda"]
+    else:
+        session.error(f"No lock serves {system} on {machine}: Linux on x86_64 or aarch64, or macOS on Apple silicon")
+    if asked and asked not in fitting:
+        session.error(
+            f"RANKPROOF_VARIANT={asked} is not for {system} on {machine}; here it can be {' or '.join(fitting)}",
+        )
+    return asked or ("cuda" if system == "Linux" and nvidia_answers() else fitting[0])
+
+
+def ask(path: str) -> Interpreter | None:
+    """Start a Python and let it say what it is; None if it does not run (a version manager's empty shim, say)."""
+    try:
+        done = subprocess.run([path, "-c", INSIDE], capture_output=True, text=True, timeout=20, check=True)
+        return Interpreter(**json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return None
+
+
+def names(versions: tuple[str, ...]) -> Iterator[str]:
+    """Where a Python may be: the one that runs nox, then PATH, then what uv manages, asked only if it comes to that."""
+    yield sys.executable
+    for version in versions:
+        for folder in os.environ.get("PATH", "").split(os.pathsep):
+            if folder and (found := shutil.which(f"python{version}", path=folder)):
+                yield found
+    if uv := shutil.which("uv"):
+        for version in versions:
+            command = [uv, "python", "find", "--no-python-downloads", "--no-project", version]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                yield done.stdout.strip()
+
+
+def choose_python(session: nox.Session, variant: str, torch_cpu: dict[str, Any]) -> Interpreter:
+    """The Python to build on: one that the variant has wheels for."""
+    forced = session.python if isinstance(session.python, str) else None
+    versions: tuple[str, ...] = PYTHONS
+    if variant == "cpu":
+        known = [wheel["python"] for wheel in torch_cpu["wheel"] if wheel["machine"] == platform.machine()]
+        versions = tuple(version for version in PYTHONS if version in known)
+    wanted = tuple(version for version in versions if forced in {None, version})
+    for name in names(wanted) if wanted else ():
+        found = ask(name)
+        if found and found.usable and found.version in wanted and found.machine == platform.machine():
+            return found
+
+    having = [f"python{version}" for version in sorted(versions)]
+    where = f"{platform.system()} on {platform.machine()}"
+    if forced in versions:
+        reason = f"No python{forced} that runs was found on PATH."
+    elif forced:
+        reason = f"No torch wheel for Python {forced} is known for {variant} on {where}."
+    else:
+        running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        reason = (
+            f"No torch wheel for Python {running}, which runs nox, is known for {variant} on {where}, "
+            f"and neither {' nor '.join(having)} that runs was found on PATH."
+        )
+    # nox puts a full stop behind a message, so the command to copy does not end it.
+    session.error(
+        f"{reason}\nThere are wheels for {' and '.join(having)}. Let uv bring one:\n"
+        f"    uvx --python {versions[0]} nox -s {session.name.partition('-')[0]}\n"
+        f"or install one and run nox again; `nox -P {versions[0]} -s …` chooses one that is on PATH"
+    )
+
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+
+def digest(*paths: Path, extra: str = "") -> str:
+    """One sha256 over the files' contents."""
+    total = hashlib.sha256(f"{RECIPE}\n{extra}\n".encode())
+    for path in paths:
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def stamped(stamp: Path, value: str) -> bool:
+    """Whether this step was finished with exactly these inputs."""
+    with contextlib.suppress(FileNotFoundError):
+        return stamp.read_text() == value
+    return False
+
+
+def make_empty(session: nox.Session, folder: Path, python: str) -> Path:
+    """A fresh virtual environment with pip. Nox brings virtualenv, so a Python without venv or ensurepip will do."""
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run(
+        sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--python", python, str(folder),
+        external=True, silent=True, **PATIENCE,
+    )  # fmt: skip
+    return folder / "bin" / "python"
+
+
+def install_torch_cpu(session: nox.Session, python: Path, torch_cpu: dict[str, Any]) -> None:
+    """Install torch's CPU wheel: from a folder that pip is configured with, else from PyTorch's own index, asked once.
+
+    The address of that index never reaches the installation of the other packages, and theirs never reaches this one:
+    `--no-index` silences every index that pip is configured with.
+    """
+    requirement = python.parent.parent / "torch.txt"
+    hashes = "".join(f" --hash=sha256:{wheel['sha256']}" for wheel in torch_cpu["wheel"])
+    requirement.write_text(f"torch=={torch_cpu['version']}{hashes}\n")
+    page = f"{torch_cpu['index'].rstrip('/')}/torch/"
+    once = ("--no-index", "--retries", "0", "--timeout", "5", "--no-deps", "--only-binary", ":all:", "--require-hashes")
+    said = []
+    for source in ((), ("--find-links", page)):
+        session.log(
+            f"torch {torch_cpu['version']}: " + (f"asking {page}" if source else "looking where pip looks for files")
+        )
+        # Very verbose, because otherwise pip keeps to itself why a page could not be read.
+        command = [str(python), "-m", "pip", "install", "-vv", "--progress-bar", "off", *once, *source]
+        command += ["--requirement", str(requirement)]
+        # Not session.run: a refusal of the first source is no failure yet.
+        done = subprocess.run(
+            command,
+            env={**os.environ, **PIP_ENV},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        unread = [line.strip() for line in done.stdout.splitlines() if "Could not fetch URL" in line]
+        said.append("\n".join([*unread, done.stderr.strip()]))
+    session.error(
+        f"torch {torch_cpu['version']} could not be installed.\n"
+        f"From the folders that pip is configured with (find-links):\n{said[0]}\nFrom {page}, asked once:\n{said[1]}\n"
+        "Without a way to that address, put the wheel that locks/torch-cpu.toml names for this Python and machine "
+        "into a folder, set PIP_FIND_LINKS to that folder, and run nox again; `nox -P 3.11 …` builds on another Python"
+    )
+
+
+def build(session: nox.Session, folder: Path, found: Interpreter, variant: str, torch_cpu: dict[str, Any]) -> None:
+    """Make the environment from nothing; every file that goes in is held to a hash of the locks."""
+    session.log(
+        f"making {folder.name} from locks/{variant}.txt and locks/dev.txt; this is done once and takes a few minutes"
+    )
+    python = make_empty(session, folder, found.path)
+    if variant == "cpu":
+        install_torch_cpu(session, python, torch_cpu)
+    locks = [argument for name in (variant, "dev") for argument in ("--requirement", str(LOCKS / f"{name}.txt"))]
+    install = ("--require-hashes", "--only-binary", ":all:", *locks)
+    try:
+        session.run(str(python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)
+    except nox.command.CommandFailed:
+        session.error(
+            f"locks/{variant}.txt and locks/dev.txt could not be installed; pip says above why.\n"
+            "A hash that does not match: the file was changed after it was locked, on its way or in pip's cache. Run "
+            "`python -m pip cache purge`, or use another index.\nA requirement that must be pinned, or has no matching "
+            "distribution: the lock is incomplete or the index is. Run `nox -s lock` and look at what changes"
+        )
+
+
+def given_environment(session: nox.Session, folder: Path, variables: dict[str, str | None]) -> Environment:
+    """An environment that somebody else made, such as `nix develop`: taken as it is, or refused."""
+    python = folder / "bin" / "python"
+    if not os.access(python, os.X_OK):
+        session.error(f"RANKPROOF_ENV is {folder}, but there is no {python}. Unset it to let nox make one")
+    variables |= {"PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    made: dict[str, str] = {}
+    with contextlib.suppress(FileNotFoundError):
+        made = json.loads((folder / MADE).read_text())
+    made_from = [(LOCKS / made["lock"], made["lock_sha256"])] if "lock" in made else []
+    if "wheels_sha256" in made:
+        made_from.append((LOCKS / "wheels.json", made["wheels_sha256"]))
+    with contextlib.suppress(KeyError, OSError, ValueError):
+        # What a Nix shell leaves: harness/record/nix.py.
+        told = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
+        made_from.append((PROJECT / "flake.lock", told["flake_lock_sha256"]))
+    for path, was in made_from:
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != was:
+            name = path.relative_to(PROJECT)
+            session.error(
+                f"{folder} was made from another {name} than the one that is here now.\n"
+                f"Leave this shell and enter it again (`nix develop`), or bring {name} back with git"
+            )
+    if "lock" in made:
+        variables |= {"RANKPROOF_LOCK": str(LOCKS / made["lock"]), "RANKPROOF_VARIANT": made["variant"]}
+    return Environment(python=python, variables=variables)
+
+
+def ready(session: nox.Session) -> Environment:
+    """The environment that this session runs in, made or mended if it has to be."""
+    variables: dict[str, str | None] = {"PYTHONPATH": None, "PYTHONHOME": None}
+    if given := os.environ.get("RANKPROOF_ENV"):
+        return given_environment(session, Path(given), variables)
+
+    variant = choose_variant(session)
+    torch_cpu = tomllib.loads((LOCKS / "torch-cpu.toml").read_text())
+    found = choose_python(session, variant, torch_cpu)
+    home = session.cache_dir.parent
+    folder = home / f"env-{variant}-{found.version}"
+    python = folder / "bin" / "python"
+    made_of = [LOCKS / f"{variant}.txt", LOCKS / "dev.txt", LOCKS / "torch-cpu.toml"]
+    with filelock.FileLock(home / f"{folder.name}.lock"):  # two nox at once: the second waits, then finds it made
+        whole, project = folder / "locks.stamp", folder / "project.stamp"
+        if not (stamped(whole, digest(*made_of)) and ask(str(python))):
+            build(session, folder, found, variant, torch_cpu)
+            # For the record of a run that is started from here without nox.
+            lock_sha256 = hashlib.sha256(made_of[0].read_bytes()).hexdigest()
+            made = {"variant": variant, "lock": made_of[0].name, "lock_sha256": lock_sha256}
+            (folder / MADE).write_text(json.dumps(made))
+            whole.write_text(digest(*made_of))
+        # Tool settings in pyproject.toml change often; only what an installation records is worth a new one.
+        metadata = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+        recorded = digest(
+            extra=json.dumps([str(PROJECT), metadata["project"], metadata["build-system"]], sort_keys=True)
+        )
+        if not stamped(project, recorded):
+            install = ("--no-deps", "--no-index", "--no-build-isolation", "--editable", str(PROJECT))
+            session.run(str(python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)
+            project.write_text(recorded)
+    variables |= {
+        "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "RANKPROOF_LOCK": str(made_of[0]),
+        "RANKPROOF_VARIANT": variant,
+        "VIRTUAL_ENV": str(folder),
+    }
+    return Environment(python=python, variables=variables)
+
+
+# --- the sessions -----------------------------------------------------------------------------------------------------
+
+
+@nox.session(venv_backend="none")
+def validate(session: nox.Session) -> None:
+    """Run the scenarios on real ranks; write and sign results/."""
+    ready(session).run(session, "-m", "harness.cli", "run", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """Run the tests."""
+    ready(session).run(session, "-m", "pytest", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff, and the arrows between packages with import-linter."""
+    environment = ready(session)
+    environment.run(session, "-m", "ruff", "check", *session.posargs)
+    environment.run(session, "-m", "ruff", "format", "--check", *session.posargs)
+    # import-linter has no `python -m`; what its command does is this.
+    environment.run(session, "-c", "import importlinter.cli; importlinter.cli.lint_imports_command()")
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Check the types with mypy --strict."""
+    checked = session.posargs or ["harness", "noxfile.py", "locks/lock.py", "locks/wheels.py"]
+    ready(session).run(session, "-m", "mypy", "--strict", *checked)
+
+
+@nox.session(venv_backend="none", default=False)
+def gate(session: nox.Session) -> None:
+    """Apply the trusted release policy to results/; the arguments are those of `rankproof gate`."""
+    ready(session).run(session, "-m", "harness.cli", "gate", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def bench(session: nox.Session) -> None:
+    """Measure how fast worlds start, beside torchrun and mlx.launch."""
+    ready(session).run(session, "-m", "tests.bench", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def nix(session: nox.Session) -> None:
+    """Check the flake without a network; `-- --build` builds and runs it, with this machine's programs as nixpkgs."""
+    if shutil.which("nix") is None:
+        session.error(
+            "nix is not on PATH. On Debian and Ubuntu: apt-get install --no-install-recommends nix-bin. "
+            "Elsewhere: https://nixos.org/download"
+        )
+    if "--build" in session.posargs:
+        rest = [argument for argument in session.posargs if argument != "--build"]
+        with apart(session, "lock") as tools:
+            ready(session).run(session, "-m", "tests.nix.build", "--lock-python", str(tools), *rest)
+    else:
+        # No environment is needed for it: this works in a fresh clone.
+        session.run(sys.executable, "-m", "tests.nix.check", *session.posargs, external=True, **PATIENCE)
+
+
+@nox.session(venv_backend="none", default=False)
+def interop(session: nox.Session) -> None:
+    """Read our statement with in-toto's and sigstore's packages, in an environment of their own without a torch."""
+    with apart(session, "interop") as python:
+        environment = {"PYTHONPATH": str(PROJECT), "PYTHONHOME": None}
+        arguments = session.posargs or ["tests/interop"]
+        session.run(str(python), "-m", "pytest", *arguments, env=environment, external=True, **PATIENCE)
+
+
+@nox.session(venv_backend="none", default=False)
+def lock(session: nox.Session) -> None:
+    """Write the locks from pyproject.toml; `-- --upgrade` moves every pin."""
+    with apart(session, "lock") as python:
+        session.run(str(python), str(LOCKS / "lock.py"), *session.posargs, external=True, **PATIENCE)
+
+
+@contextlib.contextmanager
+def apart(session: nox.Session, name: str) -> Iterator[Path]:
+    """The Python of a small environment made from one lock alone, for as long as it is used."""
+    home = session.cache_dir.parent
+    tools = LOCKS / f"{name}.txt"
+    folder = home / f"env-{name}-{sys.version_info[0]}.{sys.version_info[1]}"
+    python = folder / "bin" / "python"
+    with filelock.FileLock(home / f"{folder.name}.lock"):
+        # The stamp goes first because `nox -s lock` rewrites its own lock.
+        if not (stamped(folder / "locks.stamp", digest(tools)) and ask(str(python))):
+            make_empty(session, folder, sys.executable)
+            install = ("--require-hashes", "--only-binary", ":all:", "--requirement", str(tools))
+            session.run(str(python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)
+            (folder / "locks.stamp").write_text(digest(tools))
+        yield python

@@ -1,0 +1,119 @@
+"""`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
+
+And what the identity of a large tokenizer costs.
+
+Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.world import backends
+from harness.world.pool import ServerPool
+from tests.bench import verifying
+from tests.bench.launchers import mlx_launch, torchrun
+from tests.bench.tokenizers import TOKENS, identity_seconds
+from tests.bench.worlds import warm_world
+
+
+@dataclass(kw_only=True)
+class Contest:
+    """A backend at a world size, started by us and by its own launcher, in turn.
+
+    Attributes:
+        worlds: of ours per round.
+        launches: of the launcher per round; mlx.launch is quick or a second late by chance, so one says little.
+    """
+
+    backend: str
+    ranks: int
+    launcher: Callable[..., float]
+    worlds: int = 5
+    launches: int = 1
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+
+    def round(self, pool: ServerPool, folder: Path) -> None:
+        """Measure both sides once more."""
+        self.theirs += [self.launcher(folder, ranks=self.ranks) for _ in range(self.launches)]
+        self.ours += [warm_world(pool, folder, backend=self.backend, ranks=self.ranks) for _ in range(self.worlds)]
+
+    def figures(self) -> dict[str, Any]:
+        """Seconds as minimum, median and maximum, and how many times faster we are."""
+        sides = {"warm_world_seconds": self.ours, f"{self.launcher.__name__}_seconds": self.theirs}
+        found: dict[str, Any] = {name: [min(side), statistics.median(side), max(side)] for name, side in sides.items()}
+        return found | {"ratio": statistics.median(self.theirs) / statistics.median(self.ours)}
+
+    def print(self) -> None:
+        """Print the same for people."""
+        print(f"{self.backend}, {self.ranks} ranks, until the first collective is done")
+        for label, times in (("a warm world", self.ours), (self.launcher.__name__, self.theirs)):
+            low, middle, high = min(times), statistics.median(times), max(times)
+            print(f"  {label:<14} {middle:.3f} s (median of {len(times)}; {low:.3f} to {high:.3f})")
+        print(f"  {'ratio':<14} {self.figures()['ratio']:.1f} times")
+
+
+def main() -> None:
+    """Measure and print; with --json, for machines."""
+    given = argparse.ArgumentParser(prog="bench", description=__doc__)
+    given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
+    given.add_argument("--json", action="store_true")
+    given.add_argument("--only", choices=("worlds", "verify", "tokenizers"), help="measure one of the three")
+    options = given.parse_args()
+    found: dict[str, Any] = {}
+    if options.only in (None, "verify"):
+        with tempfile.TemporaryDirectory() as name:
+            found["verify"] = verifying.measure(Path(name), rounds=max(5, options.rounds))
+        if not options.json:
+            verifying.show(found["verify"])
+    if options.only in (None, "worlds"):
+        found |= worlds(options)
+    if options.only in (None, "tokenizers"):
+        found["tokenizers"] = identity_seconds()
+        if not options.json:
+            print(f"a tokenizer of {TOKENS} tokens and merges, CPU time")
+            for name, (low, middle, high) in found["tokenizers"].items():
+                print(f"  {name:<18} {middle:.3f} s ({low:.3f} to {high:.3f})")
+    if options.json:
+        print(json.dumps(found))
+
+
+def worlds(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure worlds and launchers in turn."""
+    contests = [
+        Contest(backend="gloo", ranks=4, launcher=torchrun),
+        Contest(backend="mlx-ring", ranks=2, launcher=mlx_launch, launches=5),
+    ]
+    for contest in list(contests):
+        if reason := backends.refusal(contest.backend, size=contest.ranks):
+            contests.remove(contest)
+            if not options.json:
+                print(f"{contest.backend}: skipped, {reason}")
+    with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
+        folder = Path(name)
+        begin = time.monotonic()
+        pool.get(warm=True, env={})
+        server = time.monotonic() - begin
+        for contest in contests:
+            warm_world(pool, folder, backend=contest.backend, ranks=contest.ranks)
+            for _ in range(options.rounds):
+                contest.round(pool, folder)
+    if not options.json:
+        for contest in contests:
+            contest.print()
+        print(f"server start: {server:.2f} s, once per run")
+    by_name = {f"{contest.backend}-{contest.ranks}": contest.figures() for contest in contests}
+    return by_name | {"server_start_seconds": server}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Our side: a warm world from the request until its last rank has passed the first collective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.world.pool import ServerPool
+from harness.world.world import Launch, World
+
+SUBJECT = """
+def noop(context):
+    context.group.barrier()
+    context.emit("barrier.passed")
+"""
+
+
+def warm_world(pool: ServerPool, folder: Path, *, backend: str, ranks: int) -> float:
+    """Seconds from the request until the last rank has passed its first barrier (on the ring: an evaluated all_sum)."""
+    (folder / "subject.py").write_text(SUBJECT)
+    launch = Launch(
+        about={},
+        size=ranks,
+        backend=backend,
+        warm=True,
+        entry="subject:noop",
+        folder=folder,
+        arguments={},
+        inputs={},
+        seeds=[1] * ranks,
+    )
+    capture = World(launch, pool).run()
+    begin = next(event.ns for event in capture.events if event.name == "world.begin")
+    passed = [event.ns for event in capture.events if event.name == "barrier.passed"]
+    if len(passed) != ranks:
+        raise SystemExit(f"{backend}: only {len(passed)} of {ranks} ranks passed the barrier")
+    return (max(passed) - begin) / 1e9

@@ -1,0 +1,5 @@
+"""The fixtures of the runs."""
+
+from tests.run.conftest import rankproof, scenario
+
+__all__ = ["rankproof", "scenario"]

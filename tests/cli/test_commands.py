@@ -1,0 +1,156 @@
+"""The commands as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli.load import load_all, wanted
+from harness.scenario import schema_text
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "transformers", "mlx", "numpy")
+
+
+def ours(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_help_answers_at_once() -> None:
+    """`rankproof --help` takes less than 0.15 s of processor time."""
+    spent = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert ours("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    # The least of three: what the program needs, not what a busy machine adds.
+    assert min(spent) < 0.15
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["cli", "cli.run", "cli.verify", "cli.show", "cli.lint", "cli.list", "cli.schema", "cli.faults", "cli.compare"],
+)
+def test_no_command_loads_an_engine(command: str) -> None:
+    """Importing any command loads neither torch nor transformers nor mlx nor numpy."""
+    code = f"import harness.{command}, sys; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_schema_prints_the_exported_schema() -> None:
+    """`rankproof schema` prints what lies in scenarios/ for editors."""
+    done = ours("schema")
+    assert (done.returncode, done.stdout) == (0, schema_text())
+    assert done.stdout == (ROOT / "scenarios" / "scenario.schema.json").read_text()
+    json.loads(done.stdout)
+
+
+def test_the_shipped_scenarios_lint_clean() -> None:
+    """`rankproof lint` has nothing against the scenarios we ship."""
+    done = ours("lint")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
+
+
+def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
+    """Problems go to stderr with file, line and column; other files are still read."""
+    (tmp_path / "bad.yaml").write_text("schema: 1\nid: It\ntitel: x\n")
+    done = ours("lint", str(tmp_path), str(ROOT / "scenarios"))
+    assert done.returncode == 64
+    assert f"{tmp_path}/bad.yaml:3:1" in done.stderr
+    assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
+
+
+def test_run_with_a_bad_scenario_runs_nothing(tmp_path: Path) -> None:
+    """One unreadable file among several stops the run before anything is started."""
+    (tmp_path / "bad.yaml").write_text("schema: 1\n")
+    done = ours("run", str(tmp_path), str(ROOT / "scenarios"), "--results", str(tmp_path / "results"))
+    assert done.returncode == 64
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("fly",), ("run", "--jobs", "0"), ("run", "--jobs", "x"), ("verify",), ("run", "nowhere")]
+)
+def test_bad_usage_ends_with_64(arguments: tuple[str, ...]) -> None:
+    """Bad usage is told on stderr without a traceback."""
+    done = ours(*arguments)
+    assert done.returncode == 64
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list_shows_cells_and_trials() -> None:
+    """`rankproof list` shows each scenario's role, cells and numbers of trials."""
+    done = ours("list")
+    assert done.returncode == 0
+    assert "ranks=4,backend=gloo: 59 + 5 trials" in done.stdout
+    assert "self-test, expects INCONCLUSIVE" in done.stdout
+
+
+def test_show_and_verify_of_what_is_not_there(tmp_path: Path) -> None:
+    """A missing run is one line for `show`, and NO REPORT for `verify`."""
+    shown = ours("show", str(tmp_path))
+    assert shown.returncode == 64
+    assert "name the folder of a run" in shown.stderr
+    verified = ours("verify", str(tmp_path / "report.md"), "--signer", "SHA256:" + "x" * 43)
+    assert verified.returncode == 3
+    assert "NO REPORT" in verified.stdout
+
+
+def test_faults_lists_every_kind_with_what_it_needs_and_whether_it_can_run() -> None:
+    """`rankproof faults` names all kinds, and says of each what it does, needs, and whether it can run here."""
+    done = ours("faults")
+    assert done.returncode == 0
+    kinds = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert kinds == ["pause", "kill", "delay", "env", "start-late", "raise", "exit", "hub"]
+    assert done.stdout.count("needs: ") == done.stdout.count("here:  yes") == len(kinds)
+
+
+def test_a_fault_that_cannot_run_here_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a system that does not tell when a process stops, `pause` is refused with that reason."""
+    from harness.cli import main
+
+    monkeypatch.delattr(os, "WCONTINUED")
+    assert main(["faults"]) == 0
+    assert "here:  no: this system does not tell when a process is stopped" in capsys.readouterr().out
+
+
+def test_what_runs_on_demand_is_run_where_it_is_named(tmp_path: Path) -> None:
+    """`on-demand` needs its file or folder named, `sweep` its file; a folder further up, or no name, runs neither."""
+    text = (ROOT / "scenarios" / "late-rank" / "scenario.yaml").read_text()
+    assert "tags: [release-gate]" in text
+    for name, tags in {"always": "[]", "asked": "[on-demand]", "swept": "[on-demand, sweep]"}.items():
+        path = tmp_path / "all" / "folder" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("id: late-rank", f"id: {name}").replace("[release-gate]", tags))
+    every, folder = tmp_path / "all", tmp_path / "all" / "folder"
+
+    def runs(*paths: Path) -> list[str]:
+        loaded, problems = load_all(paths, ())
+        assert (len(loaded), problems) == (3 if paths[0].suffix != ".yaml" else len(paths), 0)
+        return [found.scenario.id for found in wanted(loaded, paths)]
+
+    assert runs(every) == ["always"]
+    assert runs(folder) == ["always", "asked"]
+    assert runs(every / ".." / "all" / "folder") == ["always", "asked"]
+    assert runs(folder / "swept.yaml") == ["swept"]
+    assert runs(folder / "asked.yaml", folder / "swept.yaml") == ["asked", "swept"]

@@ -1,0 +1,103 @@
+"""Progress: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cli.progress import Count, Plain, Watched, progress_for
+from harness.run.run import Plan
+from harness.run.trials import Made
+from harness.scenario import Cell
+from tests.run.conftest import command, environment
+
+CELLS = (Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"), Cell("ranks=4,x=[red]", "b", 4, "gloo"))
+PLAN = Plan(candidate=3, control=2, cells=CELLS, skipped={"ranks=4,x=[red]": "no GPU"}, folder=Path("f"))
+
+
+def made(*, arm: str = "candidate", failed: bool = False, void: bool = False) -> Made:
+    return Made(cell=CELLS[0], arm=arm, index=0, void=void, failed=failed)  # type: ignore[arg-type]
+
+
+def test_counts_are_what_happened() -> None:
+    """A void trial brings the end no nearer; a control that passes is as unexpected as a candidate that fails."""
+    count = Count(total=5)
+    for trial in (made(), made(void=True), made(failed=True), made(arm="control", failed=True), made(arm="control")):
+        count.began(trial.cell)
+        count.told(trial)
+    assert (count.done, count.void, count.flying, count.not_as_hoped.total()) == (4, 1, 0, 2)
+    assert count.line().startswith("4/5 trials, 0 ranks in flight, about ")
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    """A file or a pipe gets lines, no control characters, and the reason of every skipped cell."""
+    stream = io.StringIO()
+    progress = progress_for(stream)
+    assert isinstance(progress, Plain)
+    progress.planned(PLAN)
+    progress.told(made())
+    progress.done()
+    assert "ranks=4,x=[red]: SKIPPED: no GPU" in stream.getvalue()
+    assert "5 trials in 1 cell\n" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("variable", ["CI", "TERM"])
+def test_ci_and_a_dumb_terminal_get_plain_lines(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """Where CI is set, or the terminal cannot move its cursor, nothing is redrawn."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(progress_for(Terminal()), Watched)
+    monkeypatch.setenv(variable, "dumb")
+    assert isinstance(progress_for(Terminal()), Plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("locale", "columns"), [("C", 40), ("C", 120), ("C.UTF-8", 40), ("C.UTF-8", 120)])
+def test_a_real_terminal_shows_what_it_can(
+    scenario: Callable[..., Path], tmp_path: Path, locale: str, columns: int
+) -> None:
+    """On a terminal of any width the run ends well; where the encoding is ASCII, only ASCII is written."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = environment(tmp_path / "home", TERM="xterm", LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    del env["CI"]
+    process = subprocess.Popen(
+        command("run", str(scenario()), "--results", str(tmp_path / "results")),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # the terminal's other end is closed: everybody has left
+            break
+        if not data:
+            break
+        written += data
+    os.close(ours)
+    assert process.wait() == 0, written.decode(errors="replace")
+    assert b"ranks in flight" in written
+    assert b"Traceback" not in written
+    if locale == "C":
+        written.decode("ascii")

@@ -1,0 +1,46 @@
+"""A harness to be killed: one world with a rank that is paused, or held, for ten minutes. Prints a line when it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.faults.strikes import Strikes
+from harness.world.pool import ServerPool
+from harness.world.world import Launch, World
+from tests.faults.conftest import a_fault
+
+SUBJECTS = Path(__file__).with_name("subjects")
+
+
+def main() -> None:
+    """Run the world; it does not end."""
+    strikes = Strikes([a_fault(kind=sys.argv[1], ranks=[1], at="door", **{"for": "10min"})], size=2)
+    launch = Launch(
+        about={},
+        size=2,
+        backend="gloo",
+        warm=True,
+        entry="struck:pass_by",
+        folder=SUBJECTS,
+        arguments={},
+        inputs={},
+        seeds=[1, 2],
+        deadline=900.0,
+    )
+
+    def begin(world: World) -> None:
+        strikes.begin(world)
+        world.once("rank.stopped", rank=1, do=lambda: print("struck", flush=True))
+
+    def at_gate(world: World, event: object) -> None:
+        strikes.at_gate(world, event)  # type: ignore[arg-type]
+        if sys.argv[1] == "delay":
+            print("struck", flush=True)
+
+    with ServerPool() as pool:
+        World(strikes.prepare(launch), pool, on_begin=begin, on_gate=at_gate, on_end=strikes.end).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Subjects to be struck."""
+
+import hashlib
+import os
+import signal
+import threading
+
+
+def pass_by(context):
+    """Say three things; the fault strikes at the second."""
+    context.emit("before")
+    context.emit("door")
+    context.emit("after", seen=os.environ.get("STRUCK"))
+
+
+def catch(context):
+    """Catch whatever is raised at the door."""
+    try:
+        context.emit("door")
+    except OSError as error:
+        context.emit("caught", type=type(error).__name__, message=str(error))
+    context.group.barrier()
+
+
+def never(context):
+    """Return without passing the door."""
+    context.emit("before")
+
+
+def die_before(context):
+    """Rank 1 dies of its own before it reaches the door."""
+    if context.rank == 1:
+        raise LookupError("of my own")
+    context.emit("door")
+
+
+def survive_sigterm(context):
+    """Take no notice of SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    context.emit("door")
+
+
+def hang_before(context):
+    """Rank 1 never reaches the door."""
+    if context.rank == 1:
+        threading.Event().wait()
+    context.emit("door")
+
+
+def ask(context):
+    """Ask the hub for one thing between two events, and tell what came back."""
+    import urllib.error
+    import urllib.request
+
+    context.emit("door")
+    try:
+        address = f"{os.environ['HF_ENDPOINT']}/api/models/lab/tiny"
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - the hub of this test
+            answer.read()
+            told = answer.status
+    except urllib.error.HTTPError as error:
+        told = error.code
+    except (OSError, ValueError) as error:
+        told = type(error).__name__
+    context.emit("after", told=told)
+
+
+def threads(context):
+    """Tell how many threads torch has."""
+    import torch
+
+    context.emit("threads", count=torch.get_num_threads())
+
+
+def outlive(context):
+    """Rank 0 works on when rank 1 has gone."""
+    context.emit("door")
+    if context.rank == 0:
+        for turn in range(5):
+            context.emit("worked", turn=turn)
+
+
+def gather(context, *, rounds, inside):
+    """Gather in a loop; half-way the door is passed before a round, or by another thread while rounds go on."""
+    digest, thread = hashlib.sha256(), None
+    for turn in range(rounds):
+        if turn == rounds // 2 and context.rank == 1:
+            if inside:
+                thread = threading.Thread(target=context.emit, args=("door",))
+                thread.start()
+            else:
+                context.emit("door")
+        for found in context.group.all_gather(f"{context.rank} {turn}".encode()):
+            digest.update(found)
+    # A ring does two hundred rounds in milliseconds: go on until the thread came through, so that the pause lands.
+    passed = b"0"
+    while inside and passed == b"0":
+        alive = thread is not None and thread.is_alive()
+        passed = context.group.all_gather(b"0" if alive else b"1")[1]
+    context.emit("gathered", digest=digest.hexdigest())

@@ -1,0 +1,66 @@
+"""The harness is killed while a fault is in force."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+GONE_WITHIN = 2.0
+
+
+def marked(marker: str) -> set[int]:
+    """Living processes whose environment holds the marker."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                held = marker.encode() in (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if held and state not in "ZX":
+                found.add(int(entry.name))
+    return found
+
+
+def left_after(marker: str, seconds: float) -> set[int]:
+    """What of them is still there after so long; returns as soon as nothing is."""
+    end = time.monotonic() + seconds
+    while (left := marked(marker)) and time.monotonic() < end:
+        for pid in left:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+            os.close(descriptor)
+    return left
+
+
+@pytest.mark.parametrize("kind", ["pause", "delay"])
+def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(tmp_path: Path, kind: str) -> None:
+    """SIGKILL with a rank stopped or held for ten minutes: two seconds later no process and no folder is left."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.driver", kind],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "struck\n"
+    assert len(marked(f"TMPDIR={tmp_path}")) >= 3
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert left_after(f"TMPDIR={tmp_path}", GONE_WITHIN) == set()
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("rankproof-ports-")] == []

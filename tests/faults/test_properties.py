@@ -1,0 +1,111 @@
+"""What holds of every proof, whatever the events are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.checks import History
+from harness.events import Event
+from harness.faults import KINDS, prove
+from harness.scenario import parse_scenario
+from harness.stats import outcome
+from tests.faults.conftest import SCENARIO, a_fault
+
+FAULTS = {
+    "pause": a_fault(kind="pause", ranks=[1], at="door", **{"for": "1ms"}),
+    "delay": a_fault(kind="delay", ranks="every", at="door", **{"for": "1ms"}),
+    "kill": a_fault(kind="kill", ranks=[1], at="door"),
+    "raise": a_fault(kind="raise", ranks=[1], at="door"),
+    "exit": a_fault(kind="exit", ranks=[1], at="door"),
+    "env": a_fault(kind="env", ranks=[1], set={"A": "1"}),
+    "start-late": a_fault(kind="start-late", ranks=[1], **{"for": "1ms"}),
+    "hub": a_fault(kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}),
+}
+NAMES = (
+    "door",
+    "fault.struck",
+    "fault.undone",
+    "fault.raised",
+    "fault.env",
+    "rank.started",
+    "rank.stopped",
+    "rank.continued",
+    "rank.exited",
+    "rank.error",
+    "subject.end",
+    "world.begin",
+    "world.signalled",
+    "world.stopped",
+    "harness.error",
+    "hub.begin",
+    "hub.request",
+    "hub.end",
+)
+KEYS = (
+    *("fault", "signal", "code", "ranks", "values", "at_start", "start", "error", "type", "message", "modules"),
+    *("rules", "requests"),
+)
+WORDS = st.sampled_from([*FAULTS, "SIGSTOP", "SIGKILL", "fresh", "RuntimeError", "A", "1", ""])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=4,
+)
+EVENT = st.builds(
+    Event,
+    ns=st.integers(0, 5_000_000),
+    by=st.sampled_from(["harness", "server", "rank"]),
+    name=st.sampled_from(NAMES),
+    rank=st.none() | st.integers(-1, 3),
+    pid=st.none() | st.integers(1, 3),
+    values=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
+)
+EVENTS = st.lists(EVENT, max_size=20).map(lambda events: sorted(events, key=lambda event: event.ns))
+
+
+def test_every_kind_is_here() -> None:
+    """No kind is left out of the properties below."""
+    assert FAULTS.keys() == KINDS.keys()
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS)
+def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Event]) -> None:
+    """Whatever the events, every fault on every rank is judged, in words, by lines that exist."""
+    history = History(events, size=2)
+    proved = prove(list(FAULTS.values()), history)
+    assert len(proved) == 10
+    for found in proved:
+        assert found.proof.told
+        assert all(1 <= line <= len(events) for line in found.proof.lines)
+        assert not (found.proof.proved and not found.struck)
+        assert not (found.proof.proved and found.proof.overtaken)
+        assert found.proof.proved or not found.proof.ends
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS)
+def test_nothing_that_a_rank_says_alone_proves_a_fault(events: Sequence[Event]) -> None:
+    """Without the words of the harness and of the process that forked it, no rank proves anything."""
+    own = [event for event in events if event.by == "rank"]
+    assert not any(found.proof.proved for found in prove(list(FAULTS.values()), History(own, size=2)))
+
+
+@pytest.mark.parametrize("arm", ["candidate", "control"])
+@given(events=EVENTS)
+def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(arm: Any, events: Sequence[Event]) -> None:
+    """A candidate's trial is void for want of a proof only where every check holds."""
+    text = SCENARIO.decode() + "faults: [{id: kill, kind: kill, ranks: [1], at: door}]\n"
+    scenario = parse_scenario(text.encode(), name="s.yaml")
+    history = History(events, size=2)
+    try:
+        trial, findings = outcome.judge(scenario, arm, index=0, seed="1", evidence="e", history=history)
+    except (TypeError, AttributeError, ValueError):
+        return  # evidence that no harness writes; proofs are held to more above
+    if arm == "candidate" and trial.void.startswith("fault"):
+        assert all(finding.passed for finding in findings)

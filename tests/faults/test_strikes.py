@@ -1,0 +1,162 @@
+"""Fifty seeded strikes of every kind: proved every time, landed where they were meant to, taken back every time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.checks import History
+from harness.faults import KINDS, prove
+from tests.faults.conftest import Struck
+
+STRIKES = 50
+Live = Callable[..., Struck]
+Make = Callable[..., Any]
+
+
+def paused(struck: Struck, rank: int, options: Any) -> None:
+    """Stopped between its event and the next, for at least as long as asked."""
+    door, after = struck.one("rank", rank, "door").ns, struck.one("rank", rank, "after").ns
+    stopped, undone = struck.one("server", rank, "rank.stopped").ns, struck.one("harness", rank, "fault.undone").ns
+    assert door < stopped < undone < after
+    assert undone - stopped >= options.for_ * 1e9
+    assert struck.one("server", rank, "rank.continued").ns > undone
+
+
+def delayed(struck: Struck, rank: int, options: Any) -> None:
+    """Held between its event and the next, and never stopped."""
+    door, after = struck.one("rank", rank, "door").ns, struck.one("rank", rank, "after").ns
+    assert door < struck.one("harness", rank, "fault.struck").ns < after
+    assert after - door >= options.for_ * 1e9
+    assert struck.count("server", rank, "rank.stopped") == 0
+
+
+def killed(struck: Struck, rank: int, options: Any) -> None:
+    """Ended by the signal after its event, before the next."""
+    end = struck.one("server", rank, "rank.exited")
+    assert struck.one("rank", rank, "door").ns < end.ns
+    assert (end.values["code"], end.values["signal"]) == (None, f"SIG{options.signal}")
+    assert struck.count("rank", rank, "after") == 0
+
+
+def raised(struck: Struck, rank: int, options: Any) -> None:
+    """Raised after its event, before the next, and told as the rank's end."""
+    error = struck.one("rank", rank, "rank.error")
+    assert struck.one("rank", rank, "door").ns < struck.one("rank", rank, "fault.raised").ns < error.ns
+    assert (error.values["type"], error.values["message"]) == (options.error, options.message)
+    assert error.values["source"] == 'context.emit("door")'
+    assert struck.count("rank", rank, "after") == 0
+
+
+def exited(struck: Struck, rank: int, options: Any) -> None:
+    """Exited after its event, before the next."""
+    end = struck.one("server", rank, "rank.exited")
+    assert struck.one("rank", rank, "door").ns < end.ns
+    assert end.values["code"] == options.code
+    assert struck.count("rank", rank, "after") + struck.count("rank", rank, "rank.error") == 0
+
+
+def with_a_variable(struck: Struck, rank: int, options: Any) -> None:
+    """It, and nobody else, sees the value between its start and its subject's."""
+    told = struck.one("rank", rank, "fault.env")
+    assert struck.one("server", rank, "rank.started").ns < told.ns < struck.one("rank", rank, "subject.begin").ns
+    assert told.values["values"] == options.set
+    seen = [struck.one("rank", other, "after").values["seen"] for other in (rank, 1 - rank)]
+    assert seen == [options.set["STRUCK"], None]
+
+
+def started_late(struck: Struck, rank: int, options: Any) -> None:
+    """Forked so much later than the other, which waits for it at the start line."""
+    started = struck.one("server", rank, "rank.started").ns
+    assert started - struck.one("server", 1 - rank, "rank.started").ns >= options.for_ * 1e9
+    assert started < struck.one("rank", 1 - rank, "subject.begin").ns
+
+
+def answered_wrongly(struck: Struck, rank: int, options: Any) -> None:
+    """It, and nobody else, got the answer of the rule to what it asked between two events."""
+    (request,) = (
+        seen.event for seen in struck.history.seen if seen.event.name == "hub.request" and seen.event.rank == rank
+    )
+    assert struck.one("rank", rank, "door").ns < request.ns < struck.one("rank", rank, "after").ns
+    expected = {"missing": 404, "rate-limit": 429, "error": 503}.get(options.answer.kind, 200)
+    told = struck.one("rank", rank, "after").values["told"]
+    assert told == expected if options.answer.kind != "reset" else told in ("ConnectionResetError", "URLError")
+    assert struck.one("rank", 1 - rank, "after").values["told"] == 200
+
+
+LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
+    "pause": paused,
+    "delay": delayed,
+    "kill": killed,
+    "raise": raised,
+    "exit": exited,
+    "env": with_a_variable,
+    "start-late": started_late,
+    "hub": answered_wrongly,
+}
+
+
+ANSWERS: list[dict[str, Any]] = [
+    {"kind": "missing"},
+    {"kind": "rate-limit", "headers": "none"},
+    {"kind": "error", "status": 503},
+    {"kind": "reset"},
+    {"kind": "latency", "for": "5ms"},
+]
+# What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
+WORLDS: dict[str, dict[str, Any]] = {"hub": {"entry": "struck:ask", "backend": "none"}}
+
+
+def drawn(kind: str, seed: int) -> dict[str, Any]:
+    """Options of a fault that follow from a seed."""
+    dice = random.Random(f"{kind} {seed}")
+    time = f"{dice.randrange(1, 60)}ms"
+    options: dict[str, dict[str, Any]] = {
+        "pause": {"at": "door", "for": time},
+        "delay": {"at": "door", "for": time},
+        "kill": {"at": "door", "signal": dice.choice(["KILL", "TERM", "ABRT", "SEGV"])},
+        "raise": {"at": "door", "error": dice.choice(["OSError", "TimeoutError"]), "message": f"number {seed}: é 日"},
+        "exit": {"at": "door", "code": dice.randrange(256)},
+        "env": {"set": {"STRUCK": dice.choice(["", "é=1", "x" * 1000])}},
+        "start-late": {"for": time},
+        "hub": {"role": "model_info", "answer": dice.choice(ANSWERS)},
+    }
+    return {"kind": kind, "ranks": [dice.randrange(2)], **options[kind]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_fifty_strikes(live: Live, fault: Make, kind: str) -> None:
+    """The proof is there fifty times, the strike lies between two events fifty times, and is undone fifty times."""
+    for seed in range(STRIKES):
+        options = fault(**drawn(kind, seed))
+        struck = live(options, **WORLDS.get(kind, {}))
+        rank = options.ranks.which[0]
+        (found,) = struck.proved
+        assert found.struck, (seed, found)
+        assert found.proof.proved, (seed, found)
+        assert found.undone, (seed, found)
+        assert struck.one("harness", rank, "fault.undone").ns >= struck.one("harness", rank, "fault.struck").ns
+        assert struck.count("server", 1 - rank, "rank.stopped") == 0
+        LANDED[kind](struck, rank, options)
+        assert struck.passed, struck.findings
+        assert struck.history.exit(1 - rank).event.values["code"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
+    """Take away any event of the harness or the server that a proof names, and it is no proof any more."""
+    struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))
+    (found,) = struck.proved
+    assert found.proof.proved
+    assert list(found.proof.lines) == sorted(found.proof.lines)
+    events = [seen.event for seen in struck.history.seen]
+    for line in found.proof.lines:
+        less = History([*events[: line - 1], *events[line:]], size=2)
+        (again,) = prove(struck.faults, less)
+        # What the rank did next, or how it told of its end, may be told by another event too.
+        is_sequel = events[line - 1].name in ("rank.error", "after")
+        assert again.proof.proved == is_sequel, (line, events[line - 1])

@@ -1,0 +1,282 @@
+"""A repository with a policy, a pull request in it, and one real run of its commit, copied and signed again as needed.
+
+The record of a copy is worked out by the program from what was changed, so every copy but a forged one is a report that
+the program itself could have written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.record import sources
+from harness.record.assemble import assemble
+from harness.record.facts import SCENARIO_PATH
+from harness.report.figures import FOLDER, figures
+from harness.report.report import render
+from harness.run.again import VIEWS, Again
+from harness.run.gate import Decided, decide
+from harness.trust import footer, manifest, sshsig, statement
+from harness.trust.asked import Requirement
+from tests.run.conftest import command, environment
+from tests.run.repositories import git, write
+
+SCENARIO = """
+schema: 1
+id: words
+title: Ranks say yes
+question: Do they?
+subject:
+  path: ../../engine
+  program: [sh, rank.sh, "{word}"]
+  candidate: {with: {word: "yes"}}
+  control:
+    with: {word: "no"}
+    must_fail: {check: said, ranks: every}
+matrix: {ranks: [1, 2]}
+world: {deadline: 20s}
+seed: "7"
+trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+checks:
+  - {id: said, kind: equal, ranks: every, value: said.word, to: "yes"}
+  - {id: ended, kind: exit, ranks: every, code: 0}
+"""
+ENGINE = """# version 1
+echo '{"event": "ready"}' >&3; read -r answer <&4
+echo "{\\"event\\": \\"said\\", \\"values\\": {\\"word\\": \\"$1\\"}}" >&3
+"""
+POLICY = """
+schema: 1
+signers:
+  roles: {developer: [alice], ci: [ci, ci-two], release: [release]}
+require:
+  - {scenario: words}
+"""
+NAMES = ("alice", "ci", "ci-two", "release", "mallory")
+NAMESPACES = 'namespaces="report@rankproof"'
+CELLS = ("ranks=1,backend=none", "ranks=2,backend=none")
+
+
+@dataclass
+class Keys:
+    """A key pair for each name."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def line(self, name: str, key: str | None = None) -> str:
+        public = self.path(key or name).with_suffix(".pub").read_text().split()[:2]
+        return f"{name} {NAMESPACES} {' '.join(public)}\n"
+
+
+@dataclass
+class Place:
+    """A clone, at the head of a pull request, and a results folder."""
+
+    repo: Path
+    results: Path
+    keys: Keys
+    commit: str
+    runs: int = 0
+
+    @property
+    def trusted(self) -> str:
+        return git(self.repo, "rev-parse", "refs/remotes/origin/main")
+
+    def trust(self, files: dict[str, str]) -> None:
+        """Change files on the trusted branch; the pull request stays as it is."""
+        head = git(self.repo, "rev-parse", "HEAD")
+        git(self.repo, "checkout", "-q", "--detach", "refs/remotes/origin/main")
+        write(self.repo, files)
+        git(self.repo, "add", "-A")
+        git(self.repo, "commit", "-qm", "policy")
+        git(self.repo, "update-ref", "refs/remotes/origin/main", "HEAD")
+        git(self.repo, "checkout", "-q", "--detach", head)
+
+    def policy(self, *lines: str, base: str = POLICY) -> None:
+        """Add lines to the trusted policy."""
+        self.trust({".rankproof/policy.yaml": base + "".join(f"{line}\n" for line in lines)})
+
+    def propose(self, files: dict[str, str]) -> str:
+        """Commit more to the pull request."""
+        write(self.repo, files)
+        git(self.repo, "add", "-A")
+        git(self.repo, "commit", "-qm", "proposed")
+        self.commit = git(self.repo, "rev-parse", "HEAD")
+        return self.commit
+
+    def gate(self, *paths: Path, **more: Any) -> Decided:
+        asked: dict[str, Any] = {
+            "commit": "HEAD",
+            "policy": ".rankproof/policy.yaml",
+            "trusted_ref": "origin/main",
+            "folder": self.repo,
+            **more,
+        }
+        return decide(list(paths) or [self.results], **asked)
+
+
+@dataclass
+class Copy:
+    """A copy of the real run, to be changed and signed again."""
+
+    folder: Path
+    place: Place
+    changed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.md"
+
+    def facts(self, **changes: Any) -> Copy:
+        """Change facts of the run; a mapping changes the keys it names."""
+        path = self.folder / "evidence/run.json"
+        found = json.loads(path.read_text())
+        for key, value in changes.items():
+            if isinstance(value, dict) and isinstance(found[key], dict):
+                found[key].update(value)
+            else:
+                found[key] = value
+        path.write_text(json.dumps(found))
+        return self
+
+    def made(self, when: datetime) -> Copy:
+        """Let it have been made at another time."""
+        tail = json.loads((self.folder / "evidence/run.json").read_text())["id"].rpartition("-")[2]
+        return self.facts(id=f"{when:%Y%m%dT%H%M%SZ}-{tail}", made=f"{when:%Y-%m-%dT%H:%M:%SZ}")
+
+    def says(self, arm: str, word: str, cells: Sequence[str] = ("ranks-1", "ranks-2")) -> Copy:
+        """Let the ranks of an arm have said another word."""
+        for cell in cells:
+            for path in self.folder.glob(f"evidence/{cell}*/{arm}-*/events.jsonl"):
+                text = path.read_text()
+                for old in ("yes", "no"):
+                    text = text.replace(f'"values":{{"word":"{old}"}}', f'"values":{{"word":"{word}"}}')
+                path.write_text(text)
+        return self
+
+    def fails(self) -> Copy:
+        return self.says("candidate", "no")
+
+    def is_inconclusive(self) -> Copy:
+        return self.says("control", "yes")
+
+    def scenario(self, change: Callable[[str], str]) -> Copy:
+        """Let it have been made from another scenario file."""
+        path = self.folder / SCENARIO_PATH
+        path.write_text(change(path.read_text()))
+        return self
+
+    def sign(self, key: str = "ci") -> Copy:
+        """Work the record out again, render it and sign it, as the program does."""
+        for stale in (*self.folder.glob(f"{FOLDER}/*"), *self.folder.glob("*.md"), self.folder / "results.json"):
+            stale.unlink(missing_ok=True)
+        for name in ("MANIFEST.sha256", statement.NAME, *VIEWS):
+            (self.folder / name).unlink(missing_ok=True)
+
+        def read(name: str) -> bytes:
+            return (self.folder / name).read_bytes()
+
+        def names() -> list[str]:
+            return [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()]
+
+        tested = {name: hashlib.sha256(read(name)).hexdigest() for name in names()}
+        (self.folder / sources.PATH).write_bytes(sources.listing(tested))
+        record = assemble(read, names())
+        (self.folder / FOLDER).mkdir(exist_ok=True)
+        for name, picture in figures(record, read).items():
+            (self.folder / name).write_bytes(picture)
+        (self.folder / "results.json").write_bytes(record.encode())
+        listing = manifest.encode({name: hashlib.sha256(read(name)).hexdigest() for name in names()})
+        (self.folder / "MANIFEST.sha256").write_bytes(listing)
+        body = render(record, manifest_digest=hashlib.sha256(listing).hexdigest())
+        signature = sshsig.sign(footer.signed_part(body), self.place.keys.path(key), namespace="report@rankproof")
+        self.report.write_bytes(footer.attach(body, signature))
+        for name, draw in Again(record).views.items():
+            (self.folder / name).write_bytes(draw(read, hashlib.sha256(listing).hexdigest()))
+        return self
+
+
+def not_met(found: Decided) -> dict[str, str]:
+    """The requirements that are not met, with their words."""
+    return {one.name: one.word for one in found.requirements if one.word != "MET"}
+
+
+def row(found: Decided, name: str) -> Requirement:
+    return next(one for one in found.requirements if one.name == name)
+
+
+@pytest.fixture(scope="session")
+def gate_keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    folder = tmp_path_factory.mktemp("gate-keys")
+    for name in NAMES:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    return Keys(folder)
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory, gate_keys: Keys) -> Path:
+    """A repository with a pull request, and a real run of it: copied, never changed."""
+    root = tmp_path_factory.mktemp("gate")
+    repo = root / "repo"
+    repo.mkdir()
+    git(repo, "init", "-q", "-b", "main")
+    signers = "".join(gate_keys.line(name) for name in NAMES if name != "mallory")
+    write(
+        repo,
+        {
+            ".gitignore": "/results/\n",
+            ".rankproof/policy.yaml": POLICY,
+            ".rankproof/allowed_signers": signers,
+            "scenarios/words/scenario.yaml": SCENARIO,
+            "engine/rank.sh": ENGINE,
+            "locks/cpu.txt": "a lock\n",
+        },
+    )
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "base")
+    git(repo, "update-ref", "refs/remotes/origin/main", "HEAD")
+    git(repo, "checkout", "-q", "--detach")
+    write(repo, {"engine/rank.sh": ENGINE.replace("version 1", "version 2")})
+    git(repo, "commit", "-qam", "a pull request")
+    given = ("run", "scenarios/words", "--results", "results", "--key", str(gate_keys.path("ci")), "--jobs", "2")
+    done = subprocess.run(
+        command(*given), cwd=repo, env=environment(root / "home"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return repo
+
+
+@pytest.fixture
+def place(original: Path, tmp_path: Path, gate_keys: Keys) -> Place:
+    """A clone of one's own; its results folder is empty."""
+    repo = tmp_path / "repo"
+    shutil.copytree(original, repo, ignore=shutil.ignore_patterns("results"))
+    results = repo / "results"
+    results.mkdir()
+    return Place(repo, results, gate_keys, git(repo, "rev-parse", "HEAD"))
+
+
+@pytest.fixture
+def copy(original: Path, place: Place) -> Callable[[], Copy]:
+    """Copies of the real run, in the results folder; the first is the oldest."""
+
+    def make() -> Copy:
+        place.runs += 1
+        folder = place.results / "words" / f"run-{place.runs}"
+        shutil.copytree((original / "results/words/latest").resolve(), folder)
+        when = datetime.now(UTC) - timedelta(minutes=30 - place.runs)
+        return Copy(folder, place).made(when)
+
+    return make

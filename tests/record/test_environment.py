@@ -1,0 +1,92 @@
+"""What is captured of a machine, and what is not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.record import environment
+from harness.record.facts import Environment
+from harness.record.needs import unmet
+from harness.record.repository import without_credentials
+from harness.scenario import Needs
+
+
+@pytest.fixture(scope="module")
+def here() -> Environment:
+    return environment.capture()
+
+
+def test_packages_have_digests_and_the_host_has_no_name(here: Environment) -> None:
+    """Every package stands with the digest of its RECORD where it has one; the machine is a digest of its boot."""
+    packages = {package.name.lower(): package for package in here.packages}
+    assert packages["pydantic"].record is not None
+    assert len(packages["pydantic"].record) == 64
+    assert list(packages) == sorted(packages)
+    import socket
+
+    assert socket.gethostname() not in here.model_dump_json()
+
+
+def test_only_listed_variables_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable outside the allow-list is counted, never shown; a listed one stands with its value."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    found = environment.capture()
+    assert "planted" not in found.model_dump_json()
+    assert found.variables["TOKENIZERS_PARALLELISM"] == "false"
+    assert found.other_variables >= 1
+
+
+def test_an_environment_that_nox_made_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The note that nox leaves tells variant and lock, with or without nox; one that cannot be read says nothing."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    note = tmp_path / environment.MADE
+    note.write_text(json.dumps({"variant": "cpu", "lock": "cpu.txt", "lock_sha256": "a" * 64}))
+    found = environment.capture()
+    assert (found.variant, found.lock, found.lock_sha256) == ("cpu", "cpu.txt", "a" * 64)
+    note.write_text("[not")
+    assert environment.capture().lock is None
+
+
+@pytest.mark.parametrize(
+    ("needs", "missing"),
+    [
+        ({}, ""),
+        ({"cores": 10_000}, "cores"),
+        ({"memory": "900TiB"}, "memory"),
+        ({"nix": True}, "nix develop"),
+        ({"cores": 1, "memory": "1MiB"}, ""),
+    ],
+)
+def test_what_is_missing_is_said(here: Environment, needs: dict[str, object], missing: str) -> None:
+    """A need that is not met is the reason of a skip; one that is met says nothing."""
+    # These tests pass inside `nix develop` too.
+    found = unmet(Needs.model_validate(needs), here.model_copy(update={"nix": None}))
+    assert (missing in found) if missing else found == ""
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://user:token@example.org/team/repo.git", "https://example.org/team/repo.git"),
+        ("https://token@example.org/repo", "https://example.org/repo"),
+        ("git@example.org:team/repo.git", "example.org:team/repo.git"),
+        ("ssh://git@example.org:22/repo", "ssh://example.org:22/repo"),
+        ("/somebody/repo", None),
+        ("file:///somebody/repo", None),
+        ("https://example.org/repo.git?private_token=token#token", "https://example.org/repo.git"),
+        ("https://user:to/ken@example.org/repo", None),
+        ("user:token@example.org:repo", "example.org:repo"),
+        ("ssh://somebody@example.org/~somebody/repo", "ssh://example.org/~/repo"),
+        ("example.org:/home/somebody/repo", "example.org:/~/repo"),
+        ("ext::sh -c 'connect token'", None),
+        ("C:\\Users\\somebody\\repo", None),
+    ],
+)
+def test_a_remote_is_shown_without_credentials(address: str, shown: str | None) -> None:
+    """User, password and token never reach the record, and a local path is nobody's business."""
+    assert without_credentials(address) == shown

@@ -1,0 +1,163 @@
+"""Runs to be reproduced: programs without a group, so that each takes about a second; and people to reproduce them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.record.model import Record
+from tests.run.conftest import command, environment
+from tests.run.repositories import commit, git
+
+RANK = r"""
+fixed=$1
+printf '{"event": "ready"}\n' >&3
+read -r _ <&4
+if [ "$fixed" != yes ] && [ "$RANKPROOF_RANK" != 0 ]; then
+    printf '{"event": "rank.error", "values": {"type": "NoPrompt", "message": "nothing", "source": "split it"}}\n' >&3
+    exit 1
+fi
+printf '{"event": "prompt", "values": {"words": 2}}\n' >&3
+"""
+SCENARIO = """
+schema: 1
+id: words
+title: Every rank splits the prompt
+question: Does every rank split the prompt?
+subject:
+  program: [sh, rank.sh, "{fixed}"]
+  candidate: {with: {fixed: "yes"}}
+  control:
+    with: {fixed: "no"}
+    must_fail: {check: split, ranks: nonzero, error: NoPrompt, source: split it}
+matrix: {ranks: [2]}
+world: {deadline: 20s, after_failure: 200ms}
+seed: "7"
+trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+checks:
+  - {id: split, kind: equal, ranks: every, value: prompt.words, to: 2}
+  - {id: ended, kind: exit, ranks: every, code: 0}
+  - {id: nobody-left, kind: no-survivors}
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left."""
+
+    code: int
+    out: str
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        return (self.results / "latest").resolve()
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.md"
+
+    @property
+    def record(self) -> Record:
+        return Record.decode((self.folder / "results.json").read_bytes())
+
+
+class Person:
+    """Somebody at a machine: a home with a key, a results folder, and commands of ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.results = folder / "results"
+        self.trusts: list[str] = []
+        (folder / "home").mkdir(parents=True)
+        (folder / "desk").mkdir()
+
+    def __call__(self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
+        given = [*arguments]
+        if arguments[0] in ("run", "reproduce"):
+            given += ["--results", str(self.results)]
+        if arguments[0] in ("verify", "reproduce"):
+            given += [word for signer in self.trusts for word in ("--signer", signer)]
+        done = subprocess.run(
+            command(*given),
+            cwd=cwd or self.folder / "desk",
+            env=environment(self.folder / "home", **(env or {})),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return Ran(done.returncode, done.stdout, self.results)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of this person's key, which the first run made."""
+        key = self.folder / "home" / ".local" / "share" / "rankproof" / "signing_key.pub"
+        shown = subprocess.run(["ssh-keygen", "-lf", str(key)], check=True, capture_output=True, text=True)
+        return shown.stdout.split()[1]
+
+    def send(self, other: Person, ran: Ran) -> Path:
+        """Hand a run's folder over, as a tar of it would; the other trusts the key from now on."""
+        target = other.folder / "received" / ran.folder.name
+        target.parent.mkdir(exist_ok=True)
+        subprocess.run(["cp", "-r", str(ran.folder), str(target)], check=True)
+        other.trusts = [self.fingerprint]
+        return target
+
+
+@pytest.fixture
+def ann(tmp_path: Path) -> Person:
+    """Who makes the first run."""
+    return Person(tmp_path / "ann")
+
+
+@pytest.fixture
+def bob(tmp_path: Path) -> Person:
+    """Who reproduces it."""
+    return Person(tmp_path / "bob")
+
+
+@pytest.fixture
+def project(ann: Person) -> Callable[..., Path]:
+    """Ann's repository with the scenario in `scenarios/words`; `files` are added, or replace the usual ones."""
+    return lambda files=None: repository(ann, files)
+
+
+@pytest.fixture(scope="session")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Person, Ran]:
+    """The usual run and who made it, for tests that only read it: once for all of them."""
+    maker = Person(tmp_path_factory.mktemp("usual") / "ann")
+    return maker, maker("run", "scenarios/words", cwd=repository(maker))
+
+
+def repository(person: Person, files: Mapping[str, str] | None = None) -> Path:
+    """A repository with the usual scenario, committed."""
+    place = person.folder / "project"
+    place.mkdir()
+    git(place, "init", "-q", "-b", "main")
+    usual_files = {
+        ".gitignore": "results/\n",
+        "scenarios/words/scenario.yaml": SCENARIO,
+        "scenarios/words/rank.sh": RANK,
+    }
+    commit(place, {**usual_files, **(files or {})})
+    return place
+
+
+@pytest.fixture
+def clone(bob: Person) -> Callable[[Path], Path]:
+    """Bob's clone of a repository, which knows nothing of where it came from."""
+
+    def make(project: Path) -> Path:
+        place = bob.folder / "clone"
+        git(bob.folder, "clone", "-q", "--no-local", str(project), str(place))
+        git(place, "remote", "remove", "origin")
+        return place
+
+    return make

@@ -1,0 +1,213 @@
+"""Bundles of real runs: the same bytes each time, nothing missing, and nothing of the machine they were made on."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.reproduce.archive import Index, unpack
+from harness.reproduce.leaks import Needles
+from harness.world import names
+from tests.reproduce.conftest import RANK, SCENARIO, Person
+from tests.run.repositories import git
+
+pytestmark = pytest.mark.slow  # each makes a run
+Project = Callable[..., Path]
+WORDS = "scenarios/words"
+# Everything that a careless subject says of where it runs.
+CHATTY = r"""
+import json, os, socket, sys, traceback
+
+def out(event, **values):
+    os.write(3, (json.dumps({"event": event, "values": values}) + "\n").encode())
+
+home = os.environ["HOME"]
+user = "quentin" + ".quibble"
+print("home", home, "file", home + "/project/secret.txt", "user", user, "at", sys.argv[2], dict(os.environ))
+print("host", socket.gethostname())
+out("ready", home=home + "/models", code=os.path.abspath(__file__))
+os.read(4, 100)
+if sys.argv[1] != "yes" and os.environ["RANKPROOF_RANK"] != "0":
+    message = f"cannot open {home}/models/x of {user} on {socket.gethostname()}"
+    out("rank.error", type="NoPrompt", message=message, source="split it")
+    try:
+        open(home + "/models/x")
+    except OSError:
+        traceback.print_exc()
+    sys.exit(1)
+out("prompt", words=2)
+"""
+
+
+def contents(bundle: Path) -> dict[str, bytes]:
+    """What a plain tar finds in a bundle."""
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress(bundle.read_bytes()))) as file:
+        return {member.name: file.extractfile(member).read() for member in file}  # type: ignore[union-attr]
+
+
+def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(ann: Person, project: Project) -> None:
+    """Two bundles of one run are byte-equal, wherever it was copied to; every member has its size and sha256."""
+    place = project()
+    ran = ann("run", WORDS, cwd=place)
+    one, other = ann.folder / "one", ann.folder / "other"
+    assert ann("bundle", str(ran.folder), "--out", str(one), cwd=place).code == 0
+    moved = ann.folder / "moved"
+    ran.folder.rename(moved)
+    for path in moved.rglob("*"):
+        path.chmod(0o755)
+    done = ann("bundle", str(moved / "report.md"), "--out", str(other), env={"TZ": "Asia/Tokyo", "LANG": "C"})
+    assert done.code == 0, done.out
+    assert one.read_bytes() == other.read_bytes()
+    found = contents(one)
+    index = Index.model_validate_json(found.pop("index.json"))
+    assert {member.path: (member.size, member.sha256) for member in index.members} == {
+        path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in found.items()
+    }
+    for path in ("report.md", "results.json", "MANIFEST.sha256", "evidence/run.json", "evidence/scenario.yaml"):
+        assert found[f"run/{path}"] == (moved / path).read_bytes()
+    for arm in ("candidate", "control"):
+        assert found[f"run/evidence/source/{arm}/rank.sh"] == RANK.encode()
+
+
+def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> None:
+    """Values of variables, a token in the remote's address, user, host and home folder are in no file of a bundle."""
+    text = SCENARIO.replace('[sh, rank.sh, "{fixed}"]', '[python3, rank.py, "{fixed}", "{rest}"]')
+    text = text.replace('fixed: "yes"', 'fixed: "yes", rest: somewhere').replace(
+        'fixed: "no"', 'fixed: "no", rest: elsewhere'
+    )
+    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/rank.py": CHATTY, f"{WORDS}/rank.sh": ""})
+    git(
+        place,
+        "remote",
+        "add",
+        "origin",
+        "https://quentin.quibble:tok3n-in-url@example.org/~quentin.quibble/x.git?key=tok3n-in-query",
+    )
+    (place / WORDS / "rank.py").write_text(CHATTY + "# changed\n")
+    planted = {
+        "AWS_SECRET_ACCESS_KEY": "planted-secret-value",
+        "HF_TOKEN": "hf_planted_token",
+        "MY_OWN": "planted-own-value",
+        "USER": "quentin.quibble",
+        "LOGNAME": "quentin.quibble",
+        "HOSTNAME": "planted-host-name",
+        "MLX_HOSTFILE": f"{ann.folder / 'home'}/hosts.json",
+        "NCCL_DEBUG_FILE": "quentin.quibble/nccl",
+    }
+    ran = ann("run", WORDS, cwd=place, env=planted)
+    assert ran.record.judgement.verdict == "PASS", ran.out
+    assert ran.record.run.source.origin == "https://example.org/~/x.git"
+    assert ran.record.run.environment.variables["MLX_HOSTFILE"] == "~/hosts.json"
+    bundle = ann.folder / "bundle"
+    done = ann("bundle", str(ran.folder), "--out", str(bundle), cwd=place, env=planted)
+    assert done.code == 0, done.out
+    needles = [
+        *(
+            "planted-secret-value",
+            "hf_planted_token",
+            "planted-own-value",
+            "planted-host-name",
+            "tok3n",
+            "quentin.quibble",
+        ),
+        str(ann.folder / "home"),
+        str(place),
+    ]
+    needles += sorted(names.hosts() | names.users())
+    found = contents(bundle)
+    for path, data in found.items():
+        for needle in needles:
+            assert needle.encode() not in data, (path, needle)
+    log = next(data for path, data in found.items() if path.endswith("control-00000/rank-1.log"))
+    assert b"<user>" in log
+    assert b"~/models/x" in log
+
+
+def test_a_leak_that_is_the_authors_own_is_found(ann: Person, project: Project) -> None:
+    """A secret or a name in the code itself stops the bundle with the place; a kind can be let out by name."""
+    home = ann.folder / "home"
+    place = project({f"{WORDS}/rank.sh": RANK + f"# ask mary.jane\n# see {home}/notes\n# hf_planted_token\n"})
+    env = {"HF_TOKEN": "hf_planted_token", "USER": "mary.jane", "LOGNAME": "mary.jane"}
+    ran = ann("run", WORDS, cwd=place, env=env)
+    out = ann.folder / "bundle"
+    stopped = ann("bundle", str(ran.folder), "--out", str(out), cwd=place, env=env)
+    assert stopped.code == 2
+    for words in ("the value of HF_TOKEN (secret)", "the user's name (user)", "the path of the home folder (home)"):
+        assert words in stopped.out
+    assert "run/evidence/source/candidate/rank.sh:" in stopped.out
+    assert "hf_planted_token" not in stopped.out
+    assert not out.exists()
+    allowed = [word for kind in ("home", "secret", "user") for word in ("--allow", kind)]
+    assert ann("bundle", str(ran.folder), "--out", str(out), *allowed, cwd=place, env=env).code == 0
+
+
+def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: Project) -> None:
+    """An edited, an added, a missing file, an unfinished folder, a link and a file in the way are refused by name."""
+    place = project()
+    ran = ann("run", WORDS, cwd=place)
+    out = ann.folder / "bundle"
+    events = next(ran.folder.rglob("events.jsonl"))
+    data = events.read_bytes()
+
+    def refused(words: str, *more: str) -> None:
+        done = ann("bundle", str(ran.folder), "--out", str(out), *more, cwd=place)
+        assert (done.code, words in done.out) == (64, True), done.out
+        assert not out.exists() or out.read_text() == "mine"
+
+    events.write_bytes(data + b"\n")
+    refused("was changed since it was signed")
+    events.unlink()
+    refused("is not there")
+    events.symlink_to("/etc/passwd")
+    refused("is a link")
+    events.unlink()
+    events.write_bytes(data)
+    (ran.folder / "evidence" / "notes.txt").write_text("mine")
+    refused("is no part of the run")
+    (ran.folder / "evidence" / "notes.txt").unlink()
+    refused("the run has no input nothing", "--input", "nothing=/etc/passwd")
+    out.write_text("mine")
+    refused("is there already")
+    (ran.folder / "report.md").unlink()
+    refused("is no finished run")
+
+
+def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_path: Path) -> None:
+    """Inputs are carried as they were given to the run, or named by digest with the reason."""
+    text = SCENARIO.replace("matrix:", "inputs: {small: {path: data}, large: {path: large.bin}}\nmatrix:")
+    large = "x" * (2 * 2**20)
+    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/data/a/b": "b", f"{WORDS}/large.bin": large})
+    ran = ann("run", WORDS, cwd=place)
+    out = ann.folder / "bundle"
+    done = ann("bundle", str(ran.folder), "--out", str(out), "--inputs-limit", "1", cwd=place)
+    assert done.code == 0, done.out
+    assert "input large is named by its digest only" in done.out
+    with out.open("rb") as file:
+        index = unpack(file, tmp_path / "unpacked")
+    assert [(one.name, one.carried) for one in index.inputs] == [("small", True), ("large", False)]
+    assert (tmp_path / "unpacked" / "inputs" / "small" / "a" / "b").read_text() == "b"
+    (place / WORDS / "data" / "a" / "b").write_text("c")
+    changed = ann("bundle", str(ran.folder), "--out", str(ann.folder / "more"), cwd=place)
+    assert "input small is named by its digest only: what lies there is not what the run was given" in changed.out
+
+
+def test_secrets_are_told_by_the_names_of_variables() -> None:
+    """Values are looked for where a name speaks of a secret; short ones, people and paths that exist are not."""
+    environ = {
+        "API_KEY": "0123456789",
+        "TOKEN": "short",
+        "GIT_AUTHOR_NAME": "Mary Jane",
+        "SSH_AUTH_SOCK": "/etc/passwd",
+    }
+    needles = Needles(environ=environ)
+    assert [leak.what for leak in needles.look("a", b"x\n0123456789 short Mary Jane /etc/passwd")] == [
+        "the value of API_KEY"
+    ]
+    assert needles.look("a", b"x\n0123456789")[0].line == 2
+    assert not Needles(environ=environ, allowed=["secret"]).look("a", b"0123456789")

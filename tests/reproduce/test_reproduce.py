@@ -1,0 +1,499 @@
+"""A second person, another clone, another results folder: is the report reproduced?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.record.model import Record
+from harness.reproduce.inputs import InputMissing
+from harness.reproduce.opened import NotTrusted, open_report
+from harness.reproduce.rerun import Wish, prepare
+from harness.reproduce.source import SourceError
+from harness.trust.signers import SignerPolicy
+from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
+from tests.reproduce.forge import resign
+from tests.reproduce.test_archive import HOSTILE
+from tests.run import hub
+from tests.run.repositories import commit, git
+
+Project = Callable[..., Path]
+Clone = Callable[[Path], Path]
+Usual = tuple[Person, Ran]
+WORDS = "scenarios/words"
+pytestmark = pytest.mark.slow  # each makes a run and reproduces it
+BROKEN = "subject.candidate.with.fixed=not yet"
+
+
+def made(ann: Person, project: Path, *more: str, scenario: str = WORDS) -> Ran:
+    """Ann's run, of which nothing but its folder goes anywhere."""
+    ran = ann("run", scenario, *more, cwd=project)
+    assert "report:" in ran.out, ran.out
+    return ran
+
+
+def gone(ann: Person, project: Path) -> None:
+    """The first machine cannot be reached any more."""
+    shutil.rmtree(project)
+    shutil.rmtree(ann.results)
+
+
+def answer(ran: Ran) -> str:
+    assert ran.record.comparison is not None, ran.out
+    return ran.record.comparison.result.answer
+
+
+@pytest.mark.parametrize(("more", "verdict"), [((), "PASS"), (("--set", BROKEN), "FAIL")])
+def test_a_report_is_reproduced_on_a_second_clone(
+    more: tuple[str, ...], verdict: str, ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
+    """PASS and FAIL reports give REPRODUCED without the first clone; the reproduction verifies and names the report."""
+    place = project()
+    ran = made(ann, place, *more)
+    report, mine = ann.send(bob, ran), clone(place)
+    gone(ann, place)
+    done = bob("reproduce", str(report), cwd=mine)
+    assert done.code == 0, done.out
+    assert answer(done) == "REPRODUCED"
+    record = done.record
+    assert record.judgement.verdict == verdict
+    assert record.run.source.commit == git(mine, "rev-parse", "HEAD")
+    assert record.run.reproduces is not None
+    digest = hashlib.sha256((report / "report.md").read_bytes()).hexdigest()
+    assert record.run.reproduces.report == f"sha256:{digest}"
+    assert f"sha256:{digest}" in done.report.read_text()
+    bob.trusts = [bob.fingerprint]
+    assert bob("verify", str(done.folder)).code == 0
+    cell = record.comparison.result.cells[0] if record.comparison else None
+    assert cell is not None
+    assert (cell.same_verdict, cell.same_failure, cell.same_numbers) == (True, "yes", "yes")
+    assert git(mine, "status", "--porcelain") == ""
+
+
+def test_a_change_of_the_subject_is_source_differs(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """One changed line, committed or not: nothing runs, the file is named, and --repo runs the report's own commit."""
+    place = project()
+    report, mine = ann.send(bob, made(ann, place)), clone(place)
+    (mine / WORDS / "rank.sh").write_text(RANK + "# one line more\n")
+    changed = bob("reproduce", str(report), cwd=mine)
+    assert changed.code == 2
+    assert "SOURCE DIFFERS" in changed.out
+    assert "rank.sh differs" in changed.out
+    assert not bob.results.exists()
+    commit(mine, {}, tag="changed")
+    assert "SOURCE DIFFERS" in bob("reproduce", str(report), cwd=mine).out
+    again = bob("reproduce", str(report), "--repo", ".", cwd=mine)
+    assert again.code == 0, again.out
+    assert answer(again) == "REPRODUCED"
+    assert again.record.run.source.commit == git(mine, "rev-parse", "HEAD~1")
+
+
+def test_another_scenario_file_is_source_differs(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """A weakened scenario in the checkout is named, not run."""
+    place = project()
+    report, mine = ann.send(bob, made(ann, place)), clone(place)
+    (mine / WORDS / "scenario.yaml").write_text(SCENARIO.replace("candidate: 5", "candidate: 4"))
+    done = bob("reproduce", str(report), cwd=mine)
+    assert done.code == 2
+    assert "scenario: no file" in done.out
+
+
+def test_a_fixed_bug_is_not_reproduced_and_only_with_enough_trials(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
+    """Three trials against three cannot tell, and say how many would; enough of them refute the FAIL."""
+    broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
+    place = project({f"{WORDS}/rank.sh": broken})
+    ran = made(ann, place, "--set", "trials.candidate=3", "--set", "subject.control.with.fixed=no indeed")
+    assert ran.record.judgement.verdict == "FAIL"
+    report, mine = ann.send(bob, ran), clone(place)
+    commit(mine, {f"{WORDS}/rank.sh": RANK}, tag="fixed")
+    few = bob("reproduce", str(report), "--source", ".", cwd=mine)
+    assert (few.code, answer(few)) == (2, "CANNOT TELL"), few.out
+    assert "more trials would settle it" in few.out
+    more = few.record.comparison.result.cells[0].more_trials if few.record.comparison else None
+    assert more
+    assert f"--trials {3 + more}" in few.out
+    enough = bob("reproduce", str(report), "--candidate", "fixed", "--repo", ".", "--trials", str(3 + more), cwd=mine)
+    assert (enough.code, answer(enough)) == (1, "NOT REPRODUCED"), enough.out
+    assert enough.record.run.reproduces is not None
+    assert enough.record.run.reproduces.candidate.startswith("commit")
+    bob.trusts = [bob.fingerprint]
+    assert bob("verify", str(enough.folder)).code == 0
+
+
+def test_the_same_verdict_by_another_failure_is_told_apart(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
+    """A candidate that fails at another line is no reproduction of the failure."""
+    broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
+    place = project({f"{WORDS}/rank.sh": broken})
+    ran = made(ann, place, "--set", "subject.control.with.fixed=no indeed")
+    report, mine = ann.send(bob, ran), clone(place)
+    (mine / WORDS / "rank.sh").write_text(broken.replace("NoPrompt", "NoTokenizer"))
+    done = bob("reproduce", str(report), "--source", ".", cwd=mine)
+    assert (done.code, answer(done)) == (1, "SAME VERDICT, DIFFERENT FAILURE"), done.out
+
+
+def test_a_bundle_is_enough(ann: Person, bob: Person, project: Project) -> None:
+    """Without a clone, a bundle of a changed tree runs the code it holds, and with the inputs it carries."""
+    text = SCENARIO.replace("matrix:", "inputs: {words: {path: words.txt}, own: {path: data}}\nmatrix:")
+    rank = RANK.replace("fixed=$1", 'fixed=$1\ntest "$(cat "$RANKPROOF_INPUT_WORDS")" = "two words" || exit 3')
+    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/words.txt": "two words\n", f"{WORDS}/data/a/b": "b"})
+    (place / WORDS / "rank.sh").write_text(rank)
+    ran = made(ann, place)
+    assert ran.record.judgement.verdict == "PASS"
+    packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
+    assert packed.code == 0, packed.out
+    bob.trusts = [ann.fingerprint]
+    gone(ann, place)
+    done = bob("reproduce", str(bob.folder / "sent"))
+    assert done.code == 0, done.out
+    assert "the code that the report's evidence holds" in done.out
+    assert done.record.run.source.commit is None
+
+
+def test_a_changed_tree_is_rebuilt_from_commit_and_patch(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
+    """A dirty run is laid out from its commit and its patch; hooks and filters of the repository do not run."""
+    place = project()
+    mine = clone(place)
+    (place / WORDS / "rank.sh").write_text(RANK + "# not committed\n")
+    report = ann.send(bob, made(ann, place))
+    trap = bob.folder / "trap"
+    for name in ("post-checkout", "post-index-change", "reference-transaction"):
+        hook = mine / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {trap}\n")
+        hook.chmod(0o755)
+    git(mine, "config", "filter.trap.smudge", f"touch {trap}")
+    (mine / ".git" / "info" / "attributes").write_text("* filter=trap\n")
+    before = sorted((path, path.stat().st_mtime_ns) for path in (mine / ".git").rglob("*"))
+    assert "SOURCE DIFFERS" in bob("reproduce", str(report), "--dry-run", cwd=mine).out
+    done = bob("reproduce", str(report), "--repo", str(mine))
+    assert done.code == 0, done.out
+    assert "and the run's patch" in done.out
+    assert done.record.run.source.dirty
+    assert not trap.exists()
+    assert sorted((path, path.stat().st_mtime_ns) for path in (mine / ".git").rglob("*")) == before
+
+
+def test_files_git_never_knew_are_named(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """A run of an uncommitted scenario cannot be rebuilt from its commit, and the evidence is named as the way."""
+    place = project()
+    mine = clone(place)
+    (place / "scenarios" / "more").mkdir()
+    for name in ("scenario.yaml", "rank.sh"):
+        shutil.copy(place / WORDS / name, place / "scenarios" / "more" / name)
+    report = ann.send(bob, made(ann, place, scenario="scenarios/more"))
+    done = bob("reproduce", str(report), "--repo", str(mine))
+    assert done.code == 2
+    assert "files that git did not know" in done.out
+    assert bob("reproduce", str(report), "--dry-run", cwd=mine).code == 0
+
+
+def test_arms_from_revisions_and_patches_are_rebuilt(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """Arms that are a revision and a patch of the repository are found in the clone, also where a branch has moved."""
+    place = project({"src/rank.sh": RANK.replace('"$fixed" != yes', "0 = 1"), f"{WORDS}/rank.sh": "", "README": ""})
+    text = SCENARIO.replace('candidate: {with: {fixed: "yes"}}', "path: ../../src\n  candidate: {rev: main}")
+    text = text.replace('with: {fixed: "no"}', "patch: break.patch").replace(', "{fixed}"', "")
+    (place / "src" / "rank.sh").write_text(RANK.replace('"$fixed" != yes', "1 = 1"))
+    (place / WORDS / "break.patch").write_text(git(place, "diff") + "\n")
+    git(place, "checkout", "-q", "src")
+    commit(place, {f"{WORDS}/scenario.yaml": text})
+    ran = made(ann, place)
+    assert ran.record.judgement.verdict == "PASS", ran.out
+    report, mine = ann.send(bob, ran), clone(place)
+    commit(mine, {"src/rank.sh": "exit 9\n"})
+    for more in ((), ("--repo", "."), ("--from-evidence",)):
+        done = bob("reproduce", str(report), *more, "--dry-run", cwd=mine)
+        assert done.code == 0, done.out
+    done = bob("reproduce", str(report), cwd=mine)
+    assert done.code == 0, done.out
+    assert done.record.run.revisions["candidate"].commit == ran.record.run.revisions["candidate"].commit
+    bob.trusts = [bob.fingerprint]
+    assert bob("verify", str(done.folder)).code == 0
+
+
+def test_arms_of_another_repository_are_rebuilt(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """A run with --repo is compared with that repository's clone; where it is not here, the evidence is used."""
+    place = project()
+    text = (
+        SCENARIO.replace(', "{fixed}"', "").replace('{with: {fixed: "yes"}}', "{}").replace('with: {fixed: "no"}\n', "")
+    )
+    other = ann.folder / "other"
+    other.mkdir()
+    (other / "scenario.yaml").write_text(text)
+    (other / "note.txt").write_text("")
+    commit(place, {"rank.sh": RANK.replace('"$fixed" != yes', "1 = 1")}, tag="broken")
+    commit(place, {"rank.sh": RANK.replace('"$fixed" != yes', "0 = 1")}, tag="fixed")
+    ran = made(ann, place, "--repo", str(place), "--candidate", "fixed", "--control", "broken", scenario=str(other))
+    assert ran.record.judgement.verdict == "PASS", ran.out
+    report, mine = ann.send(bob, ran), clone(place)
+    done = bob("reproduce", str(report), cwd=mine)
+    assert done.code == 0, done.out
+
+
+def test_faults_files_and_measurements_are_reproduced(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """A scenario with a fault, another file as its control and a measurement is reproduced with all of them."""
+    text = SCENARIO.replace('{with: {fixed: "yes"}}', "{}").replace('with: {fixed: "no"}', "file: broken.py")
+    text = text.replace('program: [sh, rank.sh, "{fixed}"]', "entry: subject:split").replace(
+        "{ranks: [2]}", "{ranks: [2], backend: [none]}"
+    )
+    text = text.replace("source: split it", "source: assert prompt").replace("error: NoPrompt", "error: AssertionError")
+    text = text.replace("value: prompt.words, to: 2", "value: prompt.words, to: 2.5, level: numeric, rtol: 0.5")
+    text = text.replace("world: {", "world: {start: fresh, ")
+    text += "faults:\n  - {id: late, kind: delay, ranks: [1], at: load, for: 20ms}\n"
+    text += "measure:\n  - {id: memory, probe: rss, ranks: every, against: control}\n"
+    subject = """
+        def split(context):
+            context.emit("load")
+            prompt = "two words"
+            assert prompt
+            context.emit("prompt", words=2.5)
+    """
+    subject = subject.replace("\n        ", "\n")
+    broken = subject.replace('"two words"', '"two words" if context.rank == 0 else ""')
+    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/subject.py": subject, f"{WORDS}/broken.py": broken})
+    ran = made(ann, place)
+    assert ran.record.judgement.verdict == "PASS", ran.out
+    report, mine = ann.send(bob, ran), clone(place)
+    done = bob("reproduce", str(report), "--repo", str(mine))
+    assert (done.code, answer(done)) == (0, "REPRODUCED"), done.out
+    assert done.record.comparison is not None
+    failures = done.record.comparison.result.cells[0].arms[1].failures_now
+    told = (
+        "AssertionError in split of subject.py at 'assert prompt' on rank 1; checks: ended on rank 1, split on rank 1"
+    )
+    assert list(failures) == [f"{told}; fault late on rank 1: proved"]
+
+
+def test_an_unverified_report_runs_nothing(usual: Usual, bob: Person) -> None:
+    """Unknown signer, unsigned, edited: refused with 3 and no run; only --i-trust-this-file runs it, and says so."""
+    ann, ran = usual
+    report = ann.send(bob, ran)
+    bob.trusts = []
+    refused = bob("reproduce", str(report))
+    assert refused.code == 3
+    assert "UNKNOWN SIGNER" in refused.out
+    assert not bob.results.exists()
+    bob.trusts = [ann.fingerprint]
+    text = (report / "report.md").read_text()
+    (report / "report.md").write_text(text.replace("PASS", "FAIL", 1))
+    edited = bob("reproduce", str(report))
+    assert edited.code == 3
+    assert "BAD SIGNATURE" in edited.out
+    assert not bob.results.exists()
+    trusted = bob("reproduce", str(report), "--i-trust-this-file")
+    assert trusted.code == 0, trusted.out
+    assert "what will run: program sh rank.sh {fixed}" in trusted.out
+    assert "NOT verified (BAD SIGNATURE)" in trusted.report.read_text()
+
+
+def test_what_will_run_is_told_and_a_dry_run_runs_nothing(usual: Usual, bob: Person) -> None:
+    """Program, files, arguments, trials and seed are printed before anything runs."""
+    ann, ran = usual
+    report = ann.send(bob, ran)
+    told = bob("reproduce", str(report), "--dry-run")
+    assert told.code == 0
+    for words in ("program sh rank.sh {fixed}", "rank.sh", '{"fixed":"yes"}', "5 + 5 trials", "seed '7'"):
+        assert words in told.out
+    assert not bob.results.exists()
+
+
+def test_seeds_are_the_same_unless_asked(usual: Usual, bob: Person) -> None:
+    """The rerun derives the same seeds; --fresh-seeds derives others, and compares no numbers by seed."""
+    ann, ran = usual
+    report = ann.send(bob, ran)
+
+    def seeds(record: Record) -> list[str]:
+        tally = record.judgement.cells[0].candidate
+        return [trial.seed for trial in tally.trials] if tally else []
+
+    same = bob("reproduce", str(report))
+    assert seeds(same.record) == seeds(ran.record)
+    fresh = bob("reproduce", str(report), "--fresh-seeds")
+    assert fresh.code == 0, fresh.out
+    assert not set(seeds(fresh.record)) & set(seeds(ran.record))
+    assert fresh.record.comparison is not None
+    assert fresh.record.comparison.result.cells[0].same_numbers == "not compared"
+
+
+def test_an_input_that_is_not_here_cannot_tell(ann: Person, bob: Person, project: Project) -> None:
+    """A missing or a different input ends with 2 and names the way out; the right one is accepted wherever it lies."""
+    text = SCENARIO.replace("matrix:", "inputs: {words: {path: words.txt}}\nmatrix:")
+    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/words.txt": "two words\n"})
+    report = ann.send(bob, made(ann, place))
+    missing = bob("reproduce", str(report))
+    assert missing.code == 2
+    assert "--input words=PATH" in missing.out
+    other = bob.folder / "other.txt"
+    other.write_text("two worms\n")
+    assert bob("reproduce", str(report), "--input", f"words={other}").code == 2
+    shutil.copy(place / WORDS / "words.txt", bob.folder / "words.txt")
+    done = bob("reproduce", str(report), "--input", f"words={bob.folder / 'words.txt'}")
+    assert done.code == 0, done.out
+
+
+def test_a_machine_that_lacks_what_is_needed_cannot_tell(ann: Person, bob: Person, project: Project) -> None:
+    """A cell that is skipped here is CANNOT TELL with the reason, never REPRODUCED."""
+    text = SCENARIO.replace("sh, rank.sh", "words-shell, rank.sh")
+    place = project({f"{WORDS}/scenario.yaml": text})
+    tools = ann.folder / "tools"
+    tools.mkdir()
+    shell = tools / "words-shell"
+    shell.symlink_to(shutil.which("sh") or "/bin/sh")
+    ran = ann("run", WORDS, cwd=place, env={"PATH": f"{tools}:{os.environ['PATH']}"})
+    assert ran.record.judgement.verdict == "PASS", ran.out
+    done = bob("reproduce", str(ann.send(bob, ran)))
+    assert (done.code, answer(done)) == (2, "CANNOT TELL"), done.out
+    assert "it is not in PATH" in done.out
+
+
+def test_a_reproduction_can_be_reproduced(usual: Usual, bob: Person) -> None:
+    """The report of a reproduction is a report like any other."""
+    ann, ran = usual
+    report = ann.send(bob, ran)
+    first = bob("reproduce", str(report))
+    bob.trusts = [bob.fingerprint]
+    second = bob("reproduce", str(first.folder))
+    assert second.code == 0, second.out
+
+
+def test_bad_usage_is_told(usual: Usual, bob: Person) -> None:
+    """A wrong command line ends with 64 and says what is wrong with it."""
+    ann, ran = usual
+    report = str(ann.send(bob, ran))
+    for arguments, words in (
+        (["nothing-here"], "is not there"),
+        ([report, "--repo", ".", "--from-evidence"], "exclude each other"),
+        ([report, "--source", "nowhere"], "is no folder"),
+        ([report, "--repo", "."], "not a git repository"),
+        ([report, "--candidate", "HEAD"], "--candidate HEAD"),
+        ([report, "--input", "words"], "NAME=PATH"),
+        ([report, "--trials", "0"], "whole number"),
+    ):
+        done = bob("reproduce", *arguments)
+        assert done.code == 64, done.out
+        assert words in done.out
+
+
+def test_a_forged_reproduction_is_refused(usual: Usual, bob: Person) -> None:
+    """Whoever edits what the first run was, the answer, or the code that ran, is found out even with their own key."""
+    ann, ran = usual
+    done = bob("reproduce", str(ann.send(bob, ran)))
+    bob.trusts = [bob.fingerprint]
+    for path, old, new in (
+        ("evidence/original.json", '"verdict": "PASS"', '"verdict": "FAIL"'),
+        ("evidence/original.json", '"rank.sh": "', '"rank.sh": "0'),
+        ("evidence/run.json", '"reproduces": {', '"reproduces": null, "was": {'),
+        ("results.json", '"answer": "REPRODUCED"', '"answer": "CANNOT TELL"'),
+    ):
+        forged = bob.folder / "forged"
+        shutil.copytree(done.folder, forged)
+        text = (forged / path).read_text()
+        assert old in text
+        (forged / path).write_text(text.replace(old, new))
+        resign(forged, bob.folder / "home" / ".local" / "share" / "rankproof" / "signing_key")
+        verified = bob("verify", str(forged))
+        assert verified.code == 3
+        assert "JUDGED DIFFERENTLY" in verified.out
+        shutil.rmtree(forged)
+
+
+def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+    """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the source line."""
+    from tests.run.conftest import SCENARIO as MEET
+    from tests.run.conftest import SUBJECT
+
+    place = project({f"{WORDS}/scenario.yaml": MEET, f"{WORDS}/subject.py": SUBJECT})
+    ran = made(ann, place)
+    packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
+    assert packed.code == 0, packed.out
+    mine = clone(place)
+    bob.trusts = [ann.fingerprint]
+    gone(ann, place)
+    done = bob("reproduce", str(bob.folder / "sent"), cwd=mine)
+    assert (done.code, answer(done)) == (0, "REPRODUCED"), done.out
+    assert done.record.comparison is not None
+    (failure,) = done.record.comparison.result.cells[0].arms[1].failures_now
+    assert failure.startswith("AssertionError in meet of subject.py at 'assert thing' on rank 1")
+
+
+def test_evidence_of_any_form_is_read_or_refused(usual: Usual, tmp_path: Path) -> None:
+    """Somebody who trusts a forged report gets a refusal or a run of what was printed, never a crash."""
+    _, ran = usual
+    strange: list[Any] = [None, 5, -1, "x", "../../x", "\ud800", [], {}, ["a"], {"a": 1}, True, 2**70]
+    chance = random.Random(6)
+    for turn in range(40):
+        forged, scratch = tmp_path / f"forged-{turn}", tmp_path / f"scratch-{turn}"
+        shutil.copytree(ran.folder, forged)
+        scratch.mkdir()
+        path = chance.choice([forged / "evidence" / "run.json", *sorted(forged.rglob("events.jsonl"))])
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        number = chance.randrange(len(lines))
+        value = json.loads(lines[number])
+        *way, last = chance.choice(list(places(value)))
+        inner = value
+        for step in way:
+            inner = inner[step]
+        inner[last] = chance.choice(strange)
+        lines[number] = json.dumps(value)
+        path.write_text("\n".join(lines) + "\n")
+        with suppress(NotTrusted, SourceError, InputMissing):
+            opened = open_report(forged, policy=SignerPolicy(), trust=True, scratch=scratch)
+            prepare(opened, Wish(inputs={}, evidence=True), here=tmp_path, scratch=scratch)
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value inside a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in inside:
+        yield (*way, step)
+        yield from places(inner, (*way, step))
+
+
+def test_a_hostile_bundle_runs_nothing(bob: Person) -> None:
+    """A bundle that leads out of its folder is refused with 3, trusted or not; nothing is written, and nothing runs."""
+    sent = bob.folder / "desk" / "sent.tar.xz"
+    for name in ("up-from-inside", "link", "two-streams", "bomb-behind-the-end"):
+        sent.write_bytes(HOSTILE[name]())
+        for more in ((), ("--i-trust-this-file",)):
+            done = bob("reproduce", str(sent), *more)
+            assert done.code == 3, done.out
+            assert "REFUSED" in done.out
+    assert list((bob.folder / "desk").iterdir()) == [sent]
+    assert not bob.results.exists()
+    sent.write_bytes(b"PK\3\4 nothing of ours")
+    assert bob("reproduce", str(sent)).code == 3
+
+
+def test_an_input_of_the_hub_is_found_and_carried(ann: Person, bob: Person, project: Project, tmp_path: Path) -> None:
+    """An input of the hub comes from the hub at its commit, or from a bundle without any hub."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "tokenizer.json").write_text("{}\n")
+    text = SCENARIO.replace("matrix:", "inputs: {words: {hub: team/tiny@main}}\nmatrix:")
+    place = project({f"{WORDS}/scenario.yaml": text})
+    with hub.serve("team/tiny", model) as endpoint:
+        env = {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"}
+        ran = ann("run", WORDS, cwd=place, env=env)
+        assert ran.record.run.inputs[0].revision == hub.COMMIT, ran.out
+        report = ann.send(bob, ran)
+        found = bob("reproduce", str(report), "--dry-run", env=env)
+        assert found.code == 0, found.out
+    shutil.rmtree(bob.folder / "home" / ".cache")
+    packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
+    assert "by its digest only" not in packed.out
+    done = bob("reproduce", str(bob.folder / "sent"))
+    assert done.code == 0, done.out

@@ -1,0 +1,198 @@
+"""Scenarios written for one test, run for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.record.model import Record
+from tests.run import wheels
+
+ROOT = Path(__file__).parents[2]
+SUBJECT = """
+def meet(context, *, broken):
+    thing = None if broken and context.rank else "thing"
+    assert thing
+    context.emit("met", thing=thing)
+    context.group.barrier()
+"""
+SCENARIO = """
+schema: 1
+id: meet
+title: Ranks meet
+question: Do all ranks meet?
+subject:
+  entry: subject:meet
+  candidate: {with: {broken: false}}
+  control:
+    with: {broken: true}
+    must_fail: {check: met, ranks: nonzero, error: AssertionError, source: assert thing}
+matrix: {ranks: [2], backend: [gloo]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+checks:
+  - {id: met, kind: event, ranks: every, event: met}
+  - {id: ended, kind: exit, ranks: every, code: 0}
+  - {id: nobody-left, kind: no-survivors}
+"""
+
+ROOT_USER = hasattr(os, "geteuid") and os.geteuid() == 0
+needs_mount = pytest.mark.skipif(
+    not (ROOT_USER and sys.platform.startswith("linux") and shutil.which("mount")), reason="mounts a tmpfs: needs root"
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command of ours left."""
+
+    code: int
+    out: str
+    err: str
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        """The newest run that ended."""
+        return (self.results / "latest").resolve()
+
+    @property
+    def record(self) -> Record:
+        return Record.decode((self.folder / "results.json").read_bytes())
+
+
+def needs_packages(ran: Ran) -> None:
+    """Skip the test where pip gets nothing: no index, no network, nothing in its cache."""
+    for cell in ran.record.judgement.cells if (ran.results / "latest").exists() else ():
+        if cell.verdict == "SKIPPED" and cell.reasons[0].startswith("environment of the "):
+            pytest.skip(cell.reasons[0])
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a command: a home of its own, so that a test never signs with somebody's key."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "TMPDIR") if name in os.environ}
+    return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), "CI": "true", **more}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "harness.cli", *arguments]
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Callable[..., Path]:
+    """Write a scenario folder; `files` are added to the usual two or take their place."""
+
+    def write(files: Mapping[str, str] | None = None) -> Path:
+        folder = tmp_path / "scenario"
+        for name, text in {"scenario.yaml": SCENARIO, "subject.py": SUBJECT, **(files or {})}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def rankproof(tmp_path: Path) -> Callable[..., Ran]:
+    """Run a command of ours to its end, in a home and a results folder of the test's."""
+
+    def run(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
+        results = tmp_path / "results"
+        given = [*arguments, "--results", str(results)] if arguments[0] == "run" else list(arguments)
+        done = subprocess.run(
+            command(*given),
+            cwd=cwd or tmp_path,
+            env=environment(tmp_path / "home", **(env or {})),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr, results)
+
+    return run
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Two versions of a package that needs another; variables under which pip finds them and nothing else."""
+    folder = tmp_path / "wheels"
+    wheels.write(folder, "greeting", "1.0", "from word import WORD\nTEXT = WORD.upper()\n", requires=["word>=1"])
+    wheels.write(folder, "greeting", "2.0", "from word import WORD\nTEXT = WORD\n", requires=["word>=1"])
+    wheels.write(folder, "word", "1.2", "WORD = 'hello'\n")
+    found = wheels.settings(folder, tmp_path / "cache")
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)> ]]> --> &amp; \x1b[31mred\x1b[0m \u202egnp.exe\u202c "
+    "\x00\x0b [link](javascript:alert(3)) \"' onmouseover=alert(4) -----BEGIN SSH SIGNATURE----- \ufffe \U0001f600"
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two signed runs: one that passes, and one whose candidate fails and says hostile things."""
+
+    good: Path
+    bad: Path
+    key: Path
+
+    @property
+    def signer(self) -> str:
+        done = subprocess.run(["ssh-keygen", "-lf", self.key], capture_output=True, text=True, check=True)
+        return done.stdout.split()[1]
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Made once, by the command; copy a folder before changing it."""
+    root = tmp_path_factory.mktemp("pair")
+    key = root / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    hostile = f"    if context.rank:\n        print({HOSTILE!r})\n        raise ValueError({HOSTILE!r})\n"
+    texts = {
+        "good": (SCENARIO, SUBJECT),
+        "bad": (
+            SCENARIO.replace("id: meet", "id: parting").replace("Ranks meet", '"Ranks <b>part</b> ]]> & \\u202eleave"'),
+            SUBJECT.replace("    assert thing\n", f"    assert thing\n{hostile}"),
+        ),
+    }
+    for name, (scenario_text, subject) in texts.items():
+        (root / name).mkdir()
+        (root / name / "scenario.yaml").write_text(scenario_text)
+        (root / name / "subject.py").write_text(subject)
+    done = subprocess.run(
+        command("run", *(str(root / name) for name in texts), "--results", str(root / "results"), "--key", str(key)),
+        env=environment(root / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    folders = [(root / "results" / name / "latest").resolve() for name in ("meet", "parting")]
+    return Pair(*folders, key)

@@ -1,0 +1,248 @@
+"""The cache of environments: made once, checked each time, whatever happens while they are made."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.run import environments
+from harness.run.environments import EnvironmentProblem, Made, Unavailable, provide
+from harness.run.pip import problem, scrubbed
+from harness.scenario import Environment
+from tests.run import wheels
+from tests.run.conftest import Ran, command, environment, needs_mount
+
+Run = Callable[..., Ran]
+
+
+def asked(**packages: str) -> Environment:
+    return Environment(packages=packages)
+
+
+def files(made: Made) -> Path:
+    (found,) = made.python.parent.parent.glob("lib/python*/site-packages")
+    return found
+
+
+@pytest.mark.slow
+def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: dict[str, str]) -> None:
+    """The second time it comes from the cache without a word, also where nothing can be installed any more."""
+    told: list[str] = []
+    made = provide(asked(greeting="2.0"), says=told.append)
+    assert len(told) == 1
+    assert made.facts.versions == {"greeting": "2.0", "word": "1.2"}
+    assert sorted(path.name for path in files(made).iterdir() if not path.name.startswith("__pycache__")) == [
+        "greeting-2.0.dist-info",
+        "greeting.py",
+        "word-1.2.dist-info",
+        "word.py",
+    ]
+    shutil.rmtree(offered["PIP_FIND_LINKS"])
+    assert provide(asked(greeting="2.0"), says=told.append) == made
+    assert len(told) == 1
+    assert environments.is_unchanged(made)
+
+
+@pytest.mark.slow
+def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[str, str]) -> None:
+    """One byte, also with its old time and size, a new file, a missing one: told by name, and made again."""
+    made = provide(asked(word="1.2"))
+    module = files(made) / "word.py"
+    before, status = module.read_text(), module.stat()
+    module.write_text(before.replace("hello", "hallo"))
+    os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert not environments.is_unchanged(made)
+    told: list[str] = []
+    made = provide(asked(word="1.2"), says=told.append)
+    assert told[0].startswith("an environment in the cache has changed since it was made (lib/python")
+    assert "word.py" in told[0]
+    assert (files(made) / "word.py").read_text() == before
+    (files(made) / "extra.pth").write_text("import sys\n")
+    made = provide(asked(word="1.2"), says=told.append)
+    assert "extra.pth" in told[2]
+    (files(made) / "word.py").unlink()
+    assert (files(provide(asked(word="1.2"), says=told.append)) / "word.py").read_text() == before
+    assert len(told) == 6
+
+
+@pytest.mark.slow
+def test_a_cache_that_was_copied_is_still_whole(offered: dict[str, str], tmp_path: Path) -> None:
+    """Other times of the same files are no change: every file is read once, and nothing is made."""
+    made = provide(asked(word="1.2"))
+    place = made.python.parents[2]
+    shutil.copytree(place, tmp_path / "copy", symlinks=True)
+    shutil.rmtree(place)
+    shutil.copytree(tmp_path / "copy", place, symlinks=True)
+    told: list[str] = []
+    assert provide(asked(word="1.2"), says=told.append) == made
+    assert not told
+
+
+def nobody_reads(writer: io.RawIOBase) -> None:
+    """Return when the pipe's reader is gone. A write that it leaves is cut short, the next one fails."""
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            writer.write(b"x" * 10_000_000)
+
+
+def make_elsewhere(name: str, version: str, env: dict[str, str]) -> subprocess.Popen[str]:
+    """Another process that wants an environment; it prints its interpreter."""
+    code = (
+        "import sys; from harness.run.environments import provide; from harness.scenario import Environment; "
+        f"asked = Environment(packages={{{name!r}: {version!r}}}); "
+        "print(provide(asked, says=lambda text: print(text, file=sys.stderr, flush=True)).python)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+def test_who_waits_says_so_and_makes_it_where_the_other_could_not(offered: dict[str, str], tmp_path: Path) -> None:
+    """While one process makes it, another says that it waits; when the first is killed, it goes on."""
+    wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
+    os.mkfifo(wheel)
+    env = {**environment(tmp_path / "home"), **offered}
+    first = make_elsewhere("stuck", "1.0", env)
+    with wheel.open("wb", buffering=0):  # opens when pip does
+        second = make_elsewhere("stuck", "1.0", env)
+        assert second.stderr is not None
+        assert second.stderr.readline().startswith("another process makes an environment with Python 3.")
+        wheel.unlink()
+        wheels.write(wheel.parent, "stuck", "1.0", "")
+        first.kill()
+        first.communicate(timeout=60)
+    out, err = second.communicate(timeout=60)
+    assert (second.returncode, err.count("making an environment")) == (0, 1), err
+    assert Path(out.strip()).exists()
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
+    scenario: Callable[..., Path], offered: dict[str, str], tmp_path: Path
+) -> None:
+    """Ctrl-C while an environment is made is an interrupted run: pip is gone, and so is what it had written."""
+    wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
+    os.mkfifo(wheel)
+    own = ["--set", "subject.control.environment.packages.stuck=1.0", "--set", "matrix.backend=[none]"]
+    running = subprocess.Popen(
+        command("run", str(scenario()), "--results", str(tmp_path / "results"), *own),
+        env=environment(tmp_path / "home", **offered),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with wheel.open("wb", buffering=0) as writer:
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+        nobody_reads(writer)
+    assert (running.returncode, "is marked unfinished, nothing was signed" in err) == (2, True), err
+    assert not list((tmp_path / "cache").glob("*/*"))
+
+
+@pytest.mark.slow
+def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_path: Path) -> None:
+    """Of three processes that want the same one, one makes it; all get it."""
+    env = {**environment(tmp_path / "home"), **offered}
+    started = [make_elsewhere("greeting", "2.0", env) for _ in range(3)]
+    ended = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], ended
+    assert len({out for out, _ in ended}) == 1
+    said = "".join(err for _, err in ended)
+    assert said.count("making an environment with") == 1
+    assert len(list((tmp_path / "cache").glob("*/*/bin"))) == 1
+
+
+@pytest.mark.slow
+def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str, str], tmp_path: Path) -> None:
+    """A SIGKILL while pip reads a wheel ends pip too, and the next one makes the environment from the beginning."""
+    pipe = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
+    os.mkfifo(pipe)
+    making = make_elsewhere("stuck", "1.0", {**environment(tmp_path / "home"), **offered})
+    with pipe.open("wb", buffering=0) as writer:  # opens when pip does
+        making.kill()
+        making.communicate(timeout=60)
+        assert making.returncode == -signal.SIGKILL
+        nobody_reads(writer)
+    assert [one.told for one in environments.cached()] == [None]
+    (half,) = (path for path in (tmp_path / "cache").glob("*/*") if path.is_dir())
+    pipe.unlink()
+    wheels.write(pipe.parent, "stuck", "1.0", "")
+    told: list[str] = []
+    made = provide(asked(stuck="1.0"), says=told.append)
+    assert told[0] == "an environment in the cache was never finished: it is made again"
+    assert not half.exists()
+    assert [one.told for one in environments.cached()] == [f"Python {made.facts.python}, stuck 1.0"]
+
+
+@pytest.mark.slow
+@needs_mount
+def test_a_full_disk_is_said_and_leaves_nothing_half_made(
+    small_disk: Path, offered: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without space there is an error that says so, and the space is given back."""
+    folder = Path(offered["PIP_FIND_LINKS"])
+    wheels.write(folder, "large", "1.0", f"DATA = {os.urandom(400_000).hex()!r}\n")
+    monkeypatch.setenv("RANKPROOF_ENVIRONMENTS", str(small_disk))
+    with pytest.raises(EnvironmentProblem, match=r"[Nn]o space left") as found:
+        provide(asked(large="1.0"))
+    assert not isinstance(found.value, Unavailable)
+    assert not [path for path in small_disk.glob("*/*") if path.is_dir() or path.suffix == ".json"]
+    assert shutil.disk_usage(small_disk).free > 400_000
+
+
+@pytest.mark.slow
+def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None:
+    """A version that is not there and versions that exclude each other are errors; what nobody offers is a reason."""
+    with pytest.raises(EnvironmentProblem, match=r"greeting==3\.0 does not exist, or has no wheel .* 1\.0, 2\.0") as no:
+        provide(asked(greeting="3.0"))
+    assert not isinstance(no.value, Unavailable)
+    with pytest.raises(Unavailable, match=r"nowhere==1\.0 cannot be had"):
+        provide(asked(nowhere="1.0"))
+    folder = Path(offered["PIP_FIND_LINKS"])
+    wheels.write(folder, "picky", "1.0", "", requires=["word<1"])
+    with pytest.raises(EnvironmentProblem, match=r"exclude each other: .*picky 1\.0 depends on word<1"):
+        provide(asked(picky="1.0", word="1.2"))
+    with pytest.raises(Unavailable, match=r"^Python 3\.98 is not on this machine \(3\."):
+        provide(Environment(python="3.98"))
+    assert all(one.told is None for one in environments.cached())
+
+
+def test_words_of_pip_are_told_without_addresses() -> None:
+    """The last error of pip is the reason; hosts, addresses and folders of this machine are not in it."""
+    text = (
+        "WARNING: Retrying\n"
+        "ERROR: Could not install packages due to an OSError: HTTPSConnectionPool(host='wheels.example.org', "
+        "port=443): Max retries exceeded with url: https://user:secret@wheels.example.org/simple/six/ (Caused by "
+        "NameResolutionError: Failed to resolve 'wheels.example.org' at /home/somebody/.cache/pip/six.whl)\n"
+    )
+    found = problem(text, asked=["six==1.16.0"], python="3.13.0")
+    assert isinstance(found, Unavailable)
+    assert str(found).startswith("pip could not install six==1.16.0: Could not install packages")
+    assert not [word for word in ("example", "secret", "443", "somebody", "/home") if word in str(found)]
+    assert scrubbed("see file:///opt/things/x.whl") == "see <address>"
+    assert str(problem("", asked=["six==1"], python="3.13.0")).endswith("it said nothing")
+
+
+@pytest.mark.slow
+def test_the_cache_is_listed_and_cleared(rankproof: Run, offered: dict[str, str]) -> None:
+    """`environments` lists what there is with its size, and removes what is named; `doctor` tells it too."""
+    provide(asked(word="1.2"))
+    listed = rankproof("environments", env=offered)
+    assert (listed.code, listed.out.count("\n")) == (0, 1)
+    assert "word 1.2" in listed.out
+    assert "1 in the cache" in rankproof("doctor", env=offered).out
+    assert rankproof("environments", "remove", env=offered).code == 64
+    assert rankproof("environments", "remove", "zz", env=offered).code == 64
+    assert rankproof("environments", "remove", listed.out[:8], env=offered).out == "1 removed\n"
+    assert not environments.cached()
+    assert (rankproof("environments", env=offered).code, rankproof("environments", env=offered).out) == (0, "")

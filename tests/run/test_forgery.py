@@ -1,0 +1,263 @@
+"""Forgeries by somebody who holds an allowed key, and subjects that help themselves: none is a verified PASS."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.record.model import Record
+from harness.report.report import render
+from harness.trust import footer, manifest
+from harness.trust.key import find_signer
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Ran]
+Write = Callable[..., Path]
+RUN = "evidence/run.json"
+BESIDE = frozenset({"report.md", "MANIFEST.sha256", "attestation.dsse.json", "report.html", "junit.xml"})
+CELL = "evidence/ranks-2-backend-gloo"
+
+
+class Forger:
+    """A finished run in the hands of somebody who can sign it again."""
+
+    def __init__(self, ran: Ran) -> None:
+        self.folder = ran.folder
+        self._key = find_signer(explicit=str(ran.results.parent / "home/.local/share/rankproof/signing_key"))
+
+    @property
+    def signer(self) -> str:
+        return self._key.fingerprint
+
+    def facts(self, **changes: Any) -> None:
+        """Change the facts of the run, in the evidence and in the record."""
+        for path, place in ((RUN, ()), ("results.json", ("run",))):
+            found = json.loads((self.folder / path).read_text())
+            inner = found
+            for key in place:
+                inner = inner[key]
+            for key, value in changes.items():
+                if isinstance(value, dict):
+                    inner[key].update(value)
+                else:
+                    inner[key] = value
+            (self.folder / path).write_text(json.dumps(found))
+
+    def record(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change the record."""
+        found = json.loads((self.folder / "results.json").read_text())
+        change(found)
+        (self.folder / "results.json").write_text(json.dumps(found))
+
+    def sign(self) -> None:
+        """Write record, manifest, text and signature as the program would, and nothing beside them."""
+        for name in BESIDE - {"report.md", "MANIFEST.sha256"}:
+            (self.folder / name).unlink(missing_ok=True)
+        record = Record.model_validate(json.loads((self.folder / "results.json").read_text()))
+        (self.folder / "results.json").write_bytes(record.encode())
+        digests = {
+            path.relative_to(self.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in self.folder.rglob("*")
+            if path.is_file() and path.name not in BESIDE
+        }
+        listing = manifest.encode(digests)
+        body = render(record, manifest_digest=hashlib.sha256(listing).hexdigest())
+        (self.folder / "MANIFEST.sha256").write_bytes(listing)
+        (self.folder / "report.md").write_bytes(footer.attach(body, self._key.sign(footer.signed_part(body))))
+
+
+def outcome(forger: Forger) -> None:
+    forger.record(lambda record: _trial(record, "control").update(outcome="pass"))
+
+
+def seed(forger: Forger) -> None:
+    forger.record(lambda record: _trial(record, "candidate").update(seed="1"))
+
+
+def reasons(forger: Forger) -> None:
+    forger.record(lambda record: _cell(record).update(reasons=["looks good"]))
+
+
+def excerpt(forger: Forger) -> None:
+    forger.record(lambda record: _cell(record)["samples"]["control"]["printed"][0].update(text="all fine"))
+
+
+def figure(forger: Forger) -> None:
+    path = forger.folder / "evidence/figures/trials.svg"
+    path.write_text(path.read_text().replace("#cf222e", "#2da44e"))
+
+
+def dropped_trial(forger: Forger) -> None:
+    shutil.rmtree(forger.folder / CELL / "candidate-00005")
+    forger.record(lambda record: _cell(record)["candidate"]["trials"].pop())
+    forger.record(lambda record: record["run"]["cells"][0].update(candidate=5))
+    facts = json.loads((forger.folder / RUN).read_text())
+    facts["cells"][0]["candidate"] = 5
+    (forger.folder / RUN).write_text(json.dumps(facts))
+
+
+def another_time(forger: Forger) -> None:
+    forger.facts(made="2020-01-01T00:00:00Z")
+
+
+def another_start(forger: Forger) -> None:
+    forger.facts(start="fresh")
+
+
+def another_host(forger: Forger) -> None:
+    forger.facts(environment={"host": "000000000000"})
+
+
+def skipped_cell(forger: Forger) -> None:
+    shutil.rmtree(forger.folder / CELL)
+    why = "needs more cores than this machine has"
+    forger.facts(cells=[{"id": "ranks=2,backend=gloo", "skipped": why, "candidate": 0, "control": 0}])
+
+
+def one_trial_many_times(forger: Forger) -> None:
+    one = (forger.folder / CELL / "candidate-00000/events.jsonl").read_bytes()
+    for index in range(1, 6):
+        (forger.folder / CELL / f"candidate-0000{index}/events.jsonl").write_bytes(one)
+
+
+def renamed_copies(forger: Forger) -> None:
+    one = (forger.folder / CELL / "candidate-00000/events.jsonl").read_text()
+    for index in range(1, 6):
+        path = forger.folder / CELL / f"candidate-0000{index}/events.jsonl"
+        begin = json.loads(path.read_text().splitlines()[0])
+        first = json.loads(one.splitlines()[0])
+        copied = json.dumps({**begin, "ns": first["ns"]}, separators=(",", ":"))
+        path.write_text(one.replace(one.splitlines()[0], copied))
+
+
+def swapped_arms(forger: Forger) -> None:
+    shutil.copy(
+        forger.folder / CELL / "candidate-00000/events.jsonl", forger.folder / CELL / "control-00000/events.jsonl"
+    )
+
+
+def extra_file(forger: Forger) -> None:
+    (forger.folder / "evidence/approved-by-qa.txt").write_text("yes")
+
+
+FORGERIES = (
+    outcome,
+    seed,
+    reasons,
+    excerpt,
+    figure,
+    dropped_trial,
+    another_time,
+    another_start,
+    another_host,
+    skipped_cell,
+    one_trial_many_times,
+    renamed_copies,
+    swapped_arms,
+    extra_file,
+)
+
+
+def _cell(record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = record["judgement"]["cells"][0]
+    return found
+
+
+def _trial(record: dict[str, Any], arm: str) -> dict[str, Any]:
+    found: dict[str, Any] = _cell(record)[arm]["trials"][0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One honest run, to be forged again and again."""
+    import subprocess
+
+    from tests.run.conftest import command, environment
+
+    root = tmp_path_factory.mktemp("original")
+    folder = root / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(SCENARIO.replace("candidate: 5,", "candidate: 6,"))
+    (folder / "subject.py").write_text(SUBJECT)
+    done = subprocess.run(
+        command("run", str(folder), "--results", str(root / "results")),
+        env=environment(root / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Ran(0, done.stdout, done.stderr, root / "results")
+
+
+@pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
+def test_what_was_edited_and_signed_again_is_refused(
+    original: Ran, rankproof: Run, tmp_path: Path, forge: Callable[[Forger], None]
+) -> None:
+    """Editing record or evidence, and signing manifest and text again with the allowed key, is JUDGED DIFFERENTLY."""
+    root = tmp_path / "copy"
+    shutil.copytree(original.results.parent, root, symlinks=True)
+    forger = Forger(Ran(0, "", "", root / "results"))
+    forger.sign()
+    honest = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
+    assert honest.code == 0, honest.out
+    forge(forger)
+    forger.sign()
+    refused = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
+    assert refused.code == 3
+    assert "JUDGED DIFFERENTLY" in refused.out
+
+
+@pytest.mark.parametrize("broken", ["import nosuchlib", "def meat(context, **_): pass"])
+def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproof: Run, broken: str) -> None:
+    """A typing mistake in the control fails every check, and proves nothing about the bug."""
+    text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
+        "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
+    )
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": broken})))
+    assert ran.code == 2
+    assert "never began its subject" in ran.out
+
+
+def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scenario: Write, rankproof: Run) -> None:
+    """A data file that a subject rewrites in its own folder is as it was in the next trial, and in the evidence."""
+    subject = SUBJECT.replace(
+        "    assert thing",
+        "    import pathlib\n"
+        "    path = pathlib.Path(__file__).with_name('data.txt')\n"
+        "    context.group.barrier()\n"
+        "    context.emit('read', data=path.read_text())\n"
+        "    context.group.barrier()\n"
+        "    path.write_text('changed')\n"
+        "    assert thing",
+    )
+    ran = rankproof("run", str(scenario({"subject.py": subject, "data.txt": "as it was"})))
+    assert ran.code == 0, ran.out + ran.err
+    for file in ran.folder.glob("evidence/*/*/events.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert {line["values"]["data"] for line in lines if line["name"] == "read"} == {"as it was"}
+    assert (ran.folder / "evidence/source/candidate/data.txt").read_text() == "as it was"
+
+
+def test_code_from_outside_is_named_with_its_digest(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+    """A module that is put on the path by hand is not in the evidence, and the report says so."""
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "real_code.py").write_text("THING = 'thing'\n")
+    subject = SUBJECT.replace(
+        "    thing =", f"    import sys\n    sys.path.insert(0, {str(outside)!r})\n    import real_code\n    thing ="
+    )
+    ran = rankproof("run", str(scenario({"subject.py": subject})))
+    assert ran.code == 0, ran.out + ran.err
+    digest = hashlib.sha256((outside / "real_code.py").read_bytes()).hexdigest()
+    assert ran.record.judgement.cells[0].outside == [f"real_code (real_code.py, sha256 {digest})"]
+    assert "Module real_code" in (ran.folder / "report.md").read_text()

@@ -1,0 +1,35 @@
+"""The scenarios about shared caches, threads and forks: a small part of each folder runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.scenario import load_scenario, scenario_files
+from tests.run.conftest import ROOT, Ran
+
+CACHES, THREADS = ROOT / "scenarios" / "shared-cache-cold-start", ROOT / "scenarios" / "threads-and-forks"
+
+
+def test_scenarios_that_take_their_time_run_on_demand() -> None:
+    """Each of these scenarios is a claim with a control, and none of them runs unless it is named."""
+    loaded = [load_scenario(file) for folder in (CACHES, THREADS) for file in scenario_files(folder)]
+    assert len(loaded) == 8
+    for found in loaded:
+        assert (found.scenario.role, "on-demand" in found.scenario.tags) == ("claim", True)
+        assert found.scenario.subject.control is not None
+
+
+@pytest.mark.slow
+def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(rankproof: Callable[..., Ran]) -> None:
+    """The loader replaces the halved file; from the hub's cache every rank gets another tokenizer, without an error."""
+    ran = rankproof("run", str(CACHES / "half-a-file.yaml"), "--unsigned", "--set", "matrix.ranks=[2]")
+    assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
+
+
+@pytest.mark.slow
+def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(rankproof: Callable[..., Ran]) -> None:
+    """Threads with tokenizers of their own get their own ids; with one for all they do not, in every trial."""
+    ran = rankproof("run", str(THREADS / "one-tokenizer-for-all.yaml"), "--unsigned", "--set", "matrix.ranks=[1]")
+    assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err

@@ -1,0 +1,125 @@
+"""Environments of arms: exact versions, one name for a package, and which arm runs in which."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.scenario import Environment, ScenarioError, parse_scenario
+from harness.scenario.environment import normal, same_version
+
+SCENARIO = """\
+schema: 1
+id: two-versions
+title: Two versions
+question: Do they differ?
+subject:
+  entry: subject:check
+  SUBJECT
+  candidate: {CANDIDATE}
+  control: {CONTROL, must_fail: {check: ran, ranks: every}}
+matrix: {ranks: [2], backend: [none]}
+seed: "1"
+checks: [{id: ran, kind: event, ranks: every, event: ran}]
+"""
+
+
+def text(*, subject: str = "path: .", candidate: str = "", control: str = "with: {}") -> bytes:
+    return SCENARIO.replace("SUBJECT", subject).replace("CANDIDATE", candidate).replace("CONTROL", control).encode()
+
+
+def messages(given: bytes, overrides: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with a scenario, notes left out."""
+    try:
+        parse_scenario(given, name="s.yaml", overrides=overrides)
+    except ScenarioError as error:
+        return [f"{problem.key}: {problem.message}" for problem in error.problems if problem.kind != "note"]
+    return []
+
+
+def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
+    """The subject's holds for both arms; an arm's own replaces all of it."""
+    given = text(
+        subject='environment: {python: "3.13", packages: {Zope.Interface: "5.0"}}',
+        control='environment: {packages: {zope-interface: "4.0"}}',
+    )
+    subject = parse_scenario(given, name="s.yaml").subject
+    assert subject.control is not None
+    assert subject.environment_of(subject.candidate) == Environment(python="3.13", packages={"zope-interface": "5.0"})
+    assert subject.environment_of(subject.control) == Environment(packages={"zope-interface": "4.0"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ("{}", "environment: names neither python nor packages"),
+        ("{python: 3.13}", "environment.python: must be a text; put it in quotes"),
+        ('{python: "3.10"}', "from 3.11 on"),
+        ('{python: ">=3.12"}', "from 3.11 on"),
+        ("{packages: {it: 1.0}}", "environment.packages.it: must be a text; put it in quotes"),
+        ('{packages: {it: "1.*"}}', "one exact version"),
+        ('{packages: {it: ">=1"}}', "one exact version"),
+        ('{packages: {it: "latest"}}', "one exact version"),
+        ('{packages: {it: "1 --index-url=x"}}', "one exact version"),
+        ('{packages: {"-r": "1"}}', "must be the name of a package"),
+        ('{packages: {"it[extra]": "1"}}', "must be the name of a package"),
+        ('{packages: {"it @ file:///x": "1"}}', "must be the name of a package"),
+        ('{packages: {hf_hub: "1", hf-hub: "2"}}', "is named twice"),
+        ('{pakages: {it: "1"}}', "known key"),
+    ],
+)
+def test_what_is_not_exact_is_refused(environment: str, why: str) -> None:
+    """A version is one version, a name is a name, and nothing of either reaches pip as an option."""
+    (found,) = messages(text(control=f"environment: {environment}"))
+    assert why in found
+
+
+@pytest.mark.parametrize("version", ["1", "5.5.0", "1!2.0", "2.0rc1", "1.0.post1", "1.0.dev3", "2.13.0+cpu"])
+def test_every_form_of_a_version_is_understood(version: str) -> None:
+    """Epochs, pre-, post- and development releases and local versions are exact versions too."""
+    assert not messages(text(control=f'environment: {{packages: {{it: "{version}"}}}}'))
+
+
+def test_an_environment_alone_sets_the_arms_apart() -> None:
+    """Arms with the same code and arguments must differ in their environments, however these are written."""
+    own = 'environment: {packages: {hf_hub: "1.0"}}'
+    assert not messages(text(control=own))
+    (found,) = messages(text(candidate=own, control=own.replace("hf_hub", "HF-Hub")))
+    assert "runs the same code with the same arguments as the candidate" in found
+    assert "or the same code in another environment" in found
+    (found,) = messages(text(subject=own, control=own))
+    assert "runs the same code" in found
+
+
+def test_an_override_of_a_version_is_a_text() -> None:
+    """`--set` takes versions as they stand: 5.10 is not 5.1, and needs no quotes."""
+    given = text(control='environment: {packages: {it: "1.0"}}')
+    overrides = (
+        "subject.control.environment.packages.it=5.10",
+        "subject.control.environment.python=3.13",
+        "subject.environment.packages.other=2",
+    )
+    subject = parse_scenario(given, name="s.yaml", overrides=overrides).subject
+    assert subject.control is not None
+    assert subject.control.environment == Environment(python="3.13", packages={"it": "5.10"})
+    assert subject.environment == Environment(packages={"other": "2"})
+
+
+def test_programs_have_no_environment() -> None:
+    """A program brings its own interpreter: an environment would say what is not so."""
+    given = text(control='environment: {packages: {it: "1"}}').replace(b"entry: subject:check", b"program: [sh, x.sh]")
+    (found,) = messages(given)
+    assert found.startswith("subject.control.environment: is for functions of Python")
+
+
+def test_names_and_versions_are_compared_by_meaning() -> None:
+    """Case and separators make no other package, trailing zeros no other version."""
+    assert normal("Zope._Interface") == "zope-interface"
+    assert same_version("5.5", "5.5.0")
+    assert same_version("1.0rc1", "1.0.0rc1")
+    assert not same_version("5.5", "5.50")
+    assert not same_version("1.0", "1.0.post1")
+    asked = Environment(python="3.13", packages={"it": "1.0"})
+    assert asked.is_met_by(python="3.13.2", packages={"it": "1"})
+    assert not asked.is_met_by(python="3.1", packages={"it": "1"})
+    assert not asked.is_met_by(python="3.13.2", packages={"it": "1.1"})
+    assert not asked.is_met_by(python="3.13.2", packages={})

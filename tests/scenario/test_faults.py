@@ -1,0 +1,90 @@
+"""Faults that could never land are told before a run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+
+def with_faults(good: str, *faults: str) -> str:
+    """The example with these faults instead of its own."""
+    without = re.sub(r"(?m)^faults:.*\n(  - .*\n)+", "", good)
+    return without + "faults:\n" + "".join(f"  - {{{fault}}}\n" for fault in faults)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "id: f, kind: pause, ranks: [1], at: tokenizer.load.begin, for: 200ms",
+        "id: f, kind: kill, ranks: nonzero, at: rank.begin, signal: TERM",
+        "id: f, kind: delay, ranks: every, at: backend.ready, for: 1s",
+        "id: f, kind: env, ranks: [0], set: {A: b}",
+        "id: f, kind: start-late, ranks: nonzero, for: 1s",
+        "id: f, kind: raise, ranks: [1], at: a.b, error: TimeoutError, message: too late",
+        "id: f, kind: exit, ranks: [1], at: a.b, code: 3",
+    ],
+)
+def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> None:
+    """A fault of every kind is read without a problem."""
+    assert problems(with_faults(good, fault)) == ()
+
+
+@pytest.mark.parametrize(
+    ("faults", "key", "words"),
+    [
+        (["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"], "at", "is no event a rank can emit"),
+        (["id: f, kind: kill, ranks: [1], at: a, arm: control"], "arm", "its control must fail for its code"),
+        (["id: f, kind: kill, ranks: [1], at: rank.exited"], "at", "is told about a rank, not by it"),
+        (["id: f, kind: kill, ranks: [7], at: a"], "ranks[0]", "is no rank of the smallest world"),
+        (["id: f, kind: pause, ranks: [1], at: a, for: 2min"], "for", "less than world.deadline"),
+        (["id: f, kind: pause, ranks: [1], at: a"], "for", "is missing"),
+        (["id: f, kind: pause, ranks: [1], at: a, for: 1s, signal: KILL"], "signal", "is not a known key"),
+        (["id: f, kind: raise, ranks: [1], at: a, error: NoSuchError"], "error", "must be a built-in exception"),
+        (["id: f, kind: raise, ranks: [1], at: a, error: SystemExit"], "error", "must be a built-in exception"),
+        (["id: f, kind: raise, ranks: [1], at: a, error: UnicodeDecodeError"], "error", "is made of a message"),
+        (["id: f, kind: raise, ranks: [1], at: a, message: " + "x" * 1001], "message", "at most 1000 characters"),
+        (["id: f, kind: start-late, ranks: every, for: 1s"], "ranks", "leaves no rank that starts in time"),
+        (
+            ["id: f, kind: start-late, ranks: [0], for: 1s", "id: g, kind: start-late, ranks: nonzero, for: 1s"],
+            "ranks",
+            "leaves no rank that starts in time",
+        ),
+        (
+            ["id: f, kind: kill, ranks: [1], at: a", "id: g, kind: pause, ranks: every, at: a, for: 1s"],
+            "at",
+            "meets the fault f",
+        ),
+        (
+            ["id: f, kind: env, ranks: [1], set: {A: b}", "id: g, kind: env, ranks: [1], set: {A: c}"],
+            "set",
+            "sets the same variable",
+        ),
+        (
+            ["id: f, kind: kill, ranks: [0], at: a", "id: f, kind: kill, ranks: [1], at: a"],
+            "id",
+            "is the id of another one",
+        ),
+        (["id: f, kind: env, ranks: [1], set: {RANKPROOF_X: a}"], "set.RANKPROOF_X", "is reserved"),
+    ],
+)
+def test_a_fault_that_could_not_land_is_an_error(
+    good: str, problems: Any, faults: list[str], key: str, words: str
+) -> None:
+    """Each mistake is named at its key, and it is the only one."""
+    found = problems(with_faults(good, *faults))
+    assert len(found) == 1, found
+    assert found[0].key == f"faults[{len(faults) - 1}].{key}"
+    assert words in found[0].message
+
+
+def test_faults_on_other_ranks_or_at_other_events_do_not_meet(good: str, problems: Any) -> None:
+    """The same event on two ranks, and two events on one, are no conflict."""
+    text = with_faults(
+        good,
+        "id: f, kind: kill, ranks: [0], at: a",
+        "id: g, kind: pause, ranks: [1], at: a, for: 1s",
+        "id: h, kind: pause, ranks: [1], at: b, for: 1s",
+    )
+    assert problems(text) == ()

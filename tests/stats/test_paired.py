@@ -1,0 +1,83 @@
+"""Exact tests of two runs, against values that are known or can be counted by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.stats.paired import fisher_two_sided, mcnemar, pairs_to_tell, trials_to_tell
+
+
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "expected"),
+    [(0, 0, 1.0), (1, 0, 1.0), (5, 0, 0.0625), (6, 0, 0.03125), (0, 6, 0.03125), (2, 10, 0.03857421875), (4, 4, 1.0)],
+)
+def test_mcnemar(only_a: int, only_b: int, expected: float) -> None:
+    """McNemar's exact p is twice the smaller tail of a fair coin: 6 against none is the first below 5 %."""
+    assert mcnemar(only_a, only_b) == expected
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_mcnemar_is_what_counting_says(only_a: int, only_b: int) -> None:
+    """Every way in which the discordant pairs could have fallen, counted one by one."""
+    both = only_a + only_b
+    extreme = max(only_a, only_b)
+    ways = sum(math.comb(both, k) for k in range(both + 1) if max(k, both - k) >= extreme)
+    assert mcnemar(only_a, only_b) == pytest.approx(min(1.0, ways / 2**both))
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ((3, 59, 0, 59), 2 * math.comb(59, 3) / math.comb(118, 3)),
+        ((5, 5, 0, 5), 0.007937),
+        ((0, 59, 0, 59), 1.0),
+        ((8, 10, 1, 6), 0.034965),  # the whales and sharks of SciPy's documentation
+        ((1, 20, 6, 20), 0.0915),
+    ],
+)
+def test_fisher_two_sided(table: tuple[int, int, int, int], expected: float) -> None:
+    """Known values: 3 of 59 against 0 of 59 is 0.24, and so no difference."""
+    assert fisher_two_sided(*table) == pytest.approx(expected, abs=1e-4)
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
+def test_fisher_is_what_counting_says(failed_a: int, passed_a: int, failed_b: int, passed_b: int) -> None:
+    """Every way to deal the failures to the trials, counted one by one."""
+    first, second, failed = failed_a + passed_a, failed_b + passed_b, failed_a + failed_b
+    dealt = [sum(i < first for i in chosen) for chosen in itertools.combinations(range(first + second), failed)]
+    chance = {count: dealt.count(count) for count in set(dealt)}
+    expected = sum(ways for ways in chance.values() if ways <= chance[failed_a]) / len(dealt)
+    assert fisher_two_sided(failed_a, first, failed_b, second) == pytest.approx(expected)
+
+
+def test_trials_to_tell() -> None:
+    """Fleiss' table: 5 % against 10 % takes 474 trials on each side; no difference takes no number."""
+    assert trials_to_tell(0.05, 0.10) == 474
+    assert trials_to_tell(0.10, 0.05) == 474
+    assert trials_to_tell(0.5, 0.5) is None
+    assert trials_to_tell(0.0, 1.0) is not None
+
+
+def test_pairs_to_tell() -> None:
+    """Connor's numbers grow with what agrees; a draw takes no number, and six discordant pairs are the least."""
+    assert pairs_to_tell(3, 3, 10) is None
+    assert pairs_to_tell(0, 0, 0) is None
+    assert (pairs_to_tell(3, 0, 59) or 0) >= 6 * 59 / 3
+    assert (pairs_to_tell(30, 10, 100) or 0) < (pairs_to_tell(30, 20, 100) or 0)
+    # Connor 1987: 20 % discordant, a difference of 10 %: 155 pairs at 5 % two-sided and a power of 80 %.
+    assert pairs_to_tell(15, 5, 100) == 155
+
+
+def test_counts_that_cannot_be() -> None:
+    """Counts that cannot be are an error."""
+    with pytest.raises(ValueError, match="not negative"):
+        mcnemar(-1, 0)
+    with pytest.raises(ValueError, match="between 0 and the trials"):
+        fisher_two_sided(2, 1, 0, 1)
+    with pytest.raises(ValueError, match="of 3 pairs"):
+        pairs_to_tell(2, 2, 3)

@@ -1,0 +1,199 @@
+"""What the distribution carries, what it takes to install it, and what nox chooses and refuses."""
+
+from __future__ import annotations
+
+import email
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+
+import harness
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built by the locked backend without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def names(wheel: Path) -> list[str]:
+    """The paths in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    """Only harness/ and the metadata are packaged: no tests, scenarios, results or locks."""
+    tops = {name.partition("/")[0] for name in names(wheel)}
+    assert tops == {"harness", "rankproof-0.1.0.dist-info"}
+
+
+def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    """Every tracked kind of file under harness/ is in the wheel, py.typed and data included."""
+    packed = {name for name in names(wheel) if name.startswith("harness/")}
+    there = {
+        path.relative_to(PROJECT).as_posix()
+        for path in (PROJECT / "harness").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".pyc", ".pyo"}
+    }
+    assert "harness/py.typed" in packed
+    assert packed == there
+
+
+def test_wheel_metadata_says_what_users_rely_on(wheel: Path) -> None:
+    """Name, licence, supported Pythons and the console script are what the documentation says."""
+    with zipfile.ZipFile(wheel) as archive:
+        said = email.message_from_bytes(archive.read("rankproof-0.1.0.dist-info/METADATA"))
+        scripts = archive.read("rankproof-0.1.0.dist-info/entry_points.txt").decode()
+    assert said["Name"] == "rankproof"
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Requires-Python"] == ">=3.11"
+    assert "rankproof = harness.cli:main" in scripts
+    assert "rankproof-0.1.0.dist-info/licenses/LICENSE" in names(wheel)
+
+
+def test_source_distribution_builds_from_what_it_carries(tmp_path: Path) -> None:
+    """The source archive holds the package, its licence and its build file, and no results."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames()}
+    assert {"harness", "LICENSE", "pyproject.toml"} <= tops
+    assert not tops & {"results", "tests", ".nox", "locks"}
+
+
+def test_version_is_said_once_and_repeated_right() -> None:
+    """The version in the package is the version of the distribution."""
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert harness.__version__ == declared
+
+
+def test_installed_environment_satisfies_the_package() -> None:
+    """Every dependency that pyproject.toml names for this platform is installed at a version that satisfies it."""
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for item in map(Requirement, declared):
+        if item.marker is None or item.marker.evaluate():
+            assert item.specifier.contains(metadata.version(item.name), prereleases=True), str(item)
+
+
+def test_cpu_environment_holds_no_cuda() -> None:
+    """An environment made for a machine without a GPU holds no package that only an NVIDIA driver can use."""
+    if not metadata.version("torch").endswith("+cpu"):
+        pytest.skip("this environment is not the cpu variant")
+    names = {distribution.name.lower() for distribution in metadata.distributions()}
+    assert not {name for name in names if name.startswith(("nvidia", "cuda", "triton", "mlx-cuda"))}
+
+
+def test_nothing_tracked_is_for_one_machine_only() -> None:
+    """The locks and build files name no home folder and no folder of one particular machine."""
+    files = [*PROJECT.glob("locks/*"), PROJECT / "pyproject.toml", PROJECT / "noxfile.py", PROJECT / ".ci" / "run"]
+    for path in files:
+        if path.is_file():
+            assert not re.search(r"/(?:root|home|opt|Users)/\w", path.read_text()), path
+
+
+# --- the commands: what nox chooses and refuses, asked through a real nox ---------------------------------------------
+
+
+def nox(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run nox on the real noxfile with an empty folder for environments."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RANKPROOF_", "NOX"))}
+    return subprocess.run(
+        [sys.executable, "-m", "nox", "--envdir", str(tmp_path), *arguments],
+        cwd=PROJECT,
+        env=environment | variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def noxfile() -> ModuleType:
+    """The noxfile as a module; loading it runs nothing."""
+    spec = importlib.util.spec_from_file_location("noxfile", PROJECT / "noxfile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["noxfile"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_command_is_listed(tmp_path: Path) -> None:
+    """`nox -l` names the documented sessions, and a bare `nox` runs the tests alone."""
+    listed = nox(tmp_path, "--list").stdout
+    assert set(re.findall(r"^([*-]) (\w+) ->", listed, re.MULTILINE)) == {
+        ("*", "tests"),
+        *(("-", name) for name in ("bench", "gate", "interop", "lint", "lock", "nix", "types", "validate")),
+    }
+
+
+def test_unknown_variant_is_refused(tmp_path: Path) -> None:
+    """A RANKPROOF_VARIANT that does not exist stops nox with the names that do."""
+    done = nox(tmp_path, "-s", "lint", RANKPROOF_VARIANT="gpu")
+    assert done.returncode == 1
+    assert "RANKPROOF_VARIANT is 'gpu'; it can be cpu, cuda, metal" in done.stdout
+
+
+def test_python_without_a_known_cpu_wheel_is_refused(tmp_path: Path) -> None:
+    """Before anything is made, a Python without a known CPU wheel is named together with those that have one."""
+    done = nox(tmp_path, "-P", "3.12", "-s", "lint", RANKPROOF_VARIANT="cpu")
+    if sys.platform == "darwin":
+        pytest.skip("a Mac has no cpu variant")
+    assert done.returncode == 1
+    assert "No torch wheel for Python 3.12 is known for cpu" in done.stdout
+    assert "There are wheels for python3.11 and python3.13" in done.stdout
+    assert not list(tmp_path.glob("env-*"))
+
+
+def test_given_environment_that_is_none_is_refused(tmp_path: Path) -> None:
+    """RANKPROOF_ENV without a Python in it stops nox and says how to go on."""
+    done = nox(tmp_path, "-s", "lint", RANKPROOF_ENV=str(tmp_path / "nowhere"))
+    assert done.returncode == 1
+    assert "Unset it to let nox make one" in done.stdout
+
+
+@pytest.mark.parametrize(("status", "answers"), [(0, True), (9, False), (None, False)])
+def test_cuda_needs_a_driver_that_answers(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, answers: bool
+) -> None:
+    """An nvidia-smi that is missing or fails is no GPU, so CUDA is not downloaded."""
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has an NVIDIA driver")
+    if status is not None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\nexit {status}\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert noxfile.nvidia_answers() is answers
+
+
+def test_interpreter_that_does_not_run_is_passed_over(noxfile: ModuleType, tmp_path: Path) -> None:
+    """A name on PATH behind which no Python starts is no interpreter, a real one tells its version."""
+    shim = tmp_path / "python3.13"
+    shim.write_text("#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    assert noxfile.ask(str(shim)) is None
+    assert noxfile.ask(sys.executable).version == f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,0 +1,320 @@
+"""Requests under one deadline, against a hub that fails, lies and stalls."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, load
+from harness.tokenizer.loading.wire import strict_json
+from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send, send_json
+
+
+def ask(fake: FakeHub, cache: Path, **more: object) -> object:
+    return load("org/name", endpoint=fake.endpoint, cache=cache, **{"deadline": 5.0, **more})  # type: ignore[arg-type]
+
+
+def test_a_quota_beyond_the_deadline_fails_at_once(fake: FakeHub, tmp_path: Path) -> None:
+    """Where the hub asks to wait longer than the deadline allows, the error says so instead of stalling."""
+    fake.replace["/main"] = lambda handler: send(handler, b"", status=429, RateLimit='"api";r=0;t=300')
+    with pytest.raises(DeadlineExceeded, match=r"429.*asks to wait 300 s") as caught:
+        ask(fake, tmp_path, deadline=30.0)
+    assert caught.value.status == 429
+    assert [request.status for request in caught.value.requests] == [429]
+    assert len(fake.asked) == 1
+
+
+def test_a_short_quota_is_waited_for(fake: FakeHub, tmp_path: Path) -> None:
+    """A window that ends before the deadline costs a wait and an attempt, and nothing else."""
+
+    def full(handler: http.server.BaseHTTPRequestHandler) -> None:
+        del fake.replace["/main"]
+        send(handler, b"", status=429, Retry_After="0")
+
+    fake.replace["/main"] = full
+    fake.replace["/tokenizer.json"] = lambda handler: send(handler, b"", status=500)
+    with pytest.raises(DeadlineExceeded) as caught:
+        ask(fake, tmp_path, deadline=1.0)
+    assert [request.status for request in caught.value.requests][:2] == [429, 200]
+
+
+def test_retries_are_bounded_by_the_deadline_and_reported(fake: FakeHub, tmp_path: Path) -> None:
+    """Resets are asked again until the deadline; the error counts the attempts and carries the lowest cause."""
+    fake.replace["/tokenizer.json"] = hang_up
+    with pytest.raises(DeadlineExceeded, match=r"tokenizer\.json.*deadline of 1 s, \d times asked") as caught:
+        ask(fake, tmp_path, deadline=1.0)
+    assert caught.value.attempts >= 2
+    assert isinstance(caught.value.__cause__, OSError | http.client.HTTPException)
+    tried = [request for request in caught.value.requests if request.path.endswith("/tokenizer.json")]
+    assert [request.attempt for request in tried] == list(range(1, caught.value.attempts + 1))
+    assert all(request.problem for request in tried)
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_a_body_that_drips_is_cut_at_the_deadline(fake: FakeHub, tmp_path: Path) -> None:
+    """A server that sends a byte now and then never runs into a socket's time-out, and yet ends at the deadline."""
+    left = threading.Event()
+
+    def drip(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(fake.files["tokenizer.json"])))
+        handler.end_headers()
+        try:
+            while not left.wait(0.02):
+                handler.wfile.write(b" ")
+        except OSError:
+            left.set()
+
+    fake.replace["/tokenizer.json"] = drip
+    with pytest.raises(DeadlineExceeded):
+        ask(fake, tmp_path, deadline=0.7)
+    assert left.wait(10)
+
+
+def test_a_404_for_a_listed_file_is_an_error(fake: FakeHub, tmp_path: Path) -> None:
+    """A file that the listing has does not become absent because one answer says so, not even on the next load."""
+    fake.replace["/chat_template.jinja"] = lambda handler: send(handler, b"", status=404, X_Repo_Commit=COMMIT)
+    with pytest.raises(HubFailed, match=r"chat_template\.jinja.*404.*3 times asked") as caught:
+        ask(fake, tmp_path)
+    assert caught.value.status == 404
+    fake.replace.clear()
+    loaded = ask(fake, tmp_path)
+    assert loaded.tokenizer.chat_template  # type: ignore[attr-defined]
+
+
+def test_headers_decide_nothing(fake: FakeHub, tmp_path: Path) -> None:
+    """An ETag, a commit or a file name with `../` in an answer leads nowhere: bytes and listing alone decide."""
+
+    def misled(handler: http.server.BaseHTTPRequestHandler) -> None:
+        body = fake.files[handler.path.partition(f"/resolve/{COMMIT}/")[2]]
+        up = "../../../escaped"
+        disposition = f'attachment; filename="{up}"'
+        send(handler, body, ETag=f'"{up}"', X_Repo_Commit=up, X_Linked_Etag=up, Content_Disposition=disposition)
+
+    for name in fake.files:
+        fake.replace[f"/{name}"] = misled
+    loaded = ask(fake, tmp_path / "a" / "b" / "c" / "cache")
+    assert loaded.identity == load(loaded.snapshot).identity  # type: ignore[attr-defined]
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+def test_wrong_bytes_are_an_error(fake: FakeHub, tmp_path: Path) -> None:
+    """Bytes of the right length and another digest are refused, and named."""
+    changed = fake.files["tokenizer.json"].replace(b"hello", b"hollo", 1)
+    assert changed != fake.files["tokenizer.json"]
+    fake.replace["/tokenizer.json"] = lambda handler: send(handler, changed)
+    with pytest.raises(BytesDiffer, match=r"tokenizer\.json: its bytes have git id"):
+        ask(fake, tmp_path)
+
+
+def test_an_endless_body_is_cut_at_the_promised_size(fake: FakeHub, tmp_path: Path) -> None:
+    """More bytes than the listing promises are neither kept in memory nor on disk."""
+
+    def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(b" " * 65536)
+        except OSError:
+            handler.close_connection = True
+
+    fake.replace["/config.json"] = endless
+    with pytest.raises(BytesDiffer, match="more than the"):
+        ask(fake, tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 100_000
+
+
+@pytest.mark.parametrize(
+    "name", ["../../escaped", "/escaped", "a\\..\\b", "a\0b", "additional_chat_templates/../../x.jinja"]
+)
+def test_a_listing_with_a_name_that_leaves_is_refused(fake: FakeHub, tmp_path: Path, name: str) -> None:
+    """Nothing of a repository that lists such a name is fetched or written."""
+    fake.files[name] = b"{}"
+    with pytest.raises(SourceRefused, match="lists a file"):
+        ask(fake, tmp_path / "cache")
+    assert not any("/resolve/" in path for path in fake.asked)
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+def test_a_file_beyond_the_limit_is_refused_before_it_is_asked_for(fake: FakeHub, tmp_path: Path) -> None:
+    """A tokenizer.json of a gigabyte is refused by its listing."""
+    tree = fake.tree()
+    next(entry for entry in tree if entry["path"] == "tokenizer.json")["size"] = 2**30
+    fake.replace[f"/tree/{COMMIT}"] = lambda handler: send_json(handler, tree)
+    with pytest.raises(SourceRefused, match=r"tokenizer\.json has 1,073,741,824 bytes"):
+        ask(fake, tmp_path)
+    assert not any("/resolve/" in path for path in fake.asked)
+
+
+def test_two_listings_that_disagree_are_an_error(fake: FakeHub, tmp_path: Path) -> None:
+    """A tree that leaves a file out is found out by the revision's summary, and the other way round."""
+    short = [entry for entry in fake.tree() if entry["path"] != "chat_template.jinja"]
+    fake.replace[f"/tree/{COMMIT}"] = lambda handler: send_json(handler, short)
+    with pytest.raises(BytesDiffer, match=r"disagree about chat_template\.jinja"):
+        ask(fake, tmp_path)
+    fake.replace.clear()
+    fake.replace["/main"] = lambda handler: send_json(
+        handler, {"sha": COMMIT, "siblings": [{"rfilename": entry["path"]} for entry in short]}
+    )
+    with pytest.raises(BytesDiffer, match=r"disagree about chat_template\.jinja"):
+        ask(fake, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        [],
+        {"sha": "main", "siblings": []},
+        {"sha": "../" + "c" * 37, "siblings": []},
+        {"sha": COMMIT},
+        {"sha": COMMIT, "siblings": [{}]},
+        {"sha": COMMIT, "siblings": [{"rfilename": 1}]},
+        "text",
+    ],
+)
+def test_a_summary_that_is_none_is_an_error(fake: FakeHub, tmp_path: Path, answer: object) -> None:
+    """Whatever JSON the hub gives for a revision, it is a commit with names or an error."""
+    fake.replace["/main"] = lambda handler: send_json(handler, answer)
+    with pytest.raises(BytesDiffer):
+        ask(fake, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        7,
+        {"type": "file"},
+        {"type": "submodule", "path": "x"},
+        {"type": "file", "path": "x.json", "size": -1, "oid": "0" * 40},
+        {"type": "file", "path": "x.json", "size": True, "oid": "0" * 40},
+        {"type": "file", "path": "x.json", "size": 1, "oid": "zz"},
+        {"type": "file", "path": "x.json", "size": 1, "oid": "0" * 40, "lfs": {"oid": "0" * 40, "size": 1}},
+    ],
+)
+def test_a_tree_entry_that_is_none_is_an_error(fake: FakeHub, tmp_path: Path, entry: object) -> None:
+    """A listing that does not say what a file is cannot verify it."""
+    fake.replace[f"/tree/{COMMIT}"] = lambda handler: send_json(handler, [*fake.tree(), entry])
+    with pytest.raises(BytesDiffer):
+        ask(fake, tmp_path)
+
+
+def test_a_next_page_on_another_host_is_refused(fake: FakeHub, tmp_path: Path) -> None:
+    """Pages of the listing come from the hub itself."""
+    fake.replace[f"/tree/{COMMIT}"] = lambda handler: send(
+        handler, json.dumps(fake.tree()).encode(), Link='<http://elsewhere.invalid/api/x>; rel="next"'
+    )
+    with pytest.raises(HubFailed, match="another host"):
+        ask(fake, tmp_path)
+
+
+def test_pages_of_a_listing_are_followed(fake: FakeHub, tmp_path: Path) -> None:
+    """A listing in two pages is one listing."""
+    tree = fake.tree()
+    fake.replace["/page2"] = lambda handler: send_json(handler, tree[3:])
+    fake.replace[f"/tree/{COMMIT}"] = lambda handler: send(
+        handler, json.dumps(tree[:3]).encode(), Link=f'<{fake.endpoint}/api/page2>; rel="next"'
+    )
+    with pytest.raises(SourceRefused, match="entries"):
+        ask(fake, tmp_path, limits=Limits(entries=4))
+    assert f"{fake.endpoint}/api/page2".endswith(fake.asked[-1])
+
+
+def test_the_token_goes_to_the_hub_only(fake: FakeHub, tmp_path: Path) -> None:
+    """A redirect to a storage host is followed without the token."""
+    storage = FakeHub({})
+    config = fake.files["config.json"]
+    storage.replace["/blob"] = lambda handler: send(handler, config)
+    fake.replace["/config.json"] = lambda handler: send(
+        handler, b"", status=302, Location=f"{storage.endpoint}/blob?signature=secret"
+    )
+    fake.replace["/tokenizer.json"] = lambda handler: send(handler, b"", status=403, X_Error_Code="GatedRepo")
+    try:
+        with pytest.raises(HubFailed, match=r"GatedRepo.*token") as caught:
+            ask(fake, tmp_path, token="hf_mine")  # noqa: S106 - no password
+    finally:
+        storage.close()
+    assert {headers.get("Authorization") for headers in fake.headers} == {"Bearer hf_mine"}
+    assert [headers.get("Authorization") for headers in storage.headers] == [None]
+    assert "secret" not in repr(caught.value.requests)
+
+
+def test_a_stored_token_is_used_and_false_is_none(
+    fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HF_TOKEN is sent where nothing is said, and nothing where token is False."""
+    monkeypatch.setenv("HF_TOKEN", "hf_env")
+    fake.replace["/main"] = lambda handler: send(handler, b"", status=403)
+    for token in (None, False):
+        with pytest.raises(HubFailed):
+            ask(fake, tmp_path, token=token)
+    assert [headers.get("Authorization") for headers in fake.headers] == ["Bearer hf_env", None]
+
+
+def test_a_circle_of_redirects_ends(fake: FakeHub, tmp_path: Path) -> None:
+    """A redirect to itself is an error, not a loop."""
+    fake.replace["/main"] = lambda handler: send(handler, b"", status=307, Location=handler.path)
+    with pytest.raises(HubFailed, match="circles"):
+        ask(fake, tmp_path)
+
+
+def test_a_redirect_to_a_file_is_refused(fake: FakeHub, tmp_path: Path) -> None:
+    """Only http and https are followed."""
+    fake.replace["/main"] = lambda handler: send(handler, b"", status=302, Location="file:///etc/passwd")
+    with pytest.raises(HubFailed, match="redirects to"):
+        ask(fake, tmp_path)
+
+
+def test_nobody_listening_is_an_error_with_its_cause(tmp_path: Path) -> None:
+    """A refused connection is reported as what it is."""
+    hub = FakeHub({})
+    hub.close()
+    with pytest.raises(DeadlineExceeded, match="refused") as caught:
+        ask(hub, tmp_path, deadline=0.4)
+    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1, "a": 2}', b"NaN", b"[" * 100_000, b"\xff", b'{"a": Infinity}', b"", b"{"])
+def test_json_with_two_meanings_is_refused(text: bytes) -> None:
+    """Duplicate keys, NaN, endless nesting and broken text are no JSON here."""
+    with pytest.raises(ValueError, match=r"."):
+        strict_json(text)
+
+
+@settings(max_examples=40)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_survives(value: object) -> None:
+    """What is JSON is read as it is."""
+    assert strict_json(json.dumps(value).encode()) == value
+
+
+def test_a_proxy_is_used(fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where http_proxy is set, requests go there with the whole address; where no_proxy names the hub, they do not."""
+    monkeypatch.setenv("http_proxy", fake.endpoint)
+    fake.replace["/main"] = lambda handler: send(handler, b"", status=403)
+    with pytest.raises(HubFailed, match="403"):
+        load("org/name", endpoint="http://hub.invalid", cache=tmp_path, deadline=5)
+    assert fake.asked == ["http://hub.invalid/api/models/org/name/revision/main"]
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(HubFailed, match="403"):
+        ask(fake, tmp_path)
+    assert fake.asked[1:] == ["/api/models/org/name/revision/main"]
+
+
+@pytest.mark.parametrize("deadline", [0, -1, float("nan"), float("inf")])
+def test_a_deadline_is_a_time(tmp_path: Path, deadline: float) -> None:
+    """A deadline that never comes, or came before, is refused."""
+    with pytest.raises(SourceRefused, match="deadline"):
+        load("org/name", endpoint="http://hub.invalid", cache=tmp_path, deadline=deadline)

@@ -1,0 +1,190 @@
+"""A pool of real servers, worlds of the subjects here, and a look for whatever they left."""
+
+from __future__ import annotations
+
+import os
+import select
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.checks import Finding, History
+from harness.checks import world as world_checks
+from harness.events import Event
+from harness.world import pool as pools
+from harness.world.capture import Capture
+from harness.world.pool import ServerPool
+from harness.world.world import Launch, World
+
+SUBJECTS = Path(__file__).with_name("subjects")
+
+
+@dataclass(frozen=True)
+class Lived:
+    """A world that was."""
+
+    capture: Capture
+    history: History
+    seconds: float
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        """What is said of every trial, by check."""
+        return {finding.check.removeprefix("world:"): finding for finding in world_checks.judge(self.history)}
+
+    @property
+    def passed(self) -> bool:
+        """Nothing to complain about, and nothing of the harness went wrong."""
+        return not self.void and all(finding.passed for finding in self.findings.values())
+
+    @property
+    def void(self) -> list[str]:
+        """Errors of the harness."""
+        return [str(seen.event.values["message"]) for seen in self.history.noted("harness.error")]
+
+    def said(self, rank: int, name: str) -> list[Event]:
+        """What a rank emitted under a name."""
+        return [seen.event for seen in self.history.said(rank, name)]
+
+    def ended(self, rank: int) -> Any:
+        """Code, or name of the signal, a rank ended with."""
+        found = self.history.exit(rank)
+        assert found is not None
+        return found.event.values["signal"] or found.event.values["code"]
+
+    def error(self, rank: int) -> Any:
+        """Values of the error a rank told of."""
+        found = self.history.error(rank)
+        return None if found is None else found.event.values
+
+    @property
+    def survivors(self) -> int:
+        """How many processes were left when the ranks had ended."""
+        return int(self.history.served(None, "world.survivors")[0].event.values["count"])
+
+
+def marked(marker: str) -> set[int]:
+    """Processes whose environment holds the marker, without this one."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                held = marker.encode() in (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if held and state not in "ZX":
+                found.add(int(entry.name))
+    return found
+
+
+def survivors(marker: str, *, spare: set[int], within: float) -> set[int]:
+    """What of the marked processes is there after some seconds; returns as soon as nothing is."""
+    end = time.monotonic() + within
+    while (left := marked(marker) - spare) and time.monotonic() < end:
+        for pid in left:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+            os.close(descriptor)
+    return left
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture(scope="session")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A temporary folder of this session's own: what a server inherits of it marks every process it forks."""
+    folder = tmp_path_factory.mktemp("ground")
+    before = os.environ.get("TMPDIR"), tempfile.tempdir
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    os.environ["SECRET_TOKEN"] = "hunter2"  # noqa: S105 - no rank may see it
+    yield folder
+    del os.environ["SECRET_TOKEN"]
+    tempfile.tempdir = before[1]
+    os.environ.pop("TMPDIR")
+    if before[0] is not None:
+        os.environ["TMPDIR"] = before[0]
+
+
+@pytest.fixture(scope="session")
+def pool(ground: Path) -> Iterator[ServerPool]:
+    """One pool, so that the warm server is started once."""
+    with ServerPool() as found:
+        found.get(warm=True, env={})
+        yield found
+    assert survivors(str(ground), spare=set(), within=2.0) == set()
+    assert [path.name for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+
+
+def launch(
+    entry: str, *, size: int = 2, warm: bool = True, arguments: dict[str, Any] | None = None, **rest: Any
+) -> Launch:
+    """An order for a subject of this folder."""
+    return Launch(
+        **{
+            "about": {"trial": 0},
+            "size": size,
+            "backend": "gloo",
+            "warm": warm,
+            "entry": entry,
+            "folder": SUBJECTS,
+            "arguments": arguments or {},
+            "inputs": {},
+            "seeds": list(range(100, 100 + size)),
+            "deadline": 20.0,
+            "after_failure": 0.5,
+            **rest,
+        }
+    )
+
+
+@pytest.fixture
+def order() -> Callable[..., Launch]:
+    """Make an order."""
+    return launch
+
+
+@pytest.fixture
+def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
+    """Run a subject's world. Afterwards nothing of it may be left: no process, descriptor or folder."""
+    opened = descriptors()
+    first = True
+
+    def run(entry: str, *, on_gate: Any = None, cancel: int | None = None, **rest: Any) -> Lived:
+        nonlocal opened, first
+        order = launch(entry, **rest)
+        if first:
+            pool.get(warm=order.warm, env=order.env)
+            first, opened = False, descriptors()
+        begin = time.monotonic()
+        capture = World(order, pool, on_gate=on_gate, cancel=cancel).run()
+        lived = Lived(capture, History(capture.events, size=order.size), time.monotonic() - begin)
+        for event in capture.events:  # whatever a subject wrote can be written down and read back
+            assert event == Event.parse(event.line())
+        return lived
+
+    yield run
+    servers = {server.pid for server in pool._servers.values()} | pools._wardens
+    assert survivors(str(ground), spare=servers, within=2.0) == set()
+    folders = {server.scratch for server in pool._servers.values()}
+    assert {path for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")} == folders
+    assert [path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")] == []
+    # A server that was lost has been replaced, or will be by the next world: its socket may be missing, never one more.
+    assert descriptors() <= opened
+
+
+@pytest.fixture
+def leftovers() -> Callable[..., set[int]]:
+    """See `survivors`."""
+    return survivors

@@ -1,0 +1,74 @@
+"""A harness for the tests to kill: worlds without end, one that hangs with stopped and departed ranks among them.
+
+Prints a line when its servers start and one per gate, and `cancelled` when it was interrupted. With the argument
+`hold`, one gate is never answered.
+"""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from harness.world.pool import ServerPool
+from harness.world.world import Cancelled, Launch, World
+
+SUBJECTS = Path(__file__).with_name("subjects")
+
+
+def main() -> None:
+    """Run worlds until it is interrupted or killed."""
+    read, write = os.pipe()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.write(write, b"x"))
+
+    def run(entry: str, warm: bool) -> None:
+        launch = Launch(
+            about={},
+            size=2,
+            backend="gloo",
+            warm=warm,
+            entry=entry,
+            folder=SUBJECTS,
+            arguments={},
+            inputs={},
+            seeds=[1, 2],
+            deadline=600.0,
+            gates=("child" if entry.startswith("breeding") else "subject.begin",),
+        )
+
+        def at_gate(*_: object) -> None:
+            print(entry, warm, flush=True)
+            if "hold" in sys.argv and entry == "breeding:daemon":
+                threading.Event().wait()
+
+        World(launch, pool, cancel=read, on_gate=at_gate).run()
+
+    def lane(entry: str, warm: bool) -> None:
+        try:
+            while True:
+                run(entry, warm)
+        except Cancelled:
+            print("cancelled", flush=True)
+
+    with ServerPool(cancel=read) as pool:
+        print("begin", flush=True)
+        lanes = [
+            threading.Thread(target=lane, args=arguments)
+            for arguments in (
+                ("calm:gather", True),
+                ("stuck:stop_itself", True),
+                ("breeding:daemon", True),
+                ("breeding:stopped", False),
+            )
+        ]
+        for thread in lanes:
+            thread.start()
+        for thread in lanes:
+            thread.join()
+    print("end", flush=True)
+    sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""A subject whose import never ends."""
+
+import threading
+
+threading.Event().wait()

@@ -1,0 +1,124 @@
+"""The harness ends in every way there is; nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.world.ports import PortLease
+from harness.world.world import World
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+MOMENTS = random.Random(20260103)
+
+
+class Driver:
+    """A harness in a process of its own, with a temporary folder that marks everything below it."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("driver.py"), *arguments],
+            env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def await_line(self, *words: str) -> None:
+        """Read until each of the words has begun a line."""
+        assert self.process.stdout is not None
+        missing = set(words)
+        while missing:
+            line = self.process.stdout.readline()
+            assert line, f"the driver ended before {missing}"
+            missing = {word for word in missing if not line.startswith(word)}
+
+    def end(self) -> None:
+        """Reap it."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """A driver, ended with the test."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    found = Driver(folder, *getattr(request, "param", ()))
+    yield found
+    found.end()
+
+
+def _nothing_left(driver: Driver, leftovers: Callable[..., set[int]]) -> None:
+    assert leftovers(f"TMPDIR={driver.folder}", spare=set(), within=2.0) == set()
+    assert [path.name for path in driver.folder.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+    with PortLease(folder=driver.folder / f"rankproof-ports-{os.getuid()}") as ports:
+        assert len(ports.take(20)) == 20
+
+
+@pytest.mark.parametrize("moment", [round(MOMENTS.uniform(0.05, 9.0), 2) for _ in range(10)])
+def test_sigkill_at_a_random_moment(driver: Driver, leftovers: Callable[..., set[int]], moment: float) -> None:
+    """SIGKILL while servers import, or ranks are stopped or left their session: two seconds later nothing is there."""
+    driver.await_line("begin")
+    with pytest.raises(subprocess.TimeoutExpired):
+        driver.process.wait(moment)
+    driver.process.kill()
+    driver.process.wait()
+    _nothing_left(driver, leftovers)
+
+
+@pytest.mark.parametrize("driver", [["hold"]], indirect=True, ids=["gate-held"])
+def test_sigkill_with_everything_going_on(driver: Driver, leftovers: Callable[..., set[int]], live: Any) -> None:
+    """SIGKILL with a rank stopped, a daemon and a stopped child about, and gates held; the next world works."""
+    driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+    driver.process.kill()
+    driver.process.wait()
+    _nothing_left(driver, leftovers)
+    assert live("calm:gather").passed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_everything_in_order(
+    driver: Driver, leftovers: Callable[..., set[int]], number: signal.Signals
+) -> None:
+    """Ctrl-C and SIGTERM: every lane is cancelled, the pool closes, nothing is left when the process has ended."""
+    driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+    driver.process.send_signal(number)
+    driver.await_line("cancelled")
+    driver.await_line("end")
+    assert driver.process.wait(10) == 130
+    _nothing_left(driver, leftovers)
+
+
+def test_an_interrupt_while_servers_start(driver: Driver, leftovers: Callable[..., set[int]]) -> None:
+    """Ctrl-C during the server's imports is not waited out."""
+    driver.await_line("begin")
+    driver.process.send_signal(signal.SIGINT)
+    driver.await_line("end")
+    assert driver.process.wait(5) == 130
+    _nothing_left(driver, leftovers)
+
+
+def test_a_killed_server_takes_its_ranks_along(order: Callable[..., Any], pool: Any, live: Any) -> None:
+    """The server killed while ranks live: the trial is void, nobody is left, and the next world gets a new server."""
+    server = pool.get(warm=True, env={})
+
+    def kill(world: World, event: Any) -> None:
+        os.kill(server.pid, signal.SIGKILL)
+
+    lived = live("stuck:stop_itself", gates=("subject.begin",), on_gate=kill)
+    assert len(lived.void) == 1
+    assert lived.seconds < 5
+    assert live("calm:gather").passed
+    assert not server.scratch.exists()
