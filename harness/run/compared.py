@@ -45,6 +45,8 @@ class Basis:
     trusted_files: Mapping[str, File]
     trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
     commit_files: Mapping[str, File]
+    contains: Callable[[str], bool]
+    """Whether a commit is the trusted one or in its history."""
 
 
 def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
@@ -60,6 +62,7 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     found += [f"{known.folder}/{path} is not the trusted one" for path in changed]
     found += _inputs(record, known, basis)
     found += _hidden(record, known, read)
+    found += _control(record, basis)
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.patch is not None:
             content = read(f"{PATCH_FOLDER}/{name}.patch")
@@ -68,6 +71,20 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
             if file is None or blob_id(content, like=file.blob) != file.blob:
                 found.append(f"the {name}'s patch is not the trusted one")
     return tuple(found)
+
+
+def _control(record: Record, basis: Basis) -> list[str]:
+    """A control from a revision that only a name says: the commit under test could choose code that is sure to fail."""
+    control = record.arms.get("control")
+    revision = control.revision if control is not None else None
+    if revision is None or revision.commit in (revision.rev, basis.commit):
+        return []
+    name = f"the control's revision {revision.rev}"
+    if revision.repo is not None:
+        return [f"{name} of {revision.repo} may be any commit: give its whole id in the scenario"]
+    if basis.contains(revision.commit):
+        return []
+    return [f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}: give a whole commit id"]
 
 
 def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:

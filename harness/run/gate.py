@@ -224,6 +224,7 @@ def _basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
         trusted_files=files,
         trusted_sha256=digests,
         commit_files=files if under_test == trusted else objects.files(under_test),
+        contains=lambda commit: objects.contains(trusted, commit),
     )
 
 

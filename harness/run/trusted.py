@@ -130,6 +130,10 @@ class Objects:
             found[blob], rest = rest[:size], rest[size + 1 :]
         return found
 
+    def contains(self, trusted: str, commit: str) -> bool:
+        """Whether a commit is `trusted` itself or one of its ancestors; False for one that is not in this clone."""
+        return self._git("merge-base", "--is-ancestor", commit, trusted) is not None
+
     def _commit(self, name: str) -> str | None:
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", quiet=True)
         return done.decode().strip() if done else None

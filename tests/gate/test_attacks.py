@@ -141,6 +141,31 @@ def test_the_same_scenario_from_another_folder(place: Place, copy: Make) -> None
     assert not_met(place.gate())["scenario"] == "REFUSED"
 
 
+def test_a_control_that_only_a_name_says(place: Place, copy: Make) -> None:
+    """A commit of the pull request that is sure to fail cannot be named as the control's revision."""
+    old = place.trusted
+    own = place.propose({"engine/extra": "sure to fail"})
+
+    def ran(commit: str, *, rev: str = "HEAD~1", repo: str | None = None) -> dict[str, str]:
+        given = f"rev: {rev}" if repo is None else f"rev: {rev}\n    repo: {repo}"
+        named = f"# {commit}" + SCENARIO.replace('with: {word: "no"}', f'{given}\n    with: {{word: "no"}}')
+        place.trust({"scenarios/words/scenario.yaml": named})
+        place.propose({"scenarios/words/scenario.yaml": named, "engine/extra": f"mended {commit} {given}"})
+        commit = commit or place.commit
+        facts = {"repo": repo, "rev": rev, "commit": commit, "tree": "1" * 40, "patch": None, "folder": "engine"}
+        made = copy().scenario(lambda _: named).facts(revisions={"control": facts}, source={"commit": place.commit})
+        made.sign()
+        return not_met(place.gate())
+
+    assert ran(own) == {"scenario": "REFUSED"}
+    assert own[:12] in row(place.gate(), "scenario").reason
+    assert ran(old) == {}, "in the history of the trusted branch"
+    assert ran("") == {}, "the commit under test, which a patch would break"
+    assert ran(own, rev=own) == {}, "the trusted scenario names it whole"
+    assert ran(old, rev="v1", repo="./x") == {"scenario": "REFUSED"}
+    assert ran(own, rev=own, repo="./x") == {}
+
+
 def test_report_of_another_commit(place: Place, copy: Make) -> None:
     """A PASS of the commit before says nothing about this one, and the message says which commit it is of."""
     copy().sign()
