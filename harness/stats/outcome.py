@@ -12,6 +12,7 @@ from harness.checks.exit import ended
 from harness.checks.finding import canonical
 from harness.events import JSON
 from harness.faults import Proved, prove
+from harness.faults.proof import STRUCK, noted
 from harness.scenario import MustFail, Scenario, faults_of
 
 Arm = Literal["candidate", "control"]
@@ -222,7 +223,10 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
 
 
 def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = None) -> list[Moment]:
-    """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow from it."""
+    """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow from it.
+
+    A rank that a fault ended failed when it was struck: that it is dead is seen later, often after its peers noticed.
+    """
     begin = history.start_ns()
     faults = ended_by_fault or {}
     found: list[tuple[int, Moment]] = []
@@ -235,12 +239,14 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
             if values.get("code") != 0 or history.returned(rank) is None:
                 seen = end
         if seen is not None:
-            ms = round((seen.event.ns - begin) / 1e6, 3)
-            what = _what(history, rank)
+            ns, what = seen.event.ns, _what(history, rank)
             if rank in faults:
+                struck = noted(history, STRUCK, fault=faults[rank], rank=rank)
+                if struck is not None and seen is end:
+                    ns = struck.event.ns
                 how = ended(end.event.values) if end else what
                 what = _short(f"ended by fault {faults[rank]}: {how}")
-            found.append((seen.event.ns, Moment(rank=rank, ms=ms, what=what, line=seen.line)))
+            found.append((ns, Moment(rank=rank, ms=round((ns - begin) / 1e6, 3), what=what, line=seen.line)))
     for seen in history.noted("world.deadline"):
         ms = round((seen.event.ns - begin) / 1e6, 3)
         what = f"deadline: {_ranks(tuple(seen.event.values.get('ranks', ())))} still ran"

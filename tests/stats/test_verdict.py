@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from harness.checks import History
 from harness.digest import fold
 from harness.events import Event
 from harness.scenario import Scenario, cells, parse_scenario
+from harness.stats.outcome import moments_of
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge, merge
 from tests.checks.conftest import healthy
 
@@ -240,6 +242,25 @@ def test_the_first_failure_is_told_from_its_consequences() -> None:
     first, consequences = trial.trials[0].first, trial.trials[0].consequences
     assert first is not None
     assert (first.rank, [moment.rank for moment in consequences]) == (1, [0])
+
+
+def test_a_rank_failed_when_it_was_struck() -> None:
+    """That a killed rank is dead is seen after its peer noticed; by the strike it is still the first."""
+    told = [event for event in healthy() if event.name not in ("tokenizer.ready", "decode", "subject.end")]
+    begun = next(event.ns for event in told if (event.rank, event.name) == (1, "subject.begin"))
+    dead = {"code": None, "signal": "SIGKILL"}
+    events = [
+        dataclasses.replace(event, values=dead) if (event.rank, event.name) == (1, "rank.exited") else event
+        for event in told
+    ]
+    for rank, ns, by, name, values in (
+        (1, begun + 1_000, "harness", "fault.struck", {"fault": "gone"}),
+        (0, begun + 2_000, "rank", "rank.error", {"type": "RuntimeError", "message": "Connection closed by peer"}),
+    ):
+        events.append(Event(ns=ns, by=by, rank=rank, pid=200 + rank, name=name, values=values))  # type: ignore[arg-type]
+    history = History(sorted(events, key=lambda event: event.ns), size=2)
+    assert [moment.rank for moment in moments_of(history)] == [0, 1]
+    assert [moment.rank for moment in moments_of(history, ended_by_fault={1: "gone"})] == [1, 0]
 
 
 FAULT = "faults: [{id: late, kind: delay, ranks: [1], at: decode, for: 1ms}]\n"
