@@ -81,7 +81,10 @@ td>span{min-width:0}
 .grid .row{grid-template-columns:1fr;padding:.3rem 0}
 figure svg{min-width:40rem}}
 @media print{:root{--page:#fff;--soft:#f6f7f8;--ink:#000;--faint:#444;--line:#ccc;--link:#000}
-body{max-width:none;padding:0;font-size:9.5pt}nav{display:none}pre{white-space:pre-wrap;overflow-wrap:anywhere}
+body{max-width:none;padding:0;font-size:9.5pt}.scroll{overflow:visible}table{font-size:7.5pt;line-height:1.35}
+th,td{padding:.2rem .5rem .2rem 0;font-size:inherit;min-width:4.5em;overflow-wrap:anywhere}.proof{font-size:inherit}
+th:first-child,td:first-child{min-width:9em}td:first-child code{white-space:normal}
+nav{display:none}pre{white-space:pre-wrap;overflow-wrap:anywhere}
 details::details-content{content-visibility:visible;block-size:auto}
 figure svg{min-width:0;max-width:100%}h2,h3,summary{break-after:avoid}tr,figure,header{break-inside:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
