@@ -8,6 +8,7 @@ from harness.tokenizer.backend import Parts, encoder_parts, read, round_trip, vi
 from harness.tokenizer.identity import Depth, Identity
 from harness.tokenizer.problem import Unidentifiable, panics_become
 from harness.tokenizer.python_code import python_parts
+from harness.tokenizer.source import name_of
 from harness.tokenizer.subject import Subject, in_python, on_backend
 from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
 
@@ -83,7 +84,7 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     parts = {
         "scope": "tokenizer",
         "kind": "transformers on tokenizers",
-        "class": f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}",
+        "class": name_of(type(tokenizer)),
     }
     special = getattr(tokenizer, "split_special_tokens", False)
     parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=bool(special))

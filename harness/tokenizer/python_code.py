@@ -18,7 +18,7 @@ from harness.tokenizer.digest import canonical_json, digest_text
 from harness.tokenizer.identity import Depth
 from harness.tokenizer.probes import PROBES
 from harness.tokenizer.problem import Unidentifiable, panics_become
-from harness.tokenizer.source import code_of, source_of
+from harness.tokenizer.source import code_of, name_of, source_of
 from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
 
 DEEPEST = 8
@@ -67,7 +67,7 @@ def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
     parts = {
         "scope": "tokenizer",
         "kind": "transformers in Python",
-        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "class": name_of(kind),
         "backend": _engine(tokenizer),
         "encoding": digest_text(canonical_json(encoding)),
         "vocabulary": vocabulary_part,

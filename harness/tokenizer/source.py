@@ -28,6 +28,12 @@ def source_of(function: object) -> str:
         return f"no source: {type(function).__qualname__}"
 
 
+def name_of(kind: type) -> str:
+    """Module and name of a class. Code that lies beside a tokenizer has the name it has there, whoever imported it."""
+    module = kind.__module__
+    return f"{module.rpartition('.')[2] if module.startswith(BESIDE) else module}.{kind.__qualname__}"
+
+
 def code_of(kind: type) -> dict[str, dict[str, str] | str]:
     """For every class of a tokenizer but transformers' base classes: its source, and what it really defines.
 
