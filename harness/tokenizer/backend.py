@@ -10,7 +10,7 @@ from harness.tokenizer import components
 from harness.tokenizer.digest import canonical_json, digest_text, short
 from harness.tokenizer.probes import PAIR, PROBES
 from harness.tokenizer.problem import Unidentifiable, panics_become
-from harness.tokenizer.serialised import Serialised
+from harness.tokenizer.serialised import Serialised, written
 
 Parts = dict[str, str]
 NONE = "none"
@@ -24,7 +24,7 @@ def read(backend: Any) -> Serialised:
         Unidentifiable: if a component is Python code, which cannot be written down.
     """
     with panics_become(Unidentifiable, "this tokenizer cannot be written down (is a component of it Python code?)"):
-        return Serialised.take_apart(backend.to_str())
+        return Serialised.take_apart(written(backend))
 
 
 def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_special_tokens: bool) -> Parts:

@@ -5,37 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from harness.tokenizer.backend import Parts, encoder_parts, read, round_trip, view
-from harness.tokenizer.digest import canonical_json, digest_text, short
 from harness.tokenizer.identity import Depth, Identity
-from harness.tokenizer.names import name_parts
 from harness.tokenizer.problem import Unidentifiable, panics_become
-from harness.tokenizer.source import source_of
+from harness.tokenizer.python_code import python_parts
+from harness.tokenizer.source import name_of
 from harness.tokenizer.subject import Subject, in_python, on_backend
-
-# Methods that decide ids; a subclass or a patch that brings its own is code, not data.
-DECIDING = (
-    "__call__",
-    "encode",
-    "_encode_plus",
-    "_batch_encode_plus",
-    "batch_encode_plus",
-    "encode_plus",
-    "_call_one",
-    "tokenize",
-    "convert_tokens_to_ids",
-    "_convert_token_to_id",
-    "_convert_token_to_id_with_added_voc",
-    "apply_chat_template",
-    "build_inputs_with_special_tokens",
-    "set_truncation_and_padding",
-)
-SETTINGS = (
-    "model_max_length",
-    "padding_side",
-    "truncation_side",
-    "model_input_names",
-    "clean_up_tokenization_spaces",
-)
+from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
 
 
 def identify_object(tokenizer: object, *, depth: Depth) -> Identity:
@@ -53,8 +28,6 @@ def identify_object(tokenizer: object, *, depth: Depth) -> Identity:
             "something took the place of tokenizers.Tokenizer"
         )
     if hasattr(tokenizer, "special_tokens_map") and hasattr(tokenizer, "convert_tokens_to_ids"):
-        from harness.tokenizer.python_code import python_parts
-
         return Identity.of(python_parts(tokenizer, depth=depth), depth=depth)
     raise Unidentifiable(
         f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__} is neither a transformers tokenizer nor a "
@@ -99,11 +72,6 @@ def deep_parts(backend: Any, vocabulary: dict[str, int]) -> Parts:
     return {"get_vocab": vocabulary_digest(vocabulary), "tokens": str(len(vocabulary)), "round trip": trip}
 
 
-def vocabulary_digest(vocabulary: dict[str, int]) -> str:
-    """Digest of tokens with their ids."""
-    return digest_text("\n".join(sorted(f"{index} {token!r}" for token, index in vocabulary.items())))
-
-
 def _ids_or_none(backend: Any, text: str) -> list[int]:
     try:
         return list(backend.encode(text, add_special_tokens=False).ids)
@@ -116,7 +84,7 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     parts = {
         "scope": "tokenizer",
         "kind": "transformers on tokenizers",
-        "class": f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}",
+        "class": name_of(type(tokenizer)),
     }
     special = getattr(tokenizer, "split_special_tokens", False)
     parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=bool(special))
@@ -126,39 +94,6 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
         asked = view(backend, pieces.head, encode_special_tokens=bool(special))
         parts |= deep_parts(asked, tokenizer.get_vocab())
     return parts
-
-
-def transformers_parts(tokenizer: Any) -> Parts:
-    """Names, templates and settings of any transformers tokenizer."""
-
-    def token_to_id(token: str) -> int | None:
-        found = tokenizer.convert_tokens_to_ids(token)
-        return int(found) if found is not None else None
-
-    named = dict(tokenizer.special_tokens_map)
-    extra = named.pop("additional_special_tokens", [])
-    extra = [*(extra or []), *(getattr(tokenizer, "extra_special_tokens", None) or [])]
-    return name_parts(named, extra, getattr(tokenizer, "chat_template", None), token_to_id=token_to_id) | {
-        name: short(_plain(getattr(tokenizer, name, None))) for name in SETTINGS
-    }
-
-
-def own_code(tokenizer: object) -> Parts:
-    """Digests of methods that decide ids and that are not transformers' own base classes'."""
-    found = {name: source_of(vars(tokenizer)[name]) for name in DECIDING if name in vars(tokenizer)}
-    for kind in type(tokenizer).__mro__:
-        if kind.__module__.startswith("transformers.tokenization_") or kind is object:
-            continue
-        found |= {f"{kind.__qualname__}.{name}": source_of(vars(kind)[name]) for name in DECIDING if name in vars(kind)}
-    return {"own code": canonical_json(found)} if found else {}
-
-
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value if value != float("inf") else "inf"
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return repr(type(value))
 
 
 def _is_backend(value: object) -> bool:

@@ -11,7 +11,6 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import Any
 
 from harness.tokenizer.backend import NONE, Parts, round_trip
@@ -19,7 +18,8 @@ from harness.tokenizer.digest import canonical_json, digest_text
 from harness.tokenizer.identity import Depth
 from harness.tokenizer.probes import PROBES
 from harness.tokenizer.problem import Unidentifiable, panics_become
-from harness.tokenizer.source import source_of
+from harness.tokenizer.source import code_of, name_of, source_of
+from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
 
 DEEPEST = 8
 # Attributes that decide no ids: where it came from, what is left over from a call, what other parts say.
@@ -42,6 +42,8 @@ ELSEWHERE = {
     "model_max_length",
     "name_or_path",
     "padding_side",
+    "response_schema",  # how an answer is parsed, in older releases
+    "response_template",  # the same in newer ones
     "tokens_trie",  # made from the added tokens
     "truncation_side",
     "verbose",
@@ -51,28 +53,27 @@ ELSEWHERE = {
 
 def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
     """Every part of a tokenizer that is Python code. The cheap form leaves out the round trip only."""
-    from harness.tokenizer.objects import own_code, transformers_parts, vocabulary_digest
-
     with panics_become(Unidentifiable, "this tokenizer does not work"):
         vocabulary = tokenizer.get_vocab()
         found = {name: _ids(tokenizer, text) for name, text in PROBES.items()}
         found["with special tokens"] = list(tokenizer.encode(PROBES["plain"]))
         names = transformers_parts(tokenizer)
     kind = type(tokenizer)
+    code = code_of(kind)
     vocabulary_part = vocabulary_digest(vocabulary)
-    state = digest_text(canonical_json(_state({k: v for k, v in vars(tokenizer).items() if k not in ELSEWHERE})))
+    state = digest_text(canonical_json(_state(_held(tokenizer))))
     added = digest_text(canonical_json(_state(getattr(tokenizer, "added_tokens_decoder", {}))))
-    encoding = [_code(kind), vocabulary_part, state, added, found]
+    encoding = [code, vocabulary_part, state, added, found]
     parts = {
         "scope": "tokenizer",
         "kind": "transformers in Python",
-        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "class": name_of(kind),
         "backend": _engine(tokenizer),
         "encoding": digest_text(canonical_json(encoding)),
         "vocabulary": vocabulary_part,
         "added tokens": added,
         "state": state,
-        "code": canonical_json(_code(kind)),
+        "code": canonical_json(code),
         "probe ids": canonical_json(found),
         **dict.fromkeys(("merges", "normalizer", "pre_tokenizer", "post_processor", "decoder"), NONE),
         **own_code(tokenizer),
@@ -108,20 +109,13 @@ def _engine(tokenizer: Any) -> str:
     return "python"
 
 
-def _code(kind: type) -> dict[str, str]:
-    """Digest of the source file of every class but transformers' base classes."""
-    made = {}
-    for one in kind.__mro__:
-        if one is object or re.match(r"transformers\.(tokenization_|utils)", one.__module__):
-            continue
-        try:
-            file = Path(inspect.getfile(one))
-            # A repository's own class brings its neighbours: they are imported from the same folder.
-            files = sorted(file.parent.glob("*.py")) if one.__module__.startswith("transformers_modules.") else [file]
-            made[one.__qualname__] = digest_text(b"\0".join(found.read_bytes() for found in files))
-        except (OSError, TypeError):
-            made[one.__qualname__] = "no source"
-    return made
+def _held(tokenizer: Any) -> dict[str, Any]:
+    """The attributes that may decide ids."""
+    held = {name: value for name, value in vars(tokenizer).items() if name not in ELSEWHERE}
+    # Which tokens in a message become text, if a call asks for that; older releases do not have the attribute.
+    if held.get("chat_control_tokens", ()) is None:
+        del held["chat_control_tokens"]
+    return held
 
 
 def _state(value: Any, *, depth: int = 0) -> Any:

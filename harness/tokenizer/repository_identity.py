@@ -8,8 +8,9 @@ from harness.tokenizer.backend import encoder_parts, read, view
 from harness.tokenizer.digest import short
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.names import name_parts
-from harness.tokenizer.objects import SETTINGS, alone_parts, deep_parts
+from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.repository import Repository
+from harness.tokenizer.transformers_parts import SETTINGS
 
 
 def identify_repository(found: Repository) -> Identity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,7 @@ CACHES, THREADS = ROOT / "scenarios" / "shared-cache-cold-start", ROOT / "scenar
 def test_scenarios_that_take_their_time_run_on_demand() -> None:
     """Each of these scenarios is a claim with a control, and none of them runs unless it is named."""
     loaded = [load_scenario(file) for folder in (CACHES, THREADS) for file in scenario_files(folder)]
-    assert len(loaded) == 8
+    assert len(loaded) == 9
     for found in loaded:
         assert (found.scenario.role, "on-demand" in found.scenario.tags) == ("claim", True)
         assert found.scenario.subject.control is not None
@@ -33,3 +34,26 @@ def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(ran
     """Threads with tokenizers of their own get their own ids; with one for all they do not, in every trial."""
     ran = rankproof("run", str(THREADS / "one-tokenizer-for-all.yaml"), "--unsigned", "--set", "matrix.ranks=[1]")
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
+
+
+@pytest.mark.slow
+def test_code_that_is_not_written_yet_is_imported_by_transformers_and_not_by_the_loader(
+    rankproof: Callable[..., Ran],
+) -> None:
+    """While the writer is stopped the other rank waits and loads, or with AutoTokenizer imports an empty module.
+
+    One trial of each is too few for a PASS, which is not asked here; without the stop both arms load.
+    """
+    few = ["--unsigned", "--set", "matrix.ranks=[2]", "--set", "trials.candidate=1", "--set", "trials.control=1"]
+    ran = rankproof("run", str(THREADS / "remote-code-copy.yaml"), *few, "--set", "faults[0].for=1s")
+    (cell,) = ran.record.judgement.cells
+    assert cell.control is not None
+    assert (cell.candidate.failed, cell.control.as_stated) == (0, 1), ran.out + ran.err
+    assert [strike.proved for arm in (cell.candidate, cell.control) for strike in arm.trials[0].strikes] == [True, True]
+    nothing = [word for arm in ("candidate", "control") for word in ("--set", f"subject.{arm}.with.stands=false")]
+    ran = rankproof("run", str(THREADS / "remote-code-copy.yaml"), *few, *nothing, "--set", "faults=[]")
+    (cell,) = ran.record.judgement.cells
+    assert cell.control is not None
+    for arm in (cell.candidate, cell.control):
+        lines = (ran.folder / arm.trials[0].evidence).read_text().splitlines()
+        assert [json.loads(line)["name"] for line in lines].count("tokenizer.same") == 2

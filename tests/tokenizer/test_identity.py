@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from harness.tokenizer import Identity, IdentityMalformed, Unidentifiable, identify
 from harness.tokenizer.backend import read
+from harness.tokenizer.serialised import written
 from tests.tokenizer.making import SORTS, raw, tokenizer
 
 
@@ -128,6 +129,7 @@ def test_a_vocabulary_is_cut_out_whole(tokens: list[str]) -> None:
         made.add_tokens([AddedToken(token * 2) for token in tokens])
         pieces = read(made)
         whole = json.loads(made.to_str())
+        assert written(made) == made.to_str().encode()
         assert json.loads(pieces.vocabulary) == whole["model"].pop("vocab")
         assert json.loads(pieces.merges or b"[]") == whole["model"].pop("merges", [])
         assert pieces.model == whole.pop("model")

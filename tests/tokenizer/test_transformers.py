@@ -196,6 +196,17 @@ def test_using_a_python_tokenizer_leaves_its_identity_alone() -> None:
     assert identify(made) == before
 
 
+def test_attributes_of_another_release_do_not_change_what_a_python_tokenizer_is() -> None:
+    """transformers 5.5 sets `response_schema` where 5.23 has `response_template` and `chat_control_tokens`."""
+    here, older = Letters(), Letters()
+    for name in ("response_template", "chat_control_tokens"):
+        vars(older).pop(name, None)
+    older.response_schema = None
+    assert identify(older) == identify(here)
+    here.chat_control_tokens = ["a"]  # these become text if a call asks for that
+    assert identify(here).semantic != identify(older).semantic
+
+
 def test_a_difference_of_python_tokenizers_is_shown() -> None:
     """The state differs, and a text shows it."""
     shown = next(one for one in difference(Letters(), Letters(lower=True)) if one.part == "state")

@@ -22,8 +22,7 @@ from types import ModuleType
 
 from harness.tokenizer.loading.failure import SourceRefused
 from harness.tokenizer.loading.manifest import FileRecord
-
-PREFIX = "rankproof_remote_"
+from harness.tokenizer.source import OWN_PACKAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ def package(folder: Path, files: Sequence[FileRecord]) -> str:
     """Make the Python files of a snapshot importable; returns the package's name."""
     digests = {file.path: file.sha256 for file in files if file.path.endswith(".py")}
     told = hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items())).encode())
-    name = PREFIX + told.hexdigest()[:32]
+    name = OWN_PACKAGE + told.hexdigest()[:32]
     with _REGISTERING:
         _FINDER.register(name, _Package(folder=folder, digests=digests))
         if _FINDER not in sys.meta_path:

@@ -17,12 +17,8 @@ Every one of them says what, where and what to do, and carries what libraries sw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from harness.tokenizer.loading.request import Request
 from harness.tokenizer.problem import TokenizerError
-
-if TYPE_CHECKING:
-    from harness.tokenizer.loading.wire import Request
 
 
 class LoadError(TokenizerError):

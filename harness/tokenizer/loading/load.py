@@ -16,9 +16,10 @@ from harness.tokenizer.loading.listing import Promise, Resolved, promises, resol
 from harness.tokenizer.loading.lockfile import Lock, lockable
 from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
+from harness.tokenizer.loading.request import Request
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store, default_cache
 from harness.tokenizer.loading.source import COMMIT, Limits, Repository, check_limits, checked_revision, parse
-from harness.tokenizer.loading.wire import Deadline, Request, Wire
+from harness.tokenizer.loading.wire import Deadline, Wire
 from harness.tokenizer.problem import TokenizerError
 
 LONGEST = 86_400.0

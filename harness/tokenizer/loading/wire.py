@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
+from harness.tokenizer.loading.request import Request
 
 ATTEMPTS = 8
 LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
@@ -32,29 +33,6 @@ BACKOFF, BACKOFF_MOST = 0.2, 5.0
 JSON_BYTES = 32 * 2**20
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """One request as it went.
-
-    Attributes:
-        method: the HTTP method; a load only uses GET.
-        path: path and query on the hub, or the whole address after a redirect to another host.
-        attempt: 1 for the first time this was asked.
-        status: the answer's status; None where no answer came.
-        received: bytes of the body.
-        seconds: from connecting to the last byte.
-        problem: what went wrong, in words; None if nothing did.
-    """
-
-    method: str
-    path: str
-    attempt: int
-    status: int | None
-    received: int
-    seconds: float
-    problem: str | None
 
 
 class Deadline:

@@ -7,15 +7,13 @@ import logging
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from harness.tokenizer.loading import BuildFailed, IdentityDiffers, SourceRefused, load
-from harness.tokenizer.loading.library import build, captured
-from harness.tokenizer.loading.manifest import records
-from tests.tokenizer.loading.hubs import CODE, COMMIT, FakeHub, write
+from harness.tokenizer.loading.library import captured
+from tests.tokenizer.loading.hubs import CODE, write
 
 THREADS = """
 import sys, threading
@@ -265,81 +263,6 @@ def test_a_folder_that_changes_meanwhile_is_refused(
     monkeypatch.setattr(PreTrainedTokenizerFast, "__init__", changes)
     with pytest.raises(SourceRefused, match=r"chat_template\.jinja"):
         load(folder)
-
-
-# --- code beside the tokenizer
-
-
-def test_code_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
-    """Without trust the folder's code is not run, and the error is transformers' own refusal."""
-    folder = write(tmp_path / "own", CODE | {"tokenization_own.py": b"raise SystemExit('ran')"})
-    with pytest.raises(BuildFailed):
-        load(folder)
-
-
-def test_code_is_imported_from_verified_bytes(tmp_path: Path) -> None:
-    """The repository's own class is built, with its relative imports, and neither bytecode nor a copy is written."""
-    folder = write(tmp_path / "own", CODE)
-    loaded = load(folder, trust_remote_code=True)
-    assert type(loaded.tokenizer).__name__ == "OwnTokenizer"
-    assert loaded.tokenizer.decode(loaded.tokenizer.encode("één")) == "één"
-    assert sorted(path.name for path in folder.rglob("*")) == sorted(CODE)
-    assert not (tmp_path / "hf").exists()
-    assert load(folder, trust_remote_code=True).identity == loaded.identity
-
-
-def test_code_from_a_hub_needs_a_commit(tmp_path: Path) -> None:
-    """Code that a branch points to is not run; at a commit, or under a lock, it is."""
-    hub = FakeHub(CODE)
-    try:
-        given = {"endpoint": hub.endpoint, "cache": tmp_path / "cache", "deadline": 5.0, "trust_remote_code": True}
-        with pytest.raises(SourceRefused, match="pass a commit"):
-            load("org/name", **given)  # type: ignore[arg-type]
-        assert hub.asked == []
-        pinned = load("org/name", revision=COMMIT, **given)  # type: ignore[arg-type]
-        assert load("org/name", lock=pinned.lock(), **given).requests == ()  # type: ignore[arg-type]
-    finally:
-        hub.close()
-
-
-def test_two_versions_of_code_do_not_meet(tmp_path: Path) -> None:
-    """The same module name in two folders stays two modules, each with its own helper."""
-    first = write(tmp_path / "first", CODE)
-    second = write(tmp_path / "second", CODE | {"alphabet.py": b"OFFSET = 7\n"})
-    one, two = load(first, trust_remote_code=True), load(second, trust_remote_code=True)
-    assert one.tokenizer.encode("a") == [100]
-    assert two.tokenizer.encode("a") == [104]
-    assert one.identity.semantic != two.identity.semantic
-
-
-def test_code_that_changed_is_not_run(tmp_path: Path) -> None:
-    """A module is compiled only if its bytes are those that were verified."""
-    folder = write(tmp_path / "own", CODE | {"alphabet.py": b"OFFSET = 11\n"})
-    files = records(folder, only_tokenizer_files=True)
-    (folder / "alphabet.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(BuildFailed, match="changed after it was verified"):
-        build(folder, files, trust_remote_code=True, options={})
-
-
-@pytest.mark.parametrize(
-    "reference",
-    ["other/repo--tokenization_own.OwnTokenizer", "../x.Y", "os.path", "tokenization_own", "a b.C", "alphabet.OFFSET"],
-)
-def test_a_reference_to_other_code_is_refused(tmp_path: Path, reference: str) -> None:
-    """An auto_map that names another repository, a module that is not there or no class runs nothing."""
-    config = json.dumps({"auto_map": {"AutoTokenizer": [reference, None]}}).encode()
-    folder = write(tmp_path / "own", CODE | {"tokenizer_config.json": config})
-    with pytest.raises(SourceRefused, match="auto_map"):
-        load(folder, trust_remote_code=True)
-
-
-def test_code_in_eight_threads(tmp_path: Path) -> None:
-    """Eight threads that load a repository's own class for the first time all get it."""
-    folder = write(tmp_path / "own", CODE | {"alphabet.py": b"OFFSET = 13\n"})
-    with ThreadPoolExecutor(8) as threads:
-        loads = list(threads.map(lambda _: load(folder, trust_remote_code=True), range(16)))
-    assert {loaded.identity.full for loaded in loads} == {loads[0].identity.full}
-    assert {tuple(loaded.tokenizer.encode("a")) for loaded in loads} == {(110,)}
 
 
 def test_an_expected_identity_binds(small_files: dict[str, bytes], tmp_path: Path) -> None:
