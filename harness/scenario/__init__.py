@@ -31,7 +31,6 @@ from harness.scenario.fault import (
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
-from harness.scenario.not_yet import NOT_YET
 from harness.scenario.plan import Cell, Trial, cells, derive_seed, trials
 from harness.scenario.problem import Problem, ScenarioError
 from harness.scenario.schema import json_schema, schema_text
@@ -39,7 +38,6 @@ from harness.scenario.subject import Arm, Control, MustFail, Subject
 from harness.scenario.units import RankSet, Share
 
 __all__ = [
-    "NOT_YET",
     "Accept",
     "AgreeCheck",
     "Arm",

@@ -10,9 +10,9 @@ from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
-from harness.scenario.not_yet import not_yet
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.problem import Problem, closest, listed, shown
+from harness.scenario.ready_lint import ready
 from harness.scenario.units import Share
 
 CONTROL = ("subject", "control")
@@ -177,7 +177,7 @@ def same_json(left: object, right: object) -> bool:
 def file_needs_an_entry(draft: Draft) -> Iterator[Problem]:
     """A file can take the place of a module only where there is one."""
     for arm in ("candidate", "control"):
-        if draft.has("subject", arm, "file") and draft.has("subject") and not draft.has("subject", "entry"):
+        if draft.has("subject", arm, "file") and not any(draft.has("subject", key) for key in ("entry", "use")):
             message = "takes the place of the module that subject.entry names, and there is none; give an entry"
             yield draft.problem(("subject", arm, "file"), message, at_key=True)
 
@@ -343,11 +343,6 @@ def layouts_exist(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
 
 
-def not_in_this_version(draft: Draft) -> Iterator[Problem]:
-    """What this version cannot do is said before a run, not during it."""
-    yield from not_yet(draft.document)
-
-
 RULES = (
     unique_ids,
     role_and_verdict,
@@ -368,5 +363,5 @@ RULES = (
     reserved_variables,
     paths_are_portable,
     layouts_exist,
-    not_in_this_version,
+    ready,
 )
