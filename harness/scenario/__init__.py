@@ -35,9 +35,11 @@ from harness.scenario.plan import Cell, Trial, cells, derive_seed, trials
 from harness.scenario.problem import Problem, ScenarioError
 from harness.scenario.schema import json_schema, schema_text
 from harness.scenario.subject import Arm, Control, MustFail, Subject
+from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
 from harness.scenario.units import RankSet, Share
 
 __all__ = [
+    "SIGNIFICANT",
     "Accept",
     "AgreeCheck",
     "Arm",
@@ -85,4 +87,5 @@ __all__ = [
     "scenario_files",
     "schema_text",
     "trials",
+    "trials_needed",
 ]
