@@ -81,6 +81,13 @@ def _run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--unsigned", action="store_true", help="do not sign; such a report convinces nobody")
 
 
+def _list(command: argparse.ArgumentParser) -> None:
+    _scenarios(command)
+    command.add_argument(
+        "--subjects", action="store_true", help="list the ready subjects instead: what each does, takes and emits"
+    )
+
+
 def _lint(lint: argparse.ArgumentParser) -> None:
     _scenarios(lint)
     _overrides(lint)
@@ -297,7 +304,7 @@ def _nothing(command: argparse.ArgumentParser) -> None:
 Add = Callable[[argparse.ArgumentParser], None]
 COMMANDS: dict[str, tuple[Add, str, str | None]] = {
     "run": (_run, "run scenarios on real ranks and write a signed report for each", EPILOG),
-    "list": (_scenarios, "list scenarios with their cells and trials", None),
+    "list": (_list, "list scenarios with their cells and trials", None),
     "lint": (_lint, "check scenario files and name every mistake with file, line and column", None),
     "init": (_init, "write a scenario folder for your own bug: it lints clean and runs", None),
     "doctor": (_doctor, "say what this machine can run, and what to do about each no", None),

@@ -7,7 +7,6 @@ import argparse
 from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
 from harness.scenario import EnvFault, Scenario
-from harness.stats.sufficiency import advice
 from harness.world.environment import is_import_time
 
 
@@ -17,7 +16,7 @@ def main(options: argparse.Namespace) -> int:
     for scenario in loaded:
         for note in scenario.notes:
             print(note)
-        for text in (*advice(scenario.scenario), *_start(scenario.scenario)):
+        for text in _start(scenario.scenario):
             print(f"{scenario.path}: note: {text}")
         print(f"{scenario.path}: ok")
     return USAGE if problems else PASS

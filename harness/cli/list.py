@@ -7,10 +7,13 @@ import argparse
 from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
 from harness.scenario import cells
+from harness.subjects import READY
 
 
 def main(options: argparse.Namespace) -> int:
-    """List scenarios, one line each and one per cell."""
+    """List scenarios, one line each and one per cell; or the ready subjects."""
+    if options.subjects:
+        return _subjects()
     loaded, problems = load_all(options.scenarios, ())
     for found in loaded:
         scenario = found.scenario
@@ -22,3 +25,16 @@ def main(options: argparse.Namespace) -> int:
         for cell in cells(scenario):
             print(f"    {cell.id}: {scenario.trials.candidate} + {control} trials")
     return USAGE if problems else PASS
+
+
+def _subjects() -> int:
+    for name, subject in READY.items():
+        print(f"{name}  ({', '.join(subject.backends)})")
+        print(f"    {subject.does}")
+        for argument, told in subject.arguments.items():
+            allowed = f": {', '.join(told.choices)}" if told.choices else ""
+            print(f"    with {argument} (default {told.default}{allowed})")
+            print(f"        {told.does}")
+        for event, keys in subject.emits.items():
+            print(f"    emits {event}{': ' + ', '.join(keys) if keys else ''}")
+    return PASS

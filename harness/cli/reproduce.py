@@ -126,7 +126,9 @@ def _print_trust(opened: Opened) -> None:
 def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
     scenario, rebuilt = prepared.loaded.scenario, prepared.rebuilt
     subject = scenario.subject
-    what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.entry}"
+    what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
+    if subject.use is not None:
+        what = f"ready subject {subject.use}, {what}"
     print(f"what will run: {escape_terminal(what, LIMIT)}, as this user, with the rights of this user")
     print(f"  source: {escape_terminal(rebuilt.told, LIMIT)}")
     if rebuilt.candidate:

@@ -1,7 +1,8 @@
 """`pause`: the rank's process is stopped at an event, and continued after some time.
 
 Proof: the process that forked the rank saw it stop, nothing came from it, the harness continued it after the time
-asked, and the same process saw it continue.
+asked, and the same process saw it continue: while its gate was still shut, so that it cannot have ended before. Where
+it ended without its gate all the same, its end shows it, unless that was SIGKILL, which ends a stopped process too.
 """
 
 from __future__ import annotations
@@ -73,7 +74,12 @@ class Pause:
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
             told = "nobody saw it continue"
+            end = history.exit(rank)
+            if end is not None and end.event.values.get("signal") == "SIGKILL":
+                told = f"{told} before SIGKILL ended it, which ends a stopped process too"
             return proof.cut_short(history, rank=rank, told=told, lines=(*lines, undone.line))
         time = proof.milliseconds(stopped, resumed)
         told = f"stopped {proof.milliseconds(found.gate, stopped)} after {self._options.at}, continued {time} later"
+        if resumed.event.values.get("shown_by"):
+            told = f"{told} at the latest, as its end shows"
         return Proof(proved=True, told=told, lines=(*lines, undone.line, resumed.line))

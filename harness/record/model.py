@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from harness.events import JSON, EventError, strict_json
 from harness.record.facts import Frozen, RevisionFacts, RunFacts
@@ -30,7 +30,7 @@ class FaultSummary(Frozen):
 
 
 class ScenarioSummary(Frozen):
-    """What the report says about the scenario; the file itself is evidence."""
+    """What the report says about the scenario; the file itself is evidence. `use` names a ready subject."""
 
     id: str
     title: str
@@ -41,6 +41,7 @@ class ScenarioSummary(Frozen):
     sha256: str
     seed: str
     entry: str
+    use: str | None = None
     program: list[str]
     accept_rate: float
     accept_confidence: float
@@ -49,6 +50,14 @@ class ScenarioSummary(Frozen):
     must_fail: str | None
     unmeasured: list[str]
     faults: list[FaultSummary]
+
+    @model_serializer(mode="wrap")
+    def _without_use(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `use` out where there is none: records from before it was there stay what they are, byte for byte."""
+        found: dict[str, Any] = dump(self)
+        if self.use is None:
+            del found["use"]
+        return found
 
 
 class ArmSummary(Frozen):

@@ -22,6 +22,10 @@ CODE = (
 APART = (
     "The bound takes trials as independent: what a subject keeps outside its process from trial to trial is not undone."
 )
+READY = (
+    "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the machine that it ran "
+    "on, not about code of this repository."
+)
 LIMITS = (
     "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines.",
     SHARED,
@@ -61,6 +65,8 @@ def limits_section(record: Record) -> list[Block]:
     ]
     if record.run.environment.gpu is None:
         items.append("No GPU was used.")
+    if record.scenario.use is not None:
+        items.append(READY.format(use=record.scenario.use))
     outside = sorted({module for cell in record.judgement.cells for module in cell.outside})
     items += [
         Foreign(

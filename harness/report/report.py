@@ -87,6 +87,8 @@ def _head(record: Record) -> list[Block]:
         ("rankproof", Code(run.rankproof)),
     ]
     rows += head_rows(record)
+    if record.scenario.use is not None:
+        rows.append(("subject", Claim(Text("ready subject ", Code(record.scenario.use)), (Evidence(SCENARIO_PATH),))))
     if run.overrides:
         rows.append(("set on the command line", Claim(Code("  ".join(run.overrides)), (RUN,))))
     if run.challenge is not None:

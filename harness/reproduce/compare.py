@@ -19,7 +19,8 @@ from typing import Literal, TypeAlias
 from harness.record.model import Record
 from harness.reproduce.compare_context import context_rows
 from harness.reproduce.compare_row import Row, Word
-from harness.stats.intervals import lower_bound, trials_needed, upper_bound
+from harness.scenario import trials_needed
+from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
 from harness.stats.paired import SIGNIFICANT, fisher_two_sided, mcnemar, pairs_to_tell, trials_to_tell

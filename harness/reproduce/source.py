@@ -160,6 +160,7 @@ def from_elsewhere(opened: Opened, folder: Path) -> Rebuilt:
     Raises:
         SourceError: there is no such folder, or the scenario's subject is not in it.
     """
+    _demand_own_code(opened)
     _demand_inside(opened.record.run.source)
     if not folder.is_dir():
         raise SourceError(f"--source {folder} is no folder")
@@ -190,6 +191,7 @@ def from_revision(opened: Opened, rev: str, repository: Path) -> Rebuilt:
     Raises:
         SourceError: there is no such revision, or the scenario's subject is not in it.
     """
+    _demand_own_code(opened)
     _demand_inside(opened.record.run.source)
     try:
         found = Repository(repository, given=str(repository))
@@ -359,6 +361,14 @@ def _lacks_commits(opened: Opened, folder: Path) -> bool:
     except RevisionError:
         return True
     return False
+
+
+def _demand_own_code(opened: Opened) -> None:
+    """A ready subject comes with Rankproof: no folder and no revision holds another one."""
+    if (use := opened.scenario.subject.use) is not None:
+        raise SourceError(
+            f"the subject is the ready subject {use}, which comes with Rankproof: no other source holds its candidate"
+        )
 
 
 def _demand_inside(source: Source) -> None:

@@ -24,6 +24,7 @@ from harness.run.code import TooMuchCode, below, demand_limits, has_any, has_mod
 from harness.run.inputs import leaves
 from harness.run.revision import LINK, Entry, Repository, RevisionError
 from harness.scenario import Arm, Scenario
+from harness.subjects import READY
 
 HEAD = "HEAD"
 # A script, and what Linux and macOS execute.
@@ -114,12 +115,19 @@ class _Staging:
         self._folder = folder
         self._inputs = [path.resolve() for path in inputs]
         self._results = results
-        self._module = (subject.entry or "").partition(":")[0]
+        self._module = subject.function.partition(":")[0]
         self._is_in: Callable[[Iterable[str]], bool] = (
             has_module(self._module) if subject.program is None else has_any(subject.program)
         )
 
     def stage(self) -> dict[str, StagedArm]:
+        if self._subject.use is not None:
+            # Laid out like any other code: the evidence holds it, and ranks load it from there.
+            code = READY[self._subject.use].code()
+            return {
+                name: StagedArm(lay(name, code, results=self._results, is_program=False), arguments=dict(arm.with_))
+                for name, arm in self._arms.items()
+            }
         found = {name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out}
         base = self._base(found)
         staged = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import Record
 from harness.run.trusted import File, below, blob_id
 from harness.scenario import Arm, Scenario, parse_scenario
+from harness.subjects import READY
 from harness.trust.policy import Policy
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Read
@@ -143,6 +145,8 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     if record.scenario.sha256 != known.sha256 or record.run.overrides:
         # Whether it may differ is another rule's question: here it says where the code that ran came from.
         scenario = parse_scenario(read(SCENARIO_PATH), name=SCENARIO_PATH, overrides=record.run.overrides)
+    if scenario.subject.use is not None:
+        return _not_ready(record, scenario.subject.use)
     code = posixpath.normpath(posixpath.join(folder, scenario.subject.path))
     places = ["" if code == "." else code, folder]
     places += [arm.revision.folder for arm in record.arms.values() if arm.revision is not None]
@@ -158,3 +162,14 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
             if not blobs or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs:
                 found.append(f"{name}: {path}")
     return tuple(found)
+
+
+def _not_ready(record: Record, use: str) -> tuple[str, ...]:
+    """Files that are not the ready subject's: it is no part of any commit, but of the version that decides."""
+    code = {path: hashlib.sha256(data).hexdigest() for path, data in READY[use].code().items()}
+    return tuple(
+        f"{name}: {path} (not the ready subject {use} of this version of Rankproof)"
+        for name, arm in record.arms.items()
+        for path in sorted(arm.files.keys() | code.keys())
+        if arm.files.get(path) != code.get(path)
+    )

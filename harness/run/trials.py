@@ -213,7 +213,7 @@ class Trials:
             size=cell.ranks,
             backend=cell.backend,
             warm=self._warm,
-            entry=scenario.subject.entry or "",
+            entry=scenario.subject.function,
             folder=staged.folder,
             arguments={**staged.arguments, **cell.axes},
             inputs=self._inputs,

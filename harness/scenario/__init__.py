@@ -31,15 +31,15 @@ from harness.scenario.fault import (
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
-from harness.scenario.not_yet import NOT_YET
 from harness.scenario.plan import Cell, Trial, cells, derive_seed, trials
 from harness.scenario.problem import Problem, ScenarioError
 from harness.scenario.schema import json_schema, schema_text
 from harness.scenario.subject import Arm, Control, MustFail, Subject
+from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
 from harness.scenario.units import RankSet, Share
 
 __all__ = [
-    "NOT_YET",
+    "SIGNIFICANT",
     "Accept",
     "AgreeCheck",
     "Arm",
@@ -87,4 +87,5 @@ __all__ = [
     "scenario_files",
     "schema_text",
     "trials",
+    "trials_needed",
 ]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from fractions import Fraction
 
 from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
-from harness.scenario.not_yet import not_yet
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.problem import Problem, closest, listed, shown
-from harness.scenario.units import Share
+from harness.scenario.ready_lint import ready
+from harness.scenario.sufficiency import TRIAL_RULES
 
 CONTROL = ("subject", "control")
 ENVIRONMENTS = (("subject", "environment"), ("subject", "candidate", "environment"), (*CONTROL, "environment"))
 LIBRARIES = {"gloo": "torch", "nccl": "torch", "mlx-ring": "mlx"}
-SIGNIFICANCE = 0.05
-"""Fisher's one-sided p that the control must stay below where it fails in a share of its trials (design §5)."""
 
 
 def lint(draft: Draft) -> list[Problem]:
@@ -177,7 +173,7 @@ def same_json(left: object, right: object) -> bool:
 def file_needs_an_entry(draft: Draft) -> Iterator[Problem]:
     """A file can take the place of a module only where there is one."""
     for arm in ("candidate", "control"):
-        if draft.has("subject", arm, "file") and draft.has("subject") and not draft.has("subject", "entry"):
+        if draft.has("subject", arm, "file") and not any(draft.has("subject", key) for key in ("entry", "use")):
             message = "takes the place of the module that subject.entry names, and there is none; give an entry"
             yield draft.problem(("subject", arm, "file"), message, at_key=True)
 
@@ -226,59 +222,6 @@ def environments(draft: Draft) -> Iterator[Problem]:
                     at_key=True,
                     kind="note",
                 )
-
-
-def share_can_be_shown(draft: Draft) -> Iterator[Problem]:
-    """A control that fails in a share of its trials must be told from chance."""
-    if draft.must_fail is None or draft.trials is None or draft.must_fail.share.every or draft.role == "self-test":
-        return
-    candidate, control = draft.trials.candidate, draft.trials.control
-    path = (*CONTROL, "must_fail", "share")
-    if fisher(candidate, control, control) >= SIGNIFICANCE:
-        message = f"cannot be shown: even {control} failures in {control} trials could be chance"
-        yield draft.problem(path, f"{message} beside {candidate} trials of the candidate; raise trials.control")
-        return
-    expected = failures(draft.must_fail.share, control)
-    if fisher(candidate, control, expected) >= SIGNIFICANCE:
-        enough = control_trials(draft.must_fail.share, candidate, more_than=control)
-        needs = f"needs {enough} trials of the control" if enough else "needs more trials of the candidate"
-        message = f"{needs} to be told from chance (Fisher's one-sided p below 0.05), trials.control is {control}"
-        yield draft.problem(path, message, kind="note")
-
-
-def failures(share: Share, count: int) -> int:
-    """Return how many of ``count`` trials fail at least, where the share is met exactly."""
-    return max(1, math.ceil(Fraction(str(share.at_least)) * count))
-
-
-def fisher(candidate: int, control: int, failed: int) -> float:
-    """Return Fisher's one-sided p for ``failed`` of ``control`` trials against none of ``candidate`` trials."""
-    return math.exp(_log_choose(control, failed) - _log_choose(candidate + control, failed))
-
-
-def control_trials(share: Share, candidate: int, *, more_than: int = 0) -> int | None:
-    """Return the least number of control trials, above one, that tells a share from chance, or None where none does."""
-    counts = range(more_than + 1, 100_001)
-    return next((n for n in counts if fisher(candidate, n, failures(share, n)) < SIGNIFICANCE), None)
-
-
-def _log_choose(total: int, chosen: int) -> float:
-    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
-
-
-def enough_trials(draft: Draft) -> Iterator[Problem]:
-    """Few trials cannot put the failure rate below what is accepted, however clean they are."""
-    if draft.trials is None or draft.role != "claim":
-        return
-    accept, count = draft.trials.accept, draft.trials.candidate
-    # A clean sweep of n trials bounds the failure rate by 1 - (1 - confidence)^(1/n) (Clopper-Pearson).
-    needed = math.ceil(math.log1p(-accept.confidence) / math.log1p(-accept.failure_rate_below) - 1e-9)
-    if count < needed:
-        bound = -math.expm1(math.log1p(-accept.confidence) / count)
-        message = (
-            f"cannot PASS: {count} clean trials bound the failure rate by {bound:.1%}; accept needs {needed} trials"
-        )
-        yield draft.problem(("trials", "candidate"), message, kind="note")
 
 
 def times(draft: Draft) -> Iterator[Problem]:
@@ -343,11 +286,6 @@ def layouts_exist(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
 
 
-def not_in_this_version(draft: Draft) -> Iterator[Problem]:
-    """What this version cannot do is said before a run, not during it."""
-    yield from not_yet(draft.document)
-
-
 RULES = (
     unique_ids,
     role_and_verdict,
@@ -361,12 +299,11 @@ RULES = (
     file_needs_an_entry,
     programs,
     environments,
-    share_can_be_shown,
-    enough_trials,
+    *TRIAL_RULES,
     times,
     *FAULT_RULES,
     reserved_variables,
     paths_are_portable,
     layouts_exist,
-    not_in_this_version,
+    ready,
 )

@@ -18,9 +18,11 @@ from harness.scenario.model import Scenario
 from harness.scenario.problem import Problem, ScenarioError, ordered, shown
 from harness.scenario.source import read_source, refusal
 from harness.scenario.wording import in_plain_words
+from harness.subjects import READY
 
 DEFAULT_NAME = "scenario.yaml"
 SUFFIX = ".yaml"
+DEFAULT_BACKEND = "gloo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,15 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
 
 
 def _imply(document: Document) -> None:
-    """A program joins no group: where the matrix of one names no backend, it is `none`."""
+    """Where the matrix names no backend, it is `none` for a program, and one a ready subject works on."""
     subject, matrix = document.tree.get("subject"), document.tree.get("matrix")
-    is_program = isinstance(subject, dict) and subject.get("program") is not None
-    if is_program and isinstance(matrix, dict) and matrix.get("backend") is None:
+    if not isinstance(subject, dict) or not isinstance(matrix, dict) or matrix.get("backend") is not None:
+        return
+    use = subject.get("use")
+    if subject.get("program") is not None:
         matrix["backend"] = ["none"]
+    elif isinstance(use, str) and use in READY and DEFAULT_BACKEND not in READY[use].backends:
+        matrix["backend"] = [READY[use].backends[0]]
 
 
 def _is_folder(path: Path) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Path = tuple[str | int, ...]
-Kind = Literal["error", "not-yet", "note"]
+Kind = Literal["error", "note"]
 
 FOUND_LIMIT = 60
 """Characters of a found value that a message shows; a hostile file must not fill the terminal."""
@@ -23,8 +23,7 @@ class Problem:
     """One problem of one file. Line and column count from 1, columns in Unicode code points.
 
     ``key`` is the dotted path of the key, ``subject.control.must_fail.ranks`` or ``checks[2].kind``; the document as a
-    whole is the empty path. ``kind`` is ``error``, ``not-yet`` (understood, but this version cannot do it) or ``note``
-    (advice; the scenario loads).
+    whole is the empty path. ``kind`` is ``error`` or ``note`` (advice; the scenario loads).
     """
 
     file: str

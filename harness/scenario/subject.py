@@ -23,6 +23,7 @@ from harness.scenario.closed import (
 )
 from harness.scenario.environment import Environment
 from harness.scenario.units import EVERY_TRIAL, Ranks, ShareField
+from harness.subjects import READY
 
 
 class Arm(Closed):
@@ -82,7 +83,11 @@ class Subject(Closed):
     program: Annotated[Listed[Plain], Field(min_length=1)] | None = Field(
         None, description="Command line of a program that is started as every rank."
     )
-    use: Id | None = Field(None, description="Name of a ready subject.")
+    use: Id | None = Field(
+        None,
+        description="Name of a ready subject, whose code comes with Rankproof; `rankproof list --subjects` tells them.",
+        json_schema_extra={"examples": list(READY)},
+    )
     path: Relative = Field(".", description="Folder of the subject's code, relative to the scenario's folder.")
     environment: Environment | None = Field(None, description="Interpreter and packages of both arms.")
     candidate: Arm = Field(default_factory=Arm, description="The arm that the verdict is about.")
@@ -98,6 +103,11 @@ class Subject(Closed):
         if len(given) > 1:
             raise complaint(f"cannot stand beside {given[0]}; keep one of entry, program and use", at=given[1])
         return self
+
+    @property
+    def function(self) -> str:
+        """`module:function` that every rank calls, a ready subject's too; empty for a program."""
+        return READY[self.use].entry if self.use is not None else self.entry or ""
 
     def environment_of(self, arm: Arm) -> Environment | None:
         """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""

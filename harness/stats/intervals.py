@@ -84,16 +84,6 @@ def binomial_at_most(successes: int, trials: int, rate: float) -> float:
     return min(1.0, total)
 
 
-def trials_needed(*, below: float, confidence: float) -> int:
-    """How many clean trials put the failure rate below `below`: 59 for 5 % at 95 %."""
-    if not (0 < below < 1 and 0 < confidence < 1):
-        raise ValueError("below and confidence lie between 0 and 1")
-    count = max(1, math.floor(math.log1p(-confidence) / math.log1p(-below)))
-    while upper_bound(0, count, confidence=confidence) >= below:
-        count += 1
-    return count
-
-
 def _bisect(is_low: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from harness.scenario import AgreeCheck, EqualCheck, Scenario, WithinCheck
+from harness.scenario import SIGNIFICANT, AgreeCheck, EqualCheck, Scenario, WithinCheck
 from harness.stats.intervals import fisher
 from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm, Frozen
 from harness.stats.profile import CellProfile, TrialProfile
-from harness.stats.verdict import SIGNIFICANT, Word
+from harness.stats.verdict import Word
 
 Answer = Literal["REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "NOT REPRODUCED", "CANNOT TELL"]
 # The first of these that any cell has is the run's.

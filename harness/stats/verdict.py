@@ -16,7 +16,7 @@ from pydantic import Field
 from harness.checks import History
 from harness.checks.finding import canonical
 from harness.digest import fold
-from harness.scenario import Cell, Scenario
+from harness.scenario import SIGNIFICANT, Cell, Scenario
 from harness.stats import environment, measured, outcome, sample
 from harness.stats.environment import ArmEnvironment
 from harness.stats.intervals import fisher, upper_bound
@@ -25,7 +25,6 @@ from harness.stats.outcome import Arm, Frozen, Trial
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
-SIGNIFICANT = 0.05
 
 
 class Tally(Frozen):

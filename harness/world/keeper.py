@@ -67,6 +67,7 @@ class Keeper:
         self._backend = descriptors[1 + PER_RANK * count :]
         self._handed = descriptors[1:]
         self._alive: dict[int, int] = {}
+        self._stopped: set[int] = set()
         self._late: list[tuple[int, int]] = []
         self._buffer = b""
         self._gone = False
@@ -198,13 +199,19 @@ class Keeper:
             if (index := self._alive.get(pid)) is None:
                 continue
             if os.WIFSTOPPED(status):
+                self._stopped.add(pid)
                 self._tell("stopped", index, pid, signal=signals.name(os.WSTOPSIG(status)))
                 continue
             if os.WIFCONTINUED(status):
+                self._stopped.discard(pid)
                 self._tell("continued", index, pid)
                 continue
             del self._alive[pid]
             code = os.waitstatus_to_exitcode(status)
+            if pid in self._stopped and code != -signal.SIGKILL:
+                # The kernel forgets that a process went on once it has ended. But nothing except SIGKILL ends one that
+                # is stopped: an end of any other kind shows as well that it ran again.
+                self._tell("continued", index, pid, shown_by="its end")
             self._tell(
                 "exited",
                 index,
@@ -235,6 +242,10 @@ class Keeper:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, order["signal"])
                         hit.append(index)
+            if order["signal"] == signal.SIGCONT:
+                # Linux marks the process as continued before kill returns. Whoever opens the rank's gate waits for
+                # `signalled`, so this is seen before the rank can end, which would make the kernel forget it.
+                self._reap()
             # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
             self._say({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": hit})
 

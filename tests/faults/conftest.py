@@ -98,7 +98,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Worl
 def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck]:
     """Run a world with faults."""
 
-    def run(*faults: Any, entry: str = "struck:pass_by", size: int = 2, **rest: Any) -> Struck:
+    def run(
+        *faults: Any, entry: str = "struck:pass_by", size: int = 2, world: type[World] = World, **rest: Any
+    ) -> Struck:
         strikes = Strikes(faults, size=size)
         served = hub(faults, size) if any(fault.kind == "hub" for fault in faults) else None
         warm = rest.pop("warm", True) and served is None
@@ -127,8 +129,7 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
                 served.end(world)
 
         launch = launch if served is None else served.prepare(launch)
-        world = World(launch, pool, on_begin=begin, on_gate=strikes.at_gate, on_end=end)
-        capture = world.run()
+        capture = world(launch, pool, on_begin=begin, on_gate=strikes.at_gate, on_end=end).run()
         assert capture.events == tuple(Event.parse(event.line()) for event in capture.events)
         return Struck(list(faults), History(capture.events, size=size))
 

@@ -105,7 +105,7 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("entry: subject:warm_up", "path: .", "subject", "one of entry, program or use"),
         ("entry: subject:warm_up", "entry: a:b\n  use: torch", "subject.use", "cannot stand beside entry"),
         ("entry: subject:warm_up", "entry: a:b\n  path: /x", "subject.path", "relative"),
-        ("entry: subject:warm_up", "use: torch-pipeline", "subject.use", "not in this version yet"),
+        ("entry: subject:warm_up", "use: torch-pipelin", "subject.use", "is no ready subject"),
         ("entry: subject:warm_up", "program: [sh]", "matrix.backend[0]", "joins no group"),
         ("entry: subject:warm_up", "program: []", "subject.program", "at least one"),
         ("{with: {loader: every-rank}}", "{rev: -x}", "subject.candidate.rev", "hyphen"),

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from harness.scenario import (
-    NOT_YET,
     AgreeCheck,
     Check,
     EqualCheck,
@@ -23,23 +22,6 @@ from harness.scenario import (
 def test_the_example_of_the_design_is_whole(full: str, problems: Any) -> None:
     """Every line of the design's example is understood, its faults and measurements included."""
     assert not problems(full)
-
-
-def test_what_is_not_there_yet_is_named_with_its_place(full: str, problems: Any) -> None:
-    """A key that this version cannot run is a problem of its own kind, with line and column."""
-    (found,) = problems(full.replace("entry: subject:warm_up", "use: torch-pipeline", 1))
-    assert (found.kind, found.key) == ("not-yet", "subject.use")
-    assert "not in this version yet" in found.message
-    assert found.line > 1
-
-
-def test_one_table_decides_what_is_not_there_yet(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the table's lines, what it names loads like the rest."""
-    assert NOT_YET
-    monkeypatch.setattr("harness.scenario.not_yet.NOT_YET", ())
-    scenario = parse_scenario(full.encode(), name="s.yaml")
-    assert [(fault.id, fault.kind) for fault in scenario.faults] == [("rank-1-is-late", "pause")]
-    assert [row.probe or row.event for row in scenario.measure] == ["tokenizer.load", "rss"]
 
 
 def test_the_example_reads_as_it_is_written(scenario: Scenario) -> None:

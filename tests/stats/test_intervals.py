@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.stats.intervals import binomial_at_most, fisher, lower_bound, trials_needed, upper_bound, wilson
+from harness.stats.intervals import binomial_at_most, fisher, lower_bound, upper_bound, wilson
 
 PAIRS = st.integers(0, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -73,13 +73,6 @@ def test_wilson_equals_the_published_interval() -> None:
     low, high = wilson(10, 100, confidence=0.95)
     assert (low, high) == (pytest.approx(0.0552291, abs=1e-6), pytest.approx(0.1743657, abs=1e-6))
     assert wilson(0, 0, confidence=0.95) == (0.0, 1.0)
-
-
-def test_trials_needed_are_59_and_299() -> None:
-    """59 clean trials put the rate below 5 %, 299 below 1 %, and one trial less does not."""
-    for below, count in ((0.05, 59), (0.01, 299), (0.5, 5)):
-        assert trials_needed(below=below, confidence=0.95) == count
-        assert upper_bound(0, count - 1, confidence=0.95) >= below
 
 
 @given(PAIRS)

@@ -1,0 +1,130 @@
+"""Rules for a ready subject (`subject.use`): it is there, and is asked for what it takes and tells.
+
+Of a subject of one's own nobody knows what it emits; of these it is known, so a slip is named before a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from harness.scenario.draft import Draft
+from harness.scenario.matrix import Backend
+from harness.scenario.problem import Path, Problem, closest, listed
+from harness.subjects import READY, ReadySubject
+
+ARMS = ("candidate", "control")
+# What says which code an arm runs: a ready subject's is Rankproof's own, and the same in both.
+OF_CODE = ("file", "repo", "rev", "patch")
+# Events that the harness and the runtime tell of every rank; which of them can be asked for, other rules say.
+OF_EVERY_RANK = ("rank.", "backend.", "subject.", "world.", "fault.", "hub.", "gate.", "channel.")
+
+
+def ready(draft: Draft) -> Iterator[Problem]:
+    """Everything that is wrong about a ready subject."""
+    name = draft.at("subject", "use")
+    if not isinstance(name, str):
+        return
+    found = READY.get(name)
+    if found is None:
+        message = f"is no ready subject; there are {', '.join(READY)}"
+        yield draft.problem(("subject", "use"), message, suggestion=closest(name, list(READY)))
+        return
+    yield from _code(draft)
+    yield from _arguments(draft, found)
+    yield from _inputs(draft, found)
+    yield from _backends(draft, name, found)
+    yield from _events(draft, name, found)
+
+
+def _code(draft: Draft) -> Iterator[Problem]:
+    places: list[Path] = [("subject", "path")] if draft.has("subject", "path") else []
+    places += [("subject", arm, key) for arm in ARMS for key in OF_CODE if draft.has("subject", arm, key)]
+    for place in places:
+        message = (
+            "is for code of your own: a ready subject is Rankproof's, the same in both arms. "
+            "Let the arms differ in with or environment"
+        )
+        yield draft.problem(place, message, at_key=True)
+
+
+def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
+    """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
+    known, axes = list(found.arguments), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
+    places: list[tuple[Path, list[Path]]] = [
+        (path, [path]) for arm in ARMS for path in _each(draft, "subject", arm, "with")
+    ]
+    places += [
+        (("matrix", axis), [("matrix", axis, number) for number in range(len(draft.axes()[axis]))]) for axis in axes
+    ]
+    for place, values in places:
+        name = str(place[-1])
+        argument = found.arguments.get(name)
+        if argument is None:
+            message = f"is no argument of this ready subject; it takes {', '.join(known)}"
+            yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
+            continue
+        for path in values:
+            value = draft.at(*path)
+            if complaint := argument.complaint(value):
+                yield draft.problem(path, complaint, suggestion=closest(value, argument.choices))
+            elif argument.names_an_input and value not in (inputs := draft.names("inputs")):
+                yield draft.problem(path, "is no input of this scenario", suggestion=closest(value, inputs))
+
+
+def _each(draft: Draft, *mapping: str) -> list[Path]:
+    return [(*mapping, name) for name in draft.names(*mapping)]
+
+
+def _inputs(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
+    """An input that an arm reads because no argument names another one."""
+    arms = ["candidate", *(["control"] if draft.has("subject", "control") else [])]
+    for name, argument in found.arguments.items():
+        if argument.names_an_input and name not in draft.axes() and argument.default not in draft.names("inputs"):
+            for arm in arms:
+                if not draft.has("subject", arm, "with", name):
+                    message = (
+                        f"holds no {argument.default}, which the {arm} reads; add it, or name another in with.{name}"
+                    )
+                    yield draft.problem(("inputs",), message)
+                    break
+
+
+def _backends(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
+    for index, backend in enumerate(draft.axes().get("backend", [])):
+        if backend in get_args(Backend) and backend not in found.backends:
+            message = f"is no backend that {name} works on: {listed(found.backends)}"
+            yield draft.problem(("matrix", "backend", index), message)
+
+
+def _events(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
+    events = list(found.emits)
+    asked: list[tuple[Path, str]] = []
+    for index, check in draft.checks.items():
+        for key, attribute in (("event", "event"), ("from", "from_")):
+            if draft.has("checks", index, key):
+                asked.append((("checks", index, key), getattr(check, attribute)))
+        if draft.has("checks", index, "value"):
+            yield from _value(draft, ("checks", index, "value"), name, found)
+    asked += [
+        (("faults", index, "at"), fault.at) for index, fault in draft.faults.items() if draft.has("faults", index, "at")
+    ]
+    for path, event in asked:
+        if event not in found.emits and not event.startswith(OF_EVERY_RANK):
+            message = f"is no event of {name}, which emits {', '.join(events)}"
+            yield draft.problem(path, message, suggestion=closest(event, events))
+    timed = [event.removesuffix(".begin") for event in events if event.endswith(".begin")]
+    for index, row in draft.measure.items():
+        if row.event is not None and row.event not in timed and not row.event.startswith(OF_EVERY_RANK):
+            message = f"has no begin and end in {name}; it has those of {listed(timed)}"
+            yield draft.problem(("measure", index, "event"), message, suggestion=closest(row.event, timed))
+
+
+def _value(draft: Draft, path: Path, name: str, found: ReadySubject) -> Iterator[Problem]:
+    given = draft.at(*path)
+    event, _, key = str(given).rpartition(".")
+    if event.startswith(OF_EVERY_RANK) or key in found.emits.get(event, ()):
+        return
+    values = [f"{event}.{key}" for event, keys in found.emits.items() for key in keys]
+    message = f"is no value of {name}, which tells {', '.join(values)}"
+    yield draft.problem(path, message, suggestion=closest(given, values))

@@ -1,0 +1,68 @@
+"""What a ready subject is: its code, what it is told, and what it tells. Nothing of it is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+CODE = Path(__file__).with_name("code")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An argument of a ready subject, given in `with` or as an axis of the matrix.
+
+    Attributes:
+        does: what it changes, in words.
+        default: what it is where nothing is given; its type is the argument's.
+        choices: all that it may be, or nothing where it is free.
+        at_least, at_most: bounds of a number.
+        names_an_input: whether its value is the name of one of the scenario's inputs.
+    """
+
+    does: str
+    default: str | int
+    choices: tuple[str, ...] = ()
+    at_least: int = 1
+    at_most: int = 1_000_000
+    names_an_input: bool = False
+
+    def complaint(self, value: object) -> str:
+        """Why it cannot be this value; empty where it can."""
+        if self.choices:
+            return "" if value in self.choices else f"must be one of {', '.join(self.choices)}"
+        if isinstance(self.default, str):
+            return "" if isinstance(value, str) and value else "must be a text"
+        if type(value) is not int or not self.at_least <= value <= self.at_most:
+            return f"must be a whole number from {self.at_least} to {self.at_most}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadySubject:
+    """A subject that a scenario names with `use`.
+
+    Attributes:
+        does: what its ranks do, in words.
+        module: the module of its code, a file of `code/`; every rank calls its `run`.
+        backends: those that it can work on.
+        arguments: name to argument.
+        emits: name of an event to the keys of its values.
+    """
+
+    does: str
+    module: str
+    backends: tuple[str, ...]
+    arguments: Mapping[str, Argument]
+    emits: Mapping[str, tuple[str, ...]]
+
+    @property
+    def entry(self) -> str:
+        """`module:function`, as `subject.entry` would name it."""
+        return f"{self.module}:run"
+
+    def code(self) -> dict[str, bytes]:
+        """The files that both arms get, by name."""
+        name = f"{self.module}.py"
+        return {name: (CODE / name).read_bytes()}

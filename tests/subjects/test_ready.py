@@ -1,0 +1,186 @@
+"""Ready subjects: they are what the catalogue says, they really work, and every defect of theirs is seen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.checks import History
+from harness.subjects import READY
+from harness.subjects.ready import CODE
+from harness.world.pool import ServerPool
+from harness.world.world import Launch, World
+from tests.run.conftest import ROOT
+
+TOKENIZER = {"tokenizer": str(ROOT / "scenarios" / "tokenizer-on-every-rank" / "tokenizer")}
+DONE = {"torch-pipeline": "decoded", "torch-allreduce": "collectives.done", "mlx-allreduce": "collectives.done"}
+SIZES = {"torch-pipeline": (1, 2, 3, 8), "torch-allreduce": (1, 2, 3, 8), "mlx-allreduce": (2, 3, 8)}
+# Where a defect shows: what a pipeline's last rank says goes to all, and a sum without one rank is wrong for all.
+OF_OTHERS = {"own-value"}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ServerPool]:
+    """One pool, so that the warm server is started once."""
+    with ServerPool() as found:
+        yield found
+
+
+def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **arguments: Any) -> History:
+    """A world of a ready subject, from its file as it lies in the package."""
+    subject = READY[name]
+    launch = Launch(
+        about={},
+        size=size,
+        backend=backend or subject.backends[0],
+        warm=True,
+        entry=subject.entry,
+        folder=CODE,
+        arguments=arguments,
+        inputs=TOKENIZER,
+        seeds=list(range(size)),
+        deadline=60.0,
+    )
+    capture = World(launch, pool).run()
+    return History(capture.events, size=size)
+
+
+def told(history: History, event: str, key: str) -> list[Any]:
+    """The one value of each rank."""
+    return [[value for value, _ in history.values(rank, event, key)] for rank in range(history.size)]
+
+
+def strings(node: ast.AST) -> set[str]:
+    """Texts that stand in an expression."""
+    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+@pytest.mark.parametrize("name", READY)
+def test_the_catalogue_is_what_the_code_says(name: str) -> None:
+    """Arguments with their defaults, and events with their keys, are those of the file, none more and none less."""
+    subject = READY[name]
+    tree = ast.parse((CODE / f"{subject.module}.py").read_text())
+    (entry,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run")
+    names = [argument.arg for argument in entry.args.kwonlyargs]
+    defaults = [ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None]
+    assert dict(zip(names, defaults, strict=True)) == {
+        key: argument.default for key, argument in subject.arguments.items()
+    }
+    emits: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
+            first = node.args[0]
+            events = strings(first.body) | strings(first.orelse) if isinstance(first, ast.IfExp) else strings(first)
+            keys = {keyword.arg for keyword in node.keywords if keyword.arg}
+            for keyword in node.keywords:
+                if keyword.arg is None and isinstance(keyword.value, ast.Dict):
+                    keys |= {key.value for key in keyword.value.keys if isinstance(key, ast.Constant)}
+            for event in events:
+                emits.setdefault(event, set()).update(keys)
+    assert emits == {event: set(keys) for event, keys in subject.emits.items()}
+
+
+def test_every_default_is_a_value_that_may_be_given() -> None:
+    """What an argument is where nothing is given would pass if it were given."""
+    for subject in READY.values():
+        for argument in subject.arguments.values():
+            assert not argument.complaint(argument.default)
+            assert argument.complaint(None)
+            assert argument.complaint([argument.default])
+
+
+def test_every_file_of_code_is_a_ready_subject() -> None:
+    """No file lies there that no name leads to."""
+    assert {path.stem for path in CODE.glob("*.py")} - {"__init__"} == {subject.module for subject in READY.values()}
+
+
+def test_the_code_stands_alone() -> None:
+    """A copy of the file is all that a rank gets: of ours it imports the tokenizer library, and nothing else."""
+    for path in CODE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                assert not node.level
+                assert not node.module.startswith("harness") or node.module.startswith("harness.tokenizer"), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "size"), [(name, size) for name, sizes in SIZES.items() for size in sizes])
+def test_it_works_in_worlds_of_every_kind(pool: ServerPool, name: str, size: int) -> None:
+    """Every rank returns, every result is right, what must be alike is, and every event of the catalogue was told."""
+    if name == "mlx-allreduce":
+        pytest.importorskip("mlx.core")
+    modes = ({"parallel": "pipeline"}, {"parallel": "tensor"}) if name == "torch-pipeline" else ({},)
+    for arguments in modes:
+        history = run(pool, name, size=size, **arguments)
+        assert told(history, DONE[name], "correct") == [[True]] * size
+        alike = {
+            "torch-pipeline": [("decoded", "tokens"), ("step", "logits")],
+        }.get(name, [("collectives.done", "digest")])
+        for event, key in alike:
+            found = told(history, event, key)
+            assert found[0]
+            assert found == [found[0]] * size
+        for event in READY[name].emits:
+            assert all(history.said(rank, event) for rank in range(size)), event
+        assert [history.exit(rank).event.values["code"] for rank in range(size)] == [0] * size  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        (name, {"defect": defect, **({"parallel": mode} if mode else {})})
+        for name in DONE
+        for defect in READY[name].arguments["defect"].choices[1:]
+        for mode in (("pipeline", "tensor") if name == "torch-pipeline" else ("",))
+        if (defect, mode) != ("own-part", "pipeline")
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(given.values()),
+)
+def test_every_defect_is_seen(pool: ServerPool, name: str, arguments: dict[str, str]) -> None:
+    """A control with it fails, on the ranks that docs/scenarios.md names: there is something that could fail."""
+    if name == "mlx-allreduce":
+        pytest.importorskip("mlx.core")
+    history = run(pool, name, size=3, **arguments)
+    others = [[False]] * 2
+    assert told(history, DONE[name], "correct") == [[arguments["defect"] in OF_OTHERS], *others]
+
+
+def test_more_ranks_than_layers_is_refused_by_the_subject(pool: ServerPool) -> None:
+    """What depends on the world size only the rank can see, and it says what to do."""
+    history = run(pool, "torch-pipeline", size=2, layers=1)
+    error = history.error(0)
+    assert error is not None
+    assert error.event.values["message"] == "1 layers cannot be split over 2 ranks: raise layers"
+
+
+@pytest.mark.parametrize("backend", ["gloo", "none"])
+def test_a_tokenizer_is_the_same_on_every_rank(pool: ServerPool, backend: str) -> None:
+    """Loaded, identified and used; between ranks the identities are compared where there is a group."""
+    history = run(pool, "tokenizer-load", size=2, backend=backend)
+    full = told(history, "tokenizer", "full")
+    assert full[0] == full[1]
+    assert len(full[0]) == 1
+    assert told(history, "tokenizer.ready", "returns") == [[True], [True]]
+    assert told(history, "identities", "distinct") == ([[1], [1]] if backend == "gloo" else [[], []])
+
+
+def test_a_tokenizer_on_rank_0_only_fails_where_the_others_need_it(pool: ServerPool) -> None:
+    """The broken variant dies of a bare assert on every rank but 0."""
+    history = run(pool, "tokenizer-load", size=2, backend="none", loader="rank-0-only")
+    error = history.error(1)
+    assert error is not None
+    assert (error.event.values["type"], error.event.values["source"]) == ("AssertionError", "assert loaded is not None")
+    assert history.error(0) is None
+
+
+def test_code_is_the_file(tmp_path: Path) -> None:
+    """What arms get is the file of the package, byte for byte."""
+    for subject in READY.values():
+        (name,) = subject.code()
+        assert subject.code()[name] == (CODE / name).read_bytes()
