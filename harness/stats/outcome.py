@@ -12,6 +12,7 @@ from harness.checks.exit import ended
 from harness.checks.finding import canonical
 from harness.events import JSON
 from harness.faults import Proved, prove
+from harness.faults.proof import STRUCK, noted
 from harness.scenario import MustFail, Scenario, faults_of
 
 Arm = Literal["candidate", "control"]
@@ -222,7 +223,11 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
 
 
 def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = None) -> list[Moment]:
-    """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow from it."""
+    """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow from it.
+
+    What a fault ended comes when the fault struck: its end is told when somebody saw it, on a busy machine after its
+    peers have complained.
+    """
     begin = history.start_ns()
     faults = ended_by_fault or {}
     found: list[tuple[int, Moment]] = []
@@ -237,10 +242,12 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
         if seen is not None:
             ms = round((seen.event.ns - begin) / 1e6, 3)
             what = _what(history, rank)
+            since = seen
             if rank in faults:
                 how = ended(end.event.values) if end else what
                 what = _short(f"ended by fault {faults[rank]}: {how}")
-            found.append((seen.event.ns, Moment(rank=rank, ms=ms, what=what, line=seen.line)))
+                since = noted(history, STRUCK, fault=faults[rank], rank=rank) or seen
+            found.append((since.event.ns, Moment(rank=rank, ms=ms, what=what, line=seen.line)))
     for seen in history.noted("world.deadline"):
         ms = round((seen.event.ns - begin) / 1e6, 3)
         what = f"deadline: {_ranks(tuple(seen.event.values.get('ranks', ())))} still ran"

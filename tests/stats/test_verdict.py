@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from harness.checks import History
 from harness.digest import fold
 from harness.events import Event
 from harness.scenario import Scenario, cells, parse_scenario
+from harness.stats.outcome import moments_of
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge, merge
 from tests.checks.conftest import healthy
 
@@ -305,3 +307,19 @@ def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None
     assert cell.control is not None
     assert (cell.control.as_stated, cell.control.counted) == (1, 1)
     assert cell.control.trials[1].void == "fault late on rank 1 has no proof: it never said decode, and returned"
+
+
+def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
+    """Its end is seen after its peer has complained, as on a busy machine: it is the cause all the same."""
+    events = [
+        Event(ns=1, by="harness", rank=None, name="world.begin"),
+        Event(ns=2, by="harness", rank=1, name="fault.struck", values={"fault": "gone", "kind": "kill"}),
+        Event(ns=3, by="rank", rank=0, name="rank.error", values={"type": "RuntimeError", "message": "peer closed"}),
+        Event(ns=4, by="server", rank=1, name="rank.exited", values={"code": None, "signal": "SIGKILL"}),
+        Event(ns=5, by="server", rank=0, name="rank.exited", values={"code": 1, "signal": None}),
+    ]
+    history = History(events, size=2)
+    assert [found.rank for found in moments_of(history)] == [0, 1]
+    first, second = moments_of(history, ended_by_fault={1: "gone"})
+    assert (first.rank, first.what, first.line) == (1, "ended by fault gone: SIGKILL", 4)
+    assert second.rank == 0
