@@ -1,4 +1,4 @@
-"""One world: its ranks started, watched, stopped if need be, and everything they left collected."""
+"""One world: its ranks started, watched, and stopped if need be."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from harness.events import JSON, Event
-from harness.rank.life import STACKS
 from harness.world import backends, signals
 from harness.world.backends import Rendezvous
-from harness.world.capture import Capture, as_evidence
+from harness.world.capture import Capture
 from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.launch import Launch, describe
-from harness.world.leftovers import read_error, read_stack
-from harness.world.log import Log
-from harness.world.paths import shorten
 from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
 from harness.world.roll import Roll
 from harness.world.timers import Timers
+from harness.world.traces import Traces
 from harness.world.wires import CHUNK, Wires
 
 __all__ = ["Cancelled", "Launch", "World"]
@@ -62,14 +59,12 @@ class World:
         self._on_gate = on_gate
         self._on_begin = on_begin
         self._on_end = on_end
-        self._events: list[Event] = []
+        self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python)
+        self._begun = 0
         self._roll = Roll(size=launch.size)
         self._channels: dict[int, Channel] = {}
-        self._logs = {rank: Log() for rank in range(launch.size)}
-        self._stacks: dict[int, bytes] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
-        self._code = launch.folder
         self._lock = threading.Lock()
         self._unlanded = 0
         self._unanswered: list[int] = []
@@ -106,11 +101,11 @@ class World:
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
-        self._events.append(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
+        self._traces.note(name, rank=rank, **values)
 
     def add(self, event: Event) -> None:
         """Add an event of the harness that happened at another moment than now."""
-        self._events.append(event)
+        self._traces.add(event)
 
     def hold(self, rank: int) -> None:
         """Keep a rank at the gate it stands at, until `release`. To be called from `on_gate`."""
@@ -169,31 +164,31 @@ class World:
             if self._on_end is not None:
                 self._on_end(self)
         self.note("world.end")
-        return self._capture()
+        return self._traces.capture(self._roll)
 
     def _run(self, server: Server) -> None:
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
         try:
             with PortLease() as ports, Wires(size=self._launch.size, cancel=self._cancel) as self._wires:
-                self._code = server.take_code(self._launch.folder)
+                self._traces.code = server.take_code(self._launch.folder)
                 self._start(server, scratch, ports)
                 try:
                     self._watch()
                 except BaseException:
                     self._abandon()
                     raise
-                self._collect(scratch)
-                server.give_code(self._launch.folder, self._code)
+                self._traces.collect(scratch, roll=self._roll, begun=self._begun, asked=self._ending.asked)
+                server.give_code(self._launch.folder, self._traces.code)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _start(self, server: Server, scratch: Path, ports: PortLease) -> None:
         launch = self._launch
-        now = time.monotonic_ns()
-        self._channels = {rank: Channel(rank, not_before=now) for rank in range(launch.size)}
+        self._begun = time.monotonic_ns()
+        self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
         rendezvous = self._prepare(ports)
         handed = self._wires.hand(rendezvous.descriptors)
-        description = describe(launch, server=server, scratch=scratch, code=self._code, rendezvous=rendezvous)
+        description = describe(launch, server=server, scratch=scratch, code=self._traces.code, rendezvous=rendezvous)
         self._ending = Ending(
             self,
             self._roll,
@@ -215,7 +210,7 @@ class World:
         return backend.prepare(size=launch.size, ports=ports)
 
     def _harness_error(self, kind: str, error: Exception) -> None:
-        self.note("harness.error", type=kind, message=self._shortened(str(error))[:2000])
+        self.note("harness.error", type=kind, message=self._traces.shortened(str(error))[:2000])
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
@@ -259,24 +254,22 @@ class World:
         match kind:
             case "started":
                 self._roll.started[rank] = pid
-                self._events.append(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started"))
+                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started"))
             case "executed":
-                self._events.append(
-                    Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message)
-                )
+                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message))
             case "stopped" | "continued":
                 name = f"rank.{kind}"
-                self._events.append(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
+                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "signalled":
                 values = {"signal": signals.name(message["signal"]), "ranks": message["ranks"]}
-                self._events.append(Event(ns=ns, by="server", name="world.signalled", values=values))
+                self._traces.add(Event(ns=ns, by="server", name="world.signalled", values=values))
                 with self._lock:
                     self._unlanded -= 1
                 self._answer()
             case "survivors":
-                self._events.append(Event(ns=ns, by="server", name="world.survivors", values=message))
+                self._traces.add(Event(ns=ns, by="server", name="world.survivors", values=message))
             case "unable":
                 raise KeeperGone(f"the ranks could not be forked: {message['why']}")
             case "gone":
@@ -290,8 +283,8 @@ class World:
         self._roll.exited[rank] = ns
         # Every channel closes when its rank ends; one that closed long before was closed by the subject.
         if ns - (closed := self._closed.get(rank, ns)) > CLOSED_EARLY:
-            self._events.append(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
-        self._events.append(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
+            self._traces.add(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
+        self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
         self._held.pop(rank, None)
         if self._launch.program and values["code"] == 0:
             self._roll.finished.add(rank)  # a program has no other way to say that it is done
@@ -318,11 +311,11 @@ class World:
 
     def _read_log(self, rank: int, descriptor: int) -> int:
         data = self._wires.read(descriptor)
-        self._logs[rank].feed(data or b"")
+        self._traces.logs[rank].feed(data or b"")
         return len(data or b"")
 
     def _take(self, event: Event) -> None:
-        self._events.append(event)
+        self._traces.add(event)
         if event.by != "rank" or event.rank is None:
             return
         if event.name == "rank.begin":
@@ -379,41 +372,3 @@ class World:
                 control.settimeout(left)
                 if not control.recv(CHUNK):
                     return
-
-    # -- collecting --------------------------------------------------------------------------------------------------
-
-    def _collect(self, scratch: Path) -> None:
-        for rank in range(self._launch.size):
-            own = scratch / f"rank-{rank}"
-            if self._ending.asked and (text := read_stack(own / STACKS)):
-                self._stacks[rank] = self._shortened(text.decode("utf-8", "replace")).encode()
-            if (found := read_error(own)) is not None:
-                first, ns = self._channels[rank].not_before, found.pop("ns")
-                last = self._roll.exited.get(rank, time.monotonic_ns())
-                in_time = isinstance(ns, int) and first <= ns <= last
-                self._events.append(
-                    Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=found)
-                )
-            if dropped := self._logs[rank].dropped():
-                self.note("log.cut", rank=rank, bytes=self._logs[rank].total, dropped=dropped)
-
-    def _printed(self, log: Log) -> bytes:
-        """What a rank printed; its tracebacks name files as they are called on any machine."""
-        text = log.content().decode("utf-8", "surrogateescape")
-        return self._shortened(text).encode("utf-8", "surrogateescape")
-
-    def _shortened(self, text: str) -> str:
-        return shorten(text, folder=self._code, python=self._launch.python)
-
-    def _capture(self) -> Capture:
-        events = [
-            as_evidence(
-                event, pid=self._roll.started.get(event.rank) if event.rank is not None else None, code=self._code
-            )
-            for event in self._events
-        ]
-        return Capture(
-            events=tuple(sorted(events, key=lambda event: event.ns)),
-            logs={rank: self._printed(log) for rank, log in self._logs.items() if log.total},
-            stacks=self._stacks,
-        )

@@ -244,25 +244,6 @@ def test_the_first_failure_is_told_from_its_consequences() -> None:
     assert (first.rank, [moment.rank for moment in consequences]) == (1, [0])
 
 
-def test_a_rank_failed_when_it_was_struck() -> None:
-    """That a killed rank is dead is seen after its peer noticed; by the strike it is still the first."""
-    told = [event for event in healthy() if event.name not in ("tokenizer.ready", "decode", "subject.end")]
-    begun = next(event.ns for event in told if (event.rank, event.name) == (1, "subject.begin"))
-    dead = {"code": None, "signal": "SIGKILL"}
-    events = [
-        dataclasses.replace(event, values=dead) if (event.rank, event.name) == (1, "rank.exited") else event
-        for event in told
-    ]
-    for rank, ns, by, name, values in (
-        (1, begun + 1_000, "harness", "fault.struck", {"fault": "gone"}),
-        (0, begun + 2_000, "rank", "rank.error", {"type": "RuntimeError", "message": "Connection closed by peer"}),
-    ):
-        events.append(Event(ns=ns, by=by, rank=rank, pid=200 + rank, name=name, values=values))  # type: ignore[arg-type]
-    history = History(sorted(events, key=lambda event: event.ns), size=2)
-    assert [moment.rank for moment in moments_of(history)] == [0, 1]
-    assert [moment.rank for moment in moments_of(history, ended_by_fault={1: "gone"})] == [1, 0]
-
-
 FAULT = "faults: [{id: late, kind: delay, ranks: [1], at: decode, for: 1ms}]\n"
 
 
@@ -326,3 +307,19 @@ def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None
     assert cell.control is not None
     assert (cell.control.as_stated, cell.control.counted) == (1, 1)
     assert cell.control.trials[1].void == "fault late on rank 1 has no proof: it never said decode, and returned"
+
+
+def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
+    """Its end is seen after its peer has complained, as on a busy machine: it is the cause all the same."""
+    events = [
+        Event(ns=1, by="harness", rank=None, name="world.begin"),
+        Event(ns=2, by="harness", rank=1, name="fault.struck", values={"fault": "gone", "kind": "kill"}),
+        Event(ns=3, by="rank", rank=0, name="rank.error", values={"type": "RuntimeError", "message": "peer closed"}),
+        Event(ns=4, by="server", rank=1, name="rank.exited", values={"code": None, "signal": "SIGKILL"}),
+        Event(ns=5, by="server", rank=0, name="rank.exited", values={"code": 1, "signal": None}),
+    ]
+    history = History(events, size=2)
+    assert [found.rank for found in moments_of(history)] == [0, 1]
+    first, second = moments_of(history, ended_by_fault={1: "gone"})
+    assert (first.rank, first.what, first.line) == (1, "ended by fault gone: SIGKILL", 4)
+    assert second.rank == 0

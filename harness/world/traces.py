@@ -1,0 +1,81 @@
+"""What one world leaves: its events, what its ranks printed, where they stood, how they say they failed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from harness.events import JSON, Event
+from harness.rank.life import STACKS
+from harness.world.capture import Capture, as_evidence
+from harness.world.leftovers import read_error, read_stack
+from harness.world.log import Log
+from harness.world.paths import shorten
+from harness.world.roll import Roll
+
+
+class Traces:
+    """Gathers them while the world lives, and makes them evidence when it is over.
+
+    Attributes:
+        logs: rank to what it printed.
+        code: the folder that the ranks import from; names of files are told as from there.
+    """
+
+    def __init__(self, *, size: int, code: Path, python: Path | None) -> None:
+        """Begin. `python` is the interpreter of the ranks where it is not our own."""
+        self.logs = {rank: Log() for rank in range(size)}
+        self.code = code
+        self._python = python
+        self._events: list[Event] = []
+        self._stacks: dict[int, bytes] = {}
+
+    def add(self, event: Event) -> None:
+        """Add an event, by whoever emitted it."""
+        self._events.append(event)
+
+    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
+        """Add an event of the harness, that happens now."""
+        self.add(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
+
+    def collect(self, scratch: Path, *, roll: Roll, begun: int, asked: bool) -> None:
+        """Take what the ranks left in their folders. To be called when all have ended.
+
+        Args:
+            scratch: the world's folder.
+            roll: what is known of the ranks.
+            begun: CLOCK_MONOTONIC nanoseconds before which no rank can have said anything.
+            asked: whether they were asked where they stand.
+        """
+        for rank, log in self.logs.items():
+            own = scratch / f"rank-{rank}"
+            if asked and (text := read_stack(own / STACKS)):
+                self._stacks[rank] = self.shortened(text.decode("utf-8", "replace")).encode()
+            if (found := read_error(own)) is not None:
+                ns = found.pop("ns")
+                last = roll.exited.get(rank, time.monotonic_ns())
+                in_time = isinstance(ns, int) and begun <= ns <= last
+                self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=found))
+            if dropped := log.dropped():
+                self.note("log.cut", rank=rank, bytes=log.total, dropped=dropped)
+
+    def capture(self, roll: Roll) -> Capture:
+        """All of it as evidence, without the names of this machine."""
+        events = [
+            as_evidence(event, pid=roll.started.get(event.rank) if event.rank is not None else None, code=self.code)
+            for event in self._events
+        ]
+        return Capture(
+            events=tuple(sorted(events, key=lambda event: event.ns)),
+            logs={rank: self._printed(log) for rank, log in self.logs.items() if log.total},
+            stacks=self._stacks,
+        )
+
+    def shortened(self, text: str) -> str:
+        """A text in which files are named as they are called on any machine."""
+        return shorten(text, folder=self.code, python=self._python)
+
+    def _printed(self, log: Log) -> bytes:
+        """What a rank printed; its tracebacks name files."""
+        text = log.content().decode("utf-8", "surrogateescape")
+        return self.shortened(text).encode("utf-8", "surrogateescape")
