@@ -1,4 +1,4 @@
-# ruff: noqa: PTH118, PTH119, PTH202, S310
+# ruff: noqa: PTH115, PTH118, PTH119, PTH202, S310
 """Processes and threads that load a tokenizer with code of its own through one shared cache, while one of them writes.
 
 An arm says which loader; nothing here knows which outcome is right. What was loaded is compared with the same files
@@ -38,26 +38,28 @@ def transformers(repository, commit, _cache):
 LOADERS = {"rankproof": rankproof, "transformers": transformers}
 
 
-def load(context, *, loader, repository, code, threads=4, stands=True):
-    """Entry: rank 0 loads, and meets the fault when it has just opened the code's file for writing; so do the others.
+def load(context, *, loader, repository, code, before="", threads=4, stands=True):
+    """Entry: rank 0 loads, and stands still for the fault while it writes the code's file; then the others load.
 
     Args:
         context: the rank's context.
         loader: `rankproof` or `transformers`.
         repository: id on the hub.
         code: name of the file with the tokenizer's class.
+        before: rank 0 stands before the line with this text; by default when the file is there and nothing is in it.
         threads: loads at once in every rank but rank 0, which makes one.
         stands: whether rank 0 stands there until the fault has struck; if not, all load at once and nothing is done.
     """
     # Read by the libraries when they are imported, which nothing did so far: the scenario starts ranks fresh.
     os.environ["HF_HOME"] = os.path.join(context.shared, "home")
     cache = os.path.join(context.shared, "cache")
+    folder = os.path.join(context.inputs["repositories"], repository)
     if context.rank == 0:
-        folder = os.path.join(context.inputs["repositories"], repository)
         leave(context, "reference", in_a_process(lambda: reference_of(folder)))
     import transformers.models.auto.tokenization_auto  # noqa: F401  # in every rank before any begins
 
     import harness.tokenizer as tokenizers_of
+    from harness.tokenizer import observe
 
     reference = await_(context, "reference")
     leave(context, f"ready-{context.rank}", "")
@@ -66,7 +68,7 @@ def load(context, *, loader, repository, code, threads=4, stands=True):
         for rank in range(1, context.size):
             await_(context, f"ready-{rank}")
         if stands:
-            when_empty(code, lambda file: meet(context, file))
+            when_written(code, size_before(os.path.join(folder, code), before), lambda file: meet(context, file))
         else:
             leave(context, "opened", "")
         loads = 1
@@ -87,6 +89,8 @@ def load(context, *, loader, repository, code, threads=4, stands=True):
     context.emit("loads.done", loads=loads, failed=len(failed), errors=said[:5])
     if failed:
         raise failed[0]
+    first = futures[0].result()
+    context.emit("tokenizer.decodes", text=observe.short(first.decode(first.encode("Hello world"))))
     found = {tokenizers_of.identify(future.result()).semantic for future in futures}
     context.emit("tokenizer.identity", semantic=sorted(found), reference=reference)
     assert found == {reference}
@@ -94,33 +98,59 @@ def load(context, *, loader, repository, code, threads=4, stands=True):
 
 
 def meet(context, file):
-    """Rank 0, when the code's file is there and has no byte: tell so, and let the others load."""
-    inside = os.path.relpath(file, context.shared)
+    """Rank 0, when so much of the code is written: tell so, and let the others load."""
+    size = os.path.getsize(file)
     leave(context, "opened", "")
-    context.emit("code.opened", file=inside, size=os.path.getsize(file))
-    context.emit("code.goes-on", size=os.path.getsize(file))
+    context.emit("code.standing", file=os.path.relpath(file, context.shared), size=size)
+    context.emit("code.goes-on", written=os.path.getsize(file) - size)
 
 
-def when_empty(name, do):
-    """Call `do(path)` once, when this process has opened a file of this name, and the file has no byte.
+def size_before(file, text):
+    """Bytes before the line with this text."""
+    whole = Path(file).read_bytes()
+    return whole.rindex(b"\n", 0, whole.index(text.encode())) + 1 if text else 0
 
-    Whoever opens it, by whatever call of Python: the copy of transformers, and our loader's download.
+
+def when_written(name, size, do):
+    """Call `do(path)` once, when this process has written `size` bytes of a file of this name.
+
+    Whoever writes it, by whatever call of Python: the copy of transformers, and our loader's download. A write that
+    would go beyond is cut short there, as the system may do with any; its caller writes the rest.
     """
     met = threading.Event()
 
-    def watched(plain):
+    def stand(file):
+        fits = isinstance(file, (str, os.PathLike)) and os.path.basename(file) == name
+        if fits and not met.is_set() and os.path.getsize(file) == size:
+            met.set()
+            do(file)
+
+    def opened(plain):
         def opening(file, *arguments, **options):
-            opened = plain(file, *arguments, **options)
-            fits = isinstance(file, (str, os.PathLike)) and os.path.basename(file) == name
-            if fits and not met.is_set() and os.path.getsize(file) == 0:
-                met.set()
-                do(file)
-            return opened
+            found = plain(file, *arguments, **options)
+            stand(file)
+            return found
 
         return opening
 
-    builtins.open = io.open = watched(io.open)
-    os.open = watched(os.open)
+    def left(descriptor):
+        file = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.basename(file) != name or met.is_set():
+            return None
+        stand(file)
+        return None if met.is_set() else size - os.path.getsize(file)
+
+    plain_write, plain_sendfile = os.write, os.sendfile
+
+    def write(descriptor, data):
+        return plain_write(descriptor, data[: left(descriptor)])
+
+    def sendfile(descriptor, source, offset, count):
+        most = left(descriptor)
+        return plain_sendfile(descriptor, source, offset, count if most is None else min(count, most))
+
+    builtins.open = io.open = opened(io.open)
+    os.open, os.write, os.sendfile = opened(os.open), write, sendfile
 
 
 def head(repository):

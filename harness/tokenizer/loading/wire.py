@@ -13,16 +13,14 @@ import json
 import os
 import random
 import re
-import socket
-import ssl
 import threading
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from harness.tokenizer.loading.connection import connect_to, cut, target_of
 from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
 from harness.tokenizer.loading.request import Request
 
@@ -215,7 +213,7 @@ class Wire:
         status: int | None = None
         body: Body | None = None
         problem: str | None = None
-        connection = _connection(address, timeout=max(0.001, min(STALL, self.deadline.left())))
+        connection = connect_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
         cutter: threading.Timer | None = None
         response: http.client.HTTPResponse | None = None
         try:
@@ -223,10 +221,10 @@ class Wire:
                 connection.connect()
                 # A server that sends a byte every few seconds never runs into a socket's time-out: the deadline cuts
                 # the line. The socket is kept here because the connection forgets it once the body begins.
-                cutter = threading.Timer(self.deadline.left(), _cut, [connection.sock])
+                cutter = threading.Timer(self.deadline.left(), cut, [connection.sock])
                 cutter.daemon = True
                 cutter.start()
-                connection.request("GET", _target(address, connection), headers=headers)
+                connection.request("GET", target_of(address, connection), headers=headers)
                 response = connection.getresponse()
                 status = response.status
                 body = Body(response)
@@ -336,34 +334,3 @@ def _in_words(error: Exception) -> str:
 def _origin(address: str) -> tuple[str, str]:
     parts = urllib.parse.urlsplit(address)
     return parts.scheme, parts.netloc
-
-
-def _connection(address: str, *, timeout: float) -> http.client.HTTPConnection:
-    parts = urllib.parse.urlsplit(address)
-    host = parts.hostname or ""
-    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        if not proxy:
-            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context)
-        through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
-        tunnel = http.client.HTTPSConnection(through.hostname or "", through.port, timeout=timeout, context=context)
-        tunnel.set_tunnel(host, parts.port or 443)
-        return tunnel
-    if not proxy:
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
-    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    return http.client.HTTPConnection(through.hostname or "", through.port, timeout=timeout)
-
-
-def _target(address: str, connection: http.client.HTTPConnection) -> str:
-    """What stands in the request line: the path, or through a plain proxy the whole address."""
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme == "http" and (connection.host, connection.port) != (parts.hostname, parts.port or 80):
-        return address
-    return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
-
-
-def _cut(line: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, load
+from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, connection, load
 from harness.tokenizer.loading.wire import strict_json
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send, send_json
 
@@ -298,6 +300,53 @@ def test_json_with_two_meanings_is_refused(text: bytes) -> None:
 def test_json_survives(value: object) -> None:
     """What is JSON is read as it is."""
     assert strict_json(json.dumps(value).encode()) == value
+
+
+def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
+    fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resolver that does not answer is left behind when the time is over, and the error names the host."""
+    answered = threading.Event()
+    plain = socket.getaddrinfo
+
+    def slow(host: str, *arguments: object, **options: int) -> object:
+        if host == "hub.example" and not options.get("flags"):
+            answered.wait(60)
+        return plain(host, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(DeadlineExceeded, match=r"hub\.example was not looked up within") as caught:
+            load("org/name", endpoint="http://hub.example", cache=tmp_path, deadline=0.5)
+        assert time.monotonic() - begun < 20
+        assert caught.value.requests[0].status is None
+    finally:
+        answered.set()
+    assert fake.asked == []
+
+
+def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that refuses is passed over; addresses that say nothing use up one time-out together, not one each."""
+    asked: list[float] = []
+    refused = OSError(111, "refused")
+
+    def connect(place: tuple[str, int], timeout: float, source: object) -> socket.socket:
+        del source
+        asked.append(timeout)
+        if place[0] == "127.0.0.1":
+            raise refused
+        now.append(now[-1] + timeout)
+        raise TimeoutError("timed out")
+
+    now = [100.0]
+    monkeypatch.setattr(connection.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(socket, "create_connection", connect)
+    found = [("127.0.0.1", 9), *[("192.0.2.1", 9)] * 5]
+    monkeypatch.setattr(connection, "_addresses", lambda *_, **_seconds: found)
+    with pytest.raises(TimeoutError):
+        connection._reached(("hub.example", 9), 3.0)
+    assert asked == [3.0, 3.0]
 
 
 def test_a_proxy_is_used(fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

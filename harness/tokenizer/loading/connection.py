@@ -1,0 +1,106 @@
+"""Connections to a hub, or to the proxy in between, made within a time.
+
+The standard library's own way bounds each address of a host alone, and the look-up of its name not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+import urllib.request
+from typing import Any
+
+
+def connect_to(address: str, *, timeout: float) -> http.client.HTTPConnection:
+    """A connection that is still to be made; making it takes at most `timeout` seconds, each answer as well."""
+    made = _connection(address, timeout=timeout)
+    # The one place where the library connects, for all four kinds of connection; there is no public one.
+    made._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
+    return made
+
+
+def target_of(address: str, connection: http.client.HTTPConnection) -> str:
+    """What stands in the request line: the path, or through a plain proxy the whole address."""
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme == "http" and (connection.host, connection.port) != (parts.hostname, parts.port or 80):
+        return address
+    return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+
+
+def cut(line: socket.socket) -> None:
+    """End a connection from another thread: whoever reads from it finds its end."""
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _connection(address: str, *, timeout: float) -> http.client.HTTPConnection:
+    parts = urllib.parse.urlsplit(address)
+    host = parts.hostname or ""
+    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        if not proxy:
+            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context)
+        through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        tunnel = http.client.HTTPSConnection(through.hostname or "", through.port, timeout=timeout, context=context)
+        tunnel.set_tunnel(host, parts.port or 443)
+        return tunnel
+    if not proxy:
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
+    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    return http.client.HTTPConnection(through.hostname or "", through.port, timeout=timeout)
+
+
+def _reached(place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None) -> socket.socket:
+    """A connected socket.
+
+    Raises:
+        OSError: no address of the host answered; TimeoutError if that took too long, or to look up its name did.
+    """
+    end = time.monotonic() + timeout
+    refused: OSError | None = None
+    for number in _addresses(*place, seconds=timeout):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            line = socket.create_connection(number, left, source)
+        except OSError as error:
+            refused = error
+            continue
+        line.settimeout(timeout)
+        return line
+    raise refused or TimeoutError(f"no address of {place[0]} answered within {timeout:.1f} s")
+
+
+def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]:
+    """The addresses of a host, looked up in a thread that is left to itself when the time is over."""
+    with contextlib.suppress(socket.gaierror):
+        return _plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+    found: list[tuple[str, int]] = []
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            found.extend(_plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
+            failed.append(error)
+
+    asking = threading.Thread(target=ask, name=f"look up {host}", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise TimeoutError(f"the name {host} was not looked up within {seconds:.1f} s")
+    return found
+
+
+def _plain(found: list[Any]) -> list[tuple[str, int]]:
+    """Address and port; an IPv6 address of a link keeps the link in its text."""
+    return [(str(where[0]), int(where[1])) for *_, where in found]
