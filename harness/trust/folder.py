@@ -80,8 +80,8 @@ class Folder:
         Raises:
             Unreadable: there is no such regular file inside the folder, or it is larger.
         """
-        with self._opened(name, limit) as descriptor:
-            return b"".join(_chunks(descriptor, name, limit))
+        with self._opened(name, limit) as (descriptor, size):
+            return b"".join(_chunks(descriptor, name, limit, expected=size))
 
     def digest(self, name: str, limit: int, *, keep: int = 0) -> tuple[str, int, bytes | None]:
         """The sha256 of a file in hex, its size, and its content where that is at most `keep` bytes.
@@ -90,8 +90,8 @@ class Folder:
             Unreadable: as for `read`.
         """
         digest, size, parts = hashlib.sha256(), 0, []
-        with self._opened(name, limit) as descriptor:
-            for chunk in _chunks(descriptor, name, limit):
+        with self._opened(name, limit) as (descriptor, expected):
+            for chunk in _chunks(descriptor, name, limit, expected=expected):
                 digest.update(chunk)
                 size += len(chunk)
                 if size <= keep:
@@ -140,7 +140,7 @@ class Folder:
             os.close(self._way.pop()[1])
 
     @contextmanager
-    def _opened(self, name: str, limit: int) -> Iterator[int]:
+    def _opened(self, name: str, limit: int) -> Iterator[tuple[int, int]]:
         above, _, last = name.rpartition("/")
         try:
             parent = self._parent(above)
@@ -154,7 +154,7 @@ class Folder:
             _refuse_kind(status, name)
             if status.st_size > limit:
                 raise Unreadable("large", f"{name!r} has {status.st_size} bytes, at most {limit} are read")
-            yield descriptor
+            yield descriptor, status.st_size
         finally:
             os.close(descriptor)
 
@@ -336,16 +336,18 @@ def _refuse_kind(status: os.stat_result, name: str) -> None:
         raise Unreadable("special", f"{name!r} is not a regular file")
 
 
-def _chunks(descriptor: int, name: str, limit: int) -> Iterator[bytes]:
+def _chunks(descriptor: int, name: str, limit: int, *, expected: int) -> Iterator[bytes]:
     left = limit
     while True:
         try:
-            chunk = os.read(descriptor, _CHUNK)
+            # One byte more than expected: room for a megabyte takes longer to get than a small file to read.
+            chunk = os.read(descriptor, min(_CHUNK, max(expected, 0) + 1))
         except OSError as problem:
             raise Unreadable("denied", f"{name!r} cannot be read: {problem.strerror}") from None
         if not chunk:
             return
         left -= len(chunk)
+        expected -= len(chunk)
         if left < 0:
             raise Unreadable("large", f"{name!r} grew over {limit} bytes while it was read")
         yield chunk
