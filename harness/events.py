@@ -11,10 +11,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 JSON: TypeAlias = Any
 Source = Literal["harness", "server", "rank"]
@@ -26,14 +25,14 @@ SOURCES = get_args(Source)
 _in_order = itemgetter("ns", "by", "rank", "pid", "name", "values")
 # Deep enough for any fact; shallow enough that whoever reads a subject's values never runs out of stack.
 DEPTH_LIMIT = 64
+_NO_VALUES: Mapping[str, JSON] = {}
 
 
 class EventError(ValueError):
     """A line that is not an event; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Something that happened at a moment, on a rank or to the whole world.
 
     Attributes:
@@ -42,7 +41,7 @@ class Event:
         rank: the rank it is about, or None where it is about the world.
         pid: operating-system process of that rank, as the server forked it.
         name: dotted lower-case name, such as `tokenizer.ready`.
-        values: JSON object.
+        values: JSON object. Nobody changes it: equal lines may share one.
     """
 
     ns: int
@@ -50,7 +49,7 @@ class Event:
     name: str
     rank: int | None = None
     pid: int | None = None
-    values: Mapping[str, JSON] = field(default_factory=dict)
+    values: Mapping[str, JSON] = _NO_VALUES
 
     def line(self) -> str:
         """Return the event as one line of ASCII JSON, without a newline.
@@ -96,6 +95,69 @@ class Event:
         if not isinstance(values, dict):
             raise EventError("not an event: values must be an object")
         return cls(ns=ns, by=by, rank=rank, pid=pid, name=name, values=values)
+
+
+def parse_lines(text: bytes) -> list[Event]:
+    """Read back lines that `Event.line` wrote, each with the newline behind it.
+
+    Raises:
+        EventError: as for `Event.parse`; the message names the line, counted from 1.
+    """
+    if (usual := _as_written(text)) is not None:
+        return usual
+    events = []
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        try:
+            events.append(Event.parse(line))
+        except EventError as error:
+            raise EventError(f"line {number}: {error}") from None
+    if text and not text.endswith(b"\n"):
+        raise EventError("the last line is cut off")
+    return events
+
+
+# A whole line in the form that `Event.line` writes: strict JSON with each key once, if the values are.
+_WRITTEN = re.compile(
+    r'^\{"ns":(0|[1-9][0-9]{0,18}),"by":"(harness|server|rank)","rank":(null|0|[1-9][0-9]{0,8}),'
+    r'"pid":(null|0|[1-9][0-9]{0,8}),"name":"([a-z0-9._-]{1,100})","values":(\{.*\})\}\n',
+    re.MULTILINE,
+)
+# Trials of one scenario say the same things at other times. Short ones only, so that no record can fill the memory.
+SHORT = 512
+
+
+def _as_written(text: bytes) -> list[Event] | None:
+    """The events, if every line has the form that `Event.line` writes; else None. A third of the time of `Event.parse`.
+
+    It refuses nothing, so that there is one place with reasons: where it sees any fault it says None.
+    """
+    try:
+        found = _WRITTEN.findall(text.decode("utf-8"))
+        # Every match is one whole line: it begins one, ends with its newline, and holds no other.
+        if len(found) != text.count(b"\n") or not text.endswith(b"\n"):
+            return None
+        events = []
+        for ns, by, rank, pid, name, inner in found:
+            values = _short_values(inner) if len(inner) <= SHORT else _values(inner)
+            if values is None or not _is_dotted(name):
+                return None
+            events.append(Event(int(ns), by, name, _integer(rank), _integer(pid), values))
+    except ValueError:
+        return None
+    return events
+
+
+def _values(text: str) -> dict[str, JSON] | None:
+    """Strict JSON that lies one layer deep; None where it may be nested too deep there."""
+    return None if text.count("[") + text.count("{") >= DEPTH_LIMIT else strict_json(text)
+
+
+_short_values = lru_cache(maxsize=4096)(_values)
+
+
+@lru_cache(maxsize=1024)
+def _integer(word: str) -> int | None:
+    return None if word == "null" else int(word)
 
 
 def is_name(text: object) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from operator import attrgetter
 from typing import NamedTuple
 
-from harness.events import JSON, Event, EventError
+from harness.events import JSON, Event, parse_lines
 
 
 class Seen(NamedTuple):
@@ -15,20 +18,30 @@ class Seen(NamedTuple):
     line: int
 
 
+_place = attrgetter("by", "rank", "name")
+
+
 class History:
     """The events of one trial, in order of time.
 
     What a rank says of itself and what the server or the harness evidences are kept apart: a rank cannot forge its own
     exit code.
+
+    Attributes:
+        size: world size.
+        seen: every event with its line.
+        is_of_programs: whether the ranks are programs, that have no runtime of ours to tell of themselves.
     """
 
     def __init__(self, events: Iterable[Event], *, size: int) -> None:
         self.size = size
-        self.seen: Sequence[Seen] = [Seen(event, line) for line, event in enumerate(events, start=1)]
-        self._by_rank: dict[tuple[str, int | None, str], list[Seen]] = {}
+        self.seen: Sequence[Seen] = list(map(Seen, events, count(1)))
+        self._by_rank: defaultdict[tuple[str, int | None, str], list[Seen]] = defaultdict(list)
         for seen in self.seen:
-            event = seen.event
-            self._by_rank.setdefault((event.by, event.rank, event.name), []).append(seen)
+            self._by_rank[_place(seen.event)].append(seen)
+        begun = self.noted("world.begin")
+        self._about: Mapping[str, JSON] = begun[0].event.values if begun else {}
+        self.is_of_programs = self._about.get("program") is True
 
     @classmethod
     def read(cls, text: bytes, *, size: int) -> History:
@@ -37,15 +50,7 @@ class History:
         Raises:
             EventError: a line is not an event; the message names it.
         """
-        events = []
-        for number, line in enumerate(text.split(b"\n")[:-1], start=1):
-            try:
-                events.append(Event.parse(line))
-            except EventError as error:
-                raise EventError(f"line {number}: {error}") from None
-        if text and not text.endswith(b"\n"):
-            raise EventError("the last line is cut off")
-        return cls(events, size=size)
+        return cls(parse_lines(text), size=size)
 
     def said(self, rank: int, name: str) -> Sequence[Seen]:
         """What the rank itself emitted under that name."""
@@ -70,11 +75,6 @@ class History:
     def error(self, rank: int) -> Seen | None:
         """The exception that ended the rank, as the rank described it."""
         return found[0] if (found := self.said(rank, "rank.error")) else None
-
-    @property
-    def is_of_programs(self) -> bool:
-        """Whether the ranks are programs, that have no runtime of ours to tell of themselves."""
-        return self.about().get("program") is True
 
     def executed(self, rank: int) -> Seen | None:
         """What was executed as this rank, as the process that forked it says; None for a rank of Python."""
@@ -103,7 +103,7 @@ class History:
 
     def about(self) -> Mapping[str, JSON]:
         """Values of `world.begin`."""
-        return found[0].event.values if (found := self.noted("world.begin")) else {}
+        return self._about
 
     def start_ns(self) -> int:
         """When the trial began, in CLOCK_MONOTONIC nanoseconds."""

@@ -6,7 +6,6 @@ These findings need no line in a scenario, and none can switch them off. Their i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from harness.checks.exit import ended
 from harness.checks.finding import Finding, RankFinding
@@ -37,13 +36,15 @@ def judge(history: History, *, ended_by_fault: Mapping[int, str] | None = None) 
 
 def _excuse(finding: Finding, ended: Mapping[int, str]) -> Finding:
     """A rank that a fault ended did not fail to join, load or return."""
+    if not ended:
+        return finding
     parts = tuple(
-        replace(found, passed=True, reason="", observed=f"ended by fault {ended[found.rank]}")
+        found._replace(passed=True, reason="", observed=f"ended by fault {ended[found.rank]}")
         if found.rank in ended and not found.passed
         else found
         for found in finding.ranks
     )
-    return replace(finding, ranks=parts)
+    return finding._replace(ranks=parts)
 
 
 def _real(history: History) -> Finding:

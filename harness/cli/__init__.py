@@ -19,18 +19,22 @@ VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    from harness.cli.arguments import parser
+    from harness.cli.arguments import COMMANDS, parser
 
-    given = parser()
+    words = sys.argv[1:] if arguments is None else arguments
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
+        given = parser()
         argcomplete.autocomplete(given)
+    else:
+        # The first word decides which command it is; the others' arguments are not made for it.
+        given = parser(words[0] if words and words[0] in COMMANDS else None)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its escape, not our traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    options = given.parse_args(arguments)
+    options = given.parse_args(words)
     # A plugin of some installed package could change how everything here is validated; and looking for one takes time.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.

@@ -40,8 +40,8 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(USAGE)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, in the order of the help."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The command line, in the order of the help: whole, or with one of its commands alone, which is made sooner."""
     top = Parser(
         prog="rankproof",
         description=(
@@ -53,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"rankproof {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (add, help_, epilog) in COMMANDS.items():
-        add(commands.add_parser(name, help=help_, epilog=epilog))
+        if only in (None, name):
+            add(commands.add_parser(name, help=help_, epilog=epilog))
     return top
 
 

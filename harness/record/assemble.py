@@ -14,7 +14,7 @@ from typing import get_args
 
 from harness import faults
 from harness.checks.finding import canonical
-from harness.events import Event, EventError
+from harness.events import Event, EventError, parse_lines
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
@@ -52,6 +52,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     Raises:
         RecordError: evidence that is missing, unreadable, or not what the scenario plans.
     """
+    names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
     try:
@@ -250,7 +251,7 @@ def _demand_consistent(
 
 def _first_event(text: bytes, name: str) -> Event:
     try:
-        event = Event.parse(text.partition(b"\n")[0])
+        event = parse_lines(text.partition(b"\n")[0] + b"\n")[0]
     except EventError as error:
         raise RecordError(f"{name}: {error}") from None
     if (event.by, event.name) != ("harness", "world.begin"):

@@ -101,17 +101,21 @@ class Record(Frozen):
         return read_model(cls, data, name=PATH)
 
 
+# Asked for every value of a record, so made once.
+_HOLDS = (dict, list)
+
+
 def _indented(value: JSON, *, depth: int) -> str:
     """What `json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1)` writes, several times faster.
 
     With an indent, json encodes in Python, value by value. A mapping or list that holds no other one can be encoded in
     C, with the line break as the separator.
     """
-    if not isinstance(value, dict | list) or not value:
+    if not isinstance(value, _HOLDS) or not value:
         return _encoder(depth).encode(value)
     here, inner = "\n" + " " * depth, "\n" + " " * (depth + 1)
     children = value.values() if isinstance(value, dict) else value
-    if not any(isinstance(child, dict | list) and child for child in children):
+    if not [child for child in children if isinstance(child, _HOLDS) and child]:
         text = _encoder(depth).encode(value)
         return f"{text[0]}{inner}{text[1:-1]}{here}{text[-1]}"
     parts = [_indented(child, depth=depth + 1) for child in children]

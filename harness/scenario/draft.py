@@ -17,7 +17,7 @@ from harness.scenario.document import Document, Tree
 from harness.scenario.environment import Environment
 from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
-from harness.scenario.model import Input, Measure, Trials, World
+from harness.scenario.model import Input, Measure, Scenario, Trials, World
 from harness.scenario.problem import Kind, Path, Problem, shown
 from harness.scenario.subject import Arm, Control, MustFail
 from harness.scenario.units import RankSet, rank_set
@@ -71,6 +71,27 @@ class Draft:
             checks=_items(_CHECK, tree.get("checks")),
             faults=_items(_FAULT, tree.get("faults")),
             measure=_items(TypeAdapter(Measure), tree.get("measure")),
+        )
+
+    @classmethod
+    def whole(cls, document: Document, scenario: Scenario) -> Draft:
+        """Take the parts of a scenario that was read as a whole: what `of` reads one by one."""
+        subject = scenario.subject
+        return cls(
+            document=document,
+            role=scenario.role,
+            expects=document.tree.get("expects"),
+            matrix=scenario.matrix,
+            world=scenario.world,
+            trials=scenario.trials,
+            environment=subject.environment,
+            candidate=subject.candidate,
+            control=subject.control,
+            must_fail=subject.control.must_fail if subject.control else None,
+            inputs=dict(scenario.inputs),
+            checks=dict(enumerate(scenario.checks)),
+            faults=dict(enumerate(scenario.faults)),
+            measure=dict(enumerate(scenario.measure)),
         )
 
     def ids(self, section: str) -> list[tuple[Path, str]]:

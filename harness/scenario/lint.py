@@ -276,10 +276,12 @@ def paths_are_portable(draft: Draft) -> Iterator[Problem]:
 
 def layouts_exist(draft: Draft) -> Iterator[Problem]:
     """A layout is one that this version makes."""
-    from harness.hub.layouts.catalogue import LAYOUTS
-
     for name, given in draft.inputs.items():
-        for index, layout in enumerate(given.layouts or ()):
+        if not given.layouts:
+            continue
+        from harness.hub.layouts.catalogue import LAYOUTS
+
+        for index, layout in enumerate(given.layouts):
             if layout not in LAYOUTS:
                 message = f"is no layout; there are {', '.join(LAYOUTS)}"
                 path = ("inputs", name, "layouts", index)

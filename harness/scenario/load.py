@@ -92,7 +92,7 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
         scenario = Scenario.model_validate(document.tree)
     except ValidationError as error:
         problems += in_plain_words(error.errors(include_url=False), document)
-    problems += lint(Draft.of(document))
+    problems += lint(Draft.of(document) if scenario is None else Draft.whole(document, scenario))
     notes = ordered(problem for problem in problems if problem.kind == "note")
     wrong = [problem for problem in problems if problem.kind != "note"]
     if wrong or scenario is None:

@@ -79,11 +79,9 @@ def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | Non
     16724270901128152303
     """
     parts = ["rankproof seed 1", root, scenario, cell, str(trial), *([] if rank is None else [str(rank)])]
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "big") + data)
-    return int.from_bytes(digest.digest()[:8], "big")
+    encoded = [part.encode() for part in parts]
+    whole = b"".join([len(data).to_bytes(8, "big") + data for data in encoded])
+    return int.from_bytes(hashlib.sha256(whole).digest()[:8], "big")
 
 
 def _text(value: AxisValue) -> str:

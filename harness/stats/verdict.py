@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -107,6 +108,11 @@ class ArmCode:
     files: Mapping[str, str]
     arguments: Mapping[str, object]
     environment: ArmEnvironment | None = None
+
+    @cached_property
+    def folder(self) -> str:
+        """One digest of the files."""
+        return fold(self.files)
 
     def same_as(self, other: ArmCode) -> bool:
         """Whether both arms would run the same code in the same way."""
@@ -223,7 +229,7 @@ def _unproven(arm: Arm, code: ArmCode, history: History) -> set[str]:
     found: set[str] = set()
     for rank in range(history.size):
         if (executed := history.executed(rank)) is not None:
-            if executed.event.values.get("folder") != fold(code.files):
+            if executed.event.values.get("folder") != code.folder:
                 found.add(f"{arm}: the folder a program was started from is not the arm's any more")
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,8 +80,11 @@ class Folder:
         Raises:
             Unreadable: there is no such regular file inside the folder, or it is larger.
         """
-        with self._opened(name, limit) as descriptor:
+        descriptor = self._open(name, limit)
+        try:
             return b"".join(_chunks(descriptor, name, limit))
+        finally:
+            os.close(descriptor)
 
     def digest(self, name: str, limit: int, *, keep: int = 0) -> tuple[str, int, bytes | None]:
         """The sha256 of a file in hex, its size, and its content where that is at most `keep` bytes.
@@ -90,12 +93,15 @@ class Folder:
             Unreadable: as for `read`.
         """
         digest, size, parts = hashlib.sha256(), 0, []
-        with self._opened(name, limit) as descriptor:
+        descriptor = self._open(name, limit)
+        try:
             for chunk in _chunks(descriptor, name, limit):
                 digest.update(chunk)
                 size += len(chunk)
                 if size <= keep:
                     parts.append(chunk)
+        finally:
+            os.close(descriptor)
         return digest.hexdigest(), size, b"".join(parts) if size <= keep else None
 
     def names(self) -> list[str]:
@@ -126,9 +132,13 @@ class Folder:
 
     def _parent(self, path: str) -> int:
         steps = path.split("/") if path else []
-        known = [step for step, _ in self._way]
-        self._leave(next((i for i, step in enumerate(known) if steps[i : i + 1] != [step]), len(known)))
-        for step in steps[len(self._way) :]:
+        shared = 0
+        for step, (known, _) in zip(steps, self._way, strict=False):
+            if step != known:
+                break
+            shared += 1
+        self._leave(shared)
+        for step in steps[shared:]:
             self._way.append((step, os.open(step, _DIRECTORY, dir_fd=self._deepest())))
         return self._deepest()
 
@@ -139,8 +149,8 @@ class Folder:
         while len(self._way) > depth:
             os.close(self._way.pop()[1])
 
-    @contextmanager
-    def _opened(self, name: str, limit: int) -> Iterator[int]:
+    def _open(self, name: str, limit: int) -> int:
+        """A descriptor of a regular file of at most `limit` bytes, which the caller closes."""
         above, _, last = name.rpartition("/")
         try:
             parent = self._parent(above)
@@ -152,11 +162,11 @@ class Folder:
         try:
             status = os.fstat(descriptor)
             _refuse_kind(status, name)
-            if status.st_size > limit:
-                raise Unreadable("large", f"{name!r} has {status.st_size} bytes, at most {limit} are read")
-            yield descriptor
-        finally:
+            _refuse_size(status, name, limit)
+        except Unreadable:
             os.close(descriptor)
+            raise
+        return descriptor
 
     def _unreadable(self, name: str, problem: OSError) -> Unreadable:
         steps = name.split("/")
@@ -334,6 +344,11 @@ def _refuse_kind(status: os.stat_result, name: str) -> None:
         raise Unreadable("link", f"{name!r} is a link, and links are not followed")
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable("special", f"{name!r} is not a regular file")
+
+
+def _refuse_size(status: os.stat_result, name: str, limit: int) -> None:
+    if status.st_size > limit:
+        raise Unreadable("large", f"{name!r} has {status.st_size} bytes, at most {limit} are read")
 
 
 def _chunks(descriptor: int, name: str, limit: int) -> Iterator[bytes]:

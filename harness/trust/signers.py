@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _FIELD = re.compile(r'(?:"[^"]*"|[^\s"])+')
 _OPTION = re.compile(r'(?P<name>[A-Za-z-]+)(?:=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^,"]*)))?(?:,|$)')
+# No list, no pattern, no negation, nothing that quotes.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@.:/+=_-]*")
 _TIME = re.compile(r"(\d{8})(?:(\d{4})(\d{2})?)?Z?", re.ASCII)
 
 SignerWord = Literal["UNKNOWN SIGNER", "SIGNER NOT ALLOWED HERE", "SIGNER EXPIRED"]
@@ -57,6 +59,11 @@ class AllowedLine:
     after: datetime | None
     before: datetime | None
     public_key: bytes
+
+    @property
+    def name(self) -> str | None:
+        """Who the line is for, if it is for one name; None for a list, a pattern, an authority: ssh-keygen knows."""
+        return self.principals if not self.certifies and _NAME.fullmatch(self.principals) else None
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,8 @@ class Verifier:
         line = choose(signature, self.policy, when)
         if isinstance(line, NotAllowed):
             raise self._refusal(line.word, line.message)
-        name = self.ssh.find_principal(footer.signature, allowed=line.text, when=when)
+        # A name that we read ourselves is only a claim: `verify` asks ssh-keygen whether the line is for it.
+        name = line.name or self.ssh.find_principal(footer.signature, allowed=line.text, when=when)
         accepted = name is not None and self.ssh.verify(
             footer.signed, footer.signature, allowed=line.text, principal=name, namespace=NAMESPACE_REPORT, when=when
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.events import JSON, Event
@@ -39,7 +39,7 @@ def as_evidence(event: Event, *, pid: int | None, code: Path) -> Event:
         values = hide_home_in(dict(values))
         if event.name == "rank.error":
             values = {**values, **_in_words(values, code=code)}
-    return replace(event, pid=pid if event.pid is None else event.pid, values=values)
+    return event._replace(pid=pid if event.pid is None else event.pid, values=values)
 
 
 def _in_words(values: Mapping[str, JSON], *, code: Path) -> dict[str, JSON]:

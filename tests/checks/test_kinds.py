@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -27,7 +26,7 @@ def only(rank: int, name: str, change: Callable[[Event], Event | None]) -> Calla
 
 
 def with_values(**values: object) -> Callable[[Event], Event]:
-    return lambda event: dataclasses.replace(event, values={**event.values, **values})
+    return lambda event: event._replace(values={**event.values, **values})
 
 
 CASES = {
@@ -60,7 +59,7 @@ CASES = {
     ),
     "within-late": (
         {"kind": "within", "ranks": "every", "event": "tokenizer.ready", "limit": "5ms"},
-        only(1, "tokenizer.ready", lambda event: dataclasses.replace(event, ns=event.ns + 60_000_000)),
+        only(1, "tokenizer.ready", lambda event: event._replace(ns=event.ns + 60_000_000)),
     ),
 }
 

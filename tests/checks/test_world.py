@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -26,7 +25,7 @@ def on(rank: int | None, name: str, **changes: object) -> Callable[[Event], Even
         if not changes:
             return None
         values = {**event.values, **changes.pop("values", {})} if "values" in changes else event.values  # type: ignore[dict-item]
-        return dataclasses.replace(event, values=values, **changes)  # type: ignore[arg-type]
+        return event._replace(values=values, **changes)  # type: ignore[arg-type]
 
     return change
 
@@ -69,10 +68,10 @@ def test_each_fault_is_found_on_its_rank(
 def as_program(event: Event) -> Event | None:
     """The same life as a program's: nothing of ours speaks from inside, the server says what it executed."""
     if event.name == "world.begin":
-        return dataclasses.replace(event, values={**event.values, "program": True})
+        return event._replace(values={**event.values, "program": True})
     if event.name == "backend.ready":
         values = {"files": [{"file": "rank.sh", "sha256": "a" * 64}], "folder": "f" * 64}
-        return dataclasses.replace(event, by="server", name="program.started", values=values)
+        return event._replace(by="server", name="program.started", values=values)
     return None if event.name in ("rank.begin", "subject.loaded", "subject.begin", "subject.end") else event
 
 

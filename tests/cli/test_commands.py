@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.arguments import COMMANDS, parser
 from harness.cli.load import load_all, wanted
 from harness.scenario import schema_text
 
@@ -51,6 +53,26 @@ def test_no_command_loads_an_engine(command: str) -> None:
     code = f"import harness.{command}, sys; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_alone_has_the_same_arguments(command: str) -> None:
+    """Making one command's arguments, as `main` does, gives what the whole command line has for it."""
+
+    def told(made: argparse.ArgumentParser) -> str:
+        actions = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
+        return str(actions.choices[command].format_help())
+
+    alone = parser(command)
+    assert told(alone) == told(parser())
+    assert alone.format_usage() == parser().format_usage()
+
+
+@pytest.mark.parametrize("words", [[], ["nothing"], ["--version", "verify"], ["ver"], ["-x", "verify"]])
+def test_other_words_meet_the_whole_command_line(words: list[str]) -> None:
+    """What begins with no command is answered by all of them: by the version, or by the usage."""
+    done = ours(*words)
+    assert (done.returncode, done.stderr[:17]) == ((0, "") if "--version" in words else (64, "usage: rankproof "))
 
 
 def test_schema_prints_the_exported_schema() -> None:

@@ -16,7 +16,8 @@ from tests.run.conftest import command, environment
 from tests.run.repositories import git
 
 Make = Callable[[], Copy]
-HEAVY = ("torch", "transformers", "mlx", "numpy", "huggingface_hub")
+# The last two are ours: what makes repositories for a hub, and what runs ranks.
+HEAVY = ("torch", "transformers", "mlx", "numpy", "huggingface_hub", "harness.hub.layouts", "harness.world.world")
 
 
 def call(place: Place, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -144,7 +145,7 @@ def test_a_challenge_travels_from_the_run_to_the_gate(place: Place) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gate", "verify"])
 def test_no_engine_is_loaded(place: Place, copy: Make, name: str) -> None:
-    """Gate and verify answer without torch, transformers, mlx, numpy or the hub."""
+    """Gate and verify answer without torch, transformers, mlx, numpy, the hub or a world of ranks."""
     made = copy().sign()
     arguments = (
         ["gate"] if name == "gate" else ["verify", str(made.report), "--allowed-signers", ".rankproof/allowed_signers"]

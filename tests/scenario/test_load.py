@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.scenario import ScenarioError, load_scenario, parse_scenario, scenario_files
+from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
+from harness.scenario.document import parse_document
+from harness.scenario.draft import Draft
+from harness.scenario.load import _imply
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 @pytest.fixture
@@ -171,3 +176,11 @@ def test_lint_says_how_many_control_trials_a_share_needs(
     about = [problem for problem in found if problem.key.endswith("share")]
     assert [problem.kind for problem in about] == ([kind] if kind else [])
     assert all(words in problem.message for problem in about)
+
+
+@pytest.mark.parametrize("path", scenario_files(SCENARIOS), ids=lambda path: path.stem)
+def test_the_parts_of_a_whole_scenario_are_those_that_are_read_one_by_one(path: Path) -> None:
+    """A file without a mistake is linted as one with a mistake is: rules that span keys see the same of it."""
+    document = parse_document(path.read_bytes(), name=str(path))
+    _imply(document)
+    assert Draft.whole(document, Scenario.model_validate(document.tree)) == Draft.of(document)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,7 +54,7 @@ def test_peak_memory_is_told_by_the_process_that_forked_the_rank() -> None:
     """The peak comes from the kernel's account of the rank that has ended, in bytes."""
     peak = Measure.model_validate({"id": "peak", "probe": "peak"})
     told = [
-        replace(event, values={**event.values, "max_rss_kib": 1000 + event.rank}) if event.rank is not None else event
+        event._replace(values={**event.values, "max_rss_kib": 1000 + event.rank}) if event.rank is not None else event
         for event in healthy()
         if event.name == "rank.exited"
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -48,7 +47,7 @@ def broken(error: str = "AssertionError", source: str = "assert tokenizer", rank
         if event.rank in ranks and event.name in ("tokenizer.ready", "subject.end"):
             continue
         ended = event.rank in ranks and event.name == "rank.exited"
-        events.append(dataclasses.replace(event, values={"code": 1, "signal": None}) if ended else event)
+        events.append(event._replace(values={"code": 1, "signal": None}) if ended else event)
     for rank in ranks:
         values = {"type": error, "source": source, "message": ""}
         events.append(
@@ -181,10 +180,10 @@ def test_too_few_counted_trials_are_inconclusive_and_say_why() -> None:
 
 
 UNPROVEN: dict[str, Callable[[Event], Event]] = {
-    "elsewhere": lambda event: dataclasses.replace(event, values={"entry": None, "elsewhere": True, "modules": []}),
-    "stray": lambda event: dataclasses.replace(event, values={**event.values, "strays": ["subject.part"]}),
-    "other code": lambda event: dataclasses.replace(
-        event, values={**event.values, "modules": [{"module": "subject", "file": "subject.py", "sha256": "b" * 64}]}
+    "elsewhere": lambda event: event._replace(values={"entry": None, "elsewhere": True, "modules": []}),
+    "stray": lambda event: event._replace(values={**event.values, "strays": ["subject.part"]}),
+    "other code": lambda event: event._replace(
+        values={**event.values, "modules": [{"module": "subject", "file": "subject.py", "sha256": "b" * 64}]}
     ),
 }
 
@@ -250,7 +249,7 @@ FAULT = "faults: [{id: late, kind: delay, ranks: [1], at: decode, for: 1ms}]\n"
 def struck(events: Events) -> Events:
     """The trial with a delay of rank 1 at `decode`, proved: held for 2 ms before anything else of it was heard."""
     ns = next(event.ns for event in events if (event.rank, event.name) == (1, "decode"))
-    later = [dataclasses.replace(event, ns=event.ns + (4_000_000 if event.ns > ns else 0)) for event in events]
+    later = [event._replace(ns=event.ns + (4_000_000 if event.ns > ns else 0)) for event in events]
     values = {"fault": "late"}
     notes = [
         Event(ns=ns + 100, by="harness", rank=1, pid=201, name="fault.struck", values=values),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.trust import sshsig
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy, parse_at
-from harness.trust.sshsig import NAMESPACE_REPORT, fingerprint, parse
+from harness.trust.sshsig import BEGIN, END, NAMESPACE_REPORT, fingerprint, parse
+from tests.trust.conftest import MADE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,3 +199,50 @@ def test_fingerprint_is_the_one_ssh_prints(run: Run) -> None:
     report = run.report.read_bytes()
     signature = parse(report[report.index(b"-----BEGIN") : -4])
     assert _fingerprint(run.keys, "ci") == signature.fingerprint == fingerprint(signature.public_key)
+
+
+@pytest.mark.parametrize(
+    ("principals", "asked"),
+    [
+        ("ci", False),
+        ("ci@example.org", False),
+        ('"ci@example.org"', False),
+        ("ci,release", True),
+        ("*@example.org", True),
+    ],
+)
+def test_the_name_of_a_signer_is_the_one_that_ssh_keygen_finds(run: Run, principals: str, asked: bool) -> None:
+    """A line for one name is read without asking ssh-keygen who it is for, and comes to the same."""
+    line = f"{principals} {HERE} {run.keys.public('ci')}"
+    signature = run.report.read_bytes()
+    signature = signature[signature.index(BEGIN) : signature.index(END)] + END + b"\n"
+    known = sshsig.find_principal(signature, allowed=line, when=MADE)
+    asking = Asking()
+    found = run.verify(line, ssh=asking)
+    assert (found.word, found.signer, asking.found) == ("OK", known, asked)
+
+
+def test_the_name_that_a_line_gives_is_not_believed(run: Run) -> None:
+    """Where ssh-keygen does not accept the line for that name, the report is refused."""
+
+    class Denying(Asking):
+        def verify(self, *given: Any, **more: Any) -> bool:
+            return super().verify(*given, **more | {"principal": "somebody-else"})
+
+    assert run.verify(ssh=Denying()).word == "UNKNOWN SIGNER"
+
+
+class Asking:
+    """ssh-keygen, and whether it was asked for the name of a signer."""
+
+    found = False
+
+    def fits(self, *given: Any, **more: Any) -> bool:
+        return sshsig.fits(*given, **more)
+
+    def find_principal(self, *given: Any, **more: Any) -> str | None:
+        self.found = True
+        return sshsig.find_principal(*given, **more)
+
+    def verify(self, *given: Any, **more: Any) -> bool:
+        return sshsig.verify(*given, **more)
