@@ -312,7 +312,7 @@ def test_what_will_run_is_told_and_a_dry_run_runs_nothing(usual: Usual, bob: Per
 
 
 def test_seeds_are_the_same_unless_asked(usual: Usual, bob: Person) -> None:
-    """The rerun derives the same seeds; --fresh-seeds derives others, and compares no numbers by seed."""
+    """The rerun derives the same seeds; --only-fresh-seeds derives others, and compares no numbers by seed."""
     ann, ran = usual
     report = ann.send(bob, ran)
 
@@ -322,7 +322,7 @@ def test_seeds_are_the_same_unless_asked(usual: Usual, bob: Person) -> None:
 
     same = bob("reproduce", str(report))
     assert seeds(same.record) == seeds(ran.record)
-    fresh = bob("reproduce", str(report), "--fresh-seeds")
+    fresh = bob("reproduce", str(report), "--only-fresh-seeds")
     assert fresh.code == 0, fresh.out
     assert not set(seeds(fresh.record)) & set(seeds(ran.record))
     assert fresh.record.comparison is not None
