@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 from harness import __version__
 from harness.cli.progress import progress_for
@@ -22,8 +23,10 @@ from harness.reproduce.source import SourceError
 from harness.reproduce.vary import WALKED, Change, Walk, walk, word
 from harness.run.run import Finished, Interrupted, RunError, run
 from harness.stats.reproduction import Answer
+from harness.trust.key import Signer
 
 LIMIT = 160
+Signing = Callable[[], Signer | None]
 
 
 def jobs_of(options: argparse.Namespace) -> int:
@@ -40,10 +43,9 @@ def print_plan(options: argparse.Namespace, prepared: Prepared) -> None:
     if options.vary:
         scenario = prepared.loaded.scenario
         alone = bool(scenario.measure or scenario.hub)
-        # How ranks start is known after the first pass only; where they start as in the first run, as listed here.
-        found = _walk(prepared, start=prepared.original.start, jobs=1 if alone else jobs_of(options))
+        found = _walk(prepared, start=prepared.start, jobs=1 if alone else jobs_of(options))
         more = plural(len(found.changes), "run")
-        print(f"vary: if the answer is {' or '.join(WALKED)}, {more} more, with one change each:")
+        print(f"vary: if the answer is {' or '.join(WALKED)}, at most {more} more, with one change each:")
         _print_walk(found)
 
 
@@ -53,39 +55,42 @@ def make(options: argparse.Namespace, prepared: Prepared) -> Answer | None:
     Returns:
         Their answer together; None where a pass could not be made.
     """
+    signer = sign_with(options)
     try:
-        first = _pass(options, prepared)
+        first = _pass(options, prepared, signer)
     except (Interrupted, RunError) as error:
         _complain(error)
         return None
     answers = [_print_answer(first)]
     if options.fresh_seeds:
         try:
-            answers.append(_fresh(options, prepared, first))
+            answers.append(_fresh(options, prepared, signer, first))
         except (Interrupted, RunError) as error:
             _complain(error)
             return None
-    if options.vary and not _vary(options, prepared, first):
+    if options.vary and not _vary(options, prepared, signer, first):
         return None
+    if len(answers) > 1:
+        print(f"{joint(answers)}: both passes together", flush=True)
     return joint(answers)
 
 
-def _fresh(options: argparse.Namespace, prepared: Prepared, first: Finished) -> Answer:
+def _fresh(options: argparse.Namespace, prepared: Prepared, signer: Signing, first: Finished) -> Answer:
     root = new_root()
     print(f"second pass: fresh seeds, from the root {root!r}", flush=True)
     varied = Varied(what=SEEDS, before=prepared.loaded.scenario.seed, after=root, beside=digest(first))
-    second = _pass(options, another(prepared, varied, [override(SEEDS, root)]))
+    second = _pass(options, another(prepared, varied, [override(SEEDS, root)]), signer)
     answer = _print_answer(second)
     found = between(prepared.loaded.scenario, first, second)
     print(f"{_answer(first)} with the report's seeds, {answer} with fresh ones: {seeds_word(found)}", flush=True)
     return answer
 
 
-def _vary(options: argparse.Namespace, prepared: Prepared, first: Finished) -> bool:
+def _vary(options: argparse.Namespace, prepared: Prepared, signer: Signing, first: Finished) -> bool:
     """Walk the changes; False where the user broke in."""
     answer = _answer(first)
     if answer not in WALKED:
-        why = "nothing is to be explained" if answer == "REPRODUCED" else "the counts exclude nothing yet (--trials)"
+        why = "nothing is to be explained" if answer == "REPRODUCED" else "nothing is excluded yet"
         print(f"vary: nothing is varied: {answer}, so {why}", flush=True)
         return True
     found = _walk(prepared, start=first.record.run.start, jobs=first.record.run.jobs)
@@ -96,7 +101,7 @@ def _vary(options: argparse.Namespace, prepared: Prepared, first: Finished) -> b
     for number, change in enumerate(found.changes, start=1):
         print(f"  {number} of {total}: {escape_terminal(change.told, LIMIT)}", flush=True)
         try:
-            rows.append(_changed(options, prepared, first, change, tests=total))
+            rows.append(_changed(options, prepared, signer, first, change, tests=total))
         except Interrupted as error:
             _complain(error)
             whole = False
@@ -123,13 +128,13 @@ def _vary(options: argparse.Namespace, prepared: Prepared, first: Finished) -> b
 
 
 def _changed(
-    options: argparse.Namespace, prepared: Prepared, first: Finished, change: Change, *, tests: int
+    options: argparse.Namespace, prepared: Prepared, signer: Signing, first: Finished, change: Change, *, tests: int
 ) -> tuple[str, str, str, str]:
     varied = Varied(what=change.what, before=change.before, after=change.after, beside=digest(first))
     scenario = prepared.loaded.scenario
     with change.in_force():
         jobs = change.jobs or first.record.run.jobs
-        finished = _pass(options, another(prepared, varied, change.overrides), jobs=jobs)
+        finished = _pass(options, another(prepared, varied, change.overrides), signer, jobs=jobs)
     answer = _answer(finished)
     against = between(scenario, first, finished, tests=tests)
     what = word(shown=is_shown(varied, finished.record.run), answer=answer, against=against)
@@ -160,13 +165,13 @@ def _print_left(found: Walk) -> None:
         print(f"  not varied: {plural(found.rare, 'difference')} of a kind that rarely matters", flush=True)
 
 
-def _pass(options: argparse.Namespace, prepared: Prepared, *, jobs: int | None = None) -> Finished:
+def _pass(options: argparse.Namespace, prepared: Prepared, signer: Signing, *, jobs: int | None = None) -> Finished:
     progress = progress_for(sys.stderr)
     try:
         return run(
             prepared.loaded,
             results=options.results,
-            signer=sign_with(options),
+            signer=signer,
             jobs=jobs or jobs_of(options),
             material=prepared.material,
             planned=progress.planned,

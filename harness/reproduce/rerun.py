@@ -8,9 +8,10 @@ verifies it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from harness.record.facts import SCENARIO_PATH, Reproduces, Varied
 from harness.record.original import Original
@@ -19,6 +20,7 @@ from harness.reproduce import inputs, source
 from harness.reproduce.opened import Opened
 from harness.reproduce.source import Rebuilt, SourceError
 from harness.run.run import Material
+from harness.run.trials import can_be_warm
 from harness.scenario import LoadedScenario, Scenario, ScenarioError, parse_scenario
 
 
@@ -53,6 +55,19 @@ class Prepared:
     material: Material
     rebuilt: Rebuilt
     original: Original
+
+    @property
+    def start(self) -> Literal["warm", "fresh"]:
+        """How ranks will start here; it is known for certain when they have."""
+        packages = [_top(code.files) for code in self.rebuilt.arms.values()]
+        return "warm" if can_be_warm(self.loaded.scenario, packages=packages) else "fresh"
+
+
+def _top(files: Iterable[str]) -> frozenset[str]:
+    """Modules and packages at the top of an arm's code, by the paths of its files."""
+    parts = [PurePosixPath(path).parts for path in files]
+    modules = {one[0].removesuffix(".py") for one in parts if len(one) == 1 and one[0].endswith(".py")}
+    return frozenset(modules | {one[0] for one in parts if one[1:] == ("__init__.py",)})
 
 
 def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
