@@ -27,7 +27,8 @@ GATE_CODES = (
 )
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL or SOURCE DIFFERS, "
-    "3 the report was refused and nothing was run, 64 usage"
+    "3 the report was refused and nothing was run, 64 usage; with --fresh-seeds that of both passes together: 1 before "
+    "2 before 0"
 )
 
 

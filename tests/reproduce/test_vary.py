@@ -132,7 +132,10 @@ def test_a_different_failure_is_explained_as_well(ann: Person, bob: Person, proj
 
 
 def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: Project) -> None:
-    """A difference that no report holds: every change is tried, none is shown to make it REPRODUCED."""
+    """A difference that no report holds: every change is tried, none is shown to make it REPRODUCED.
+
+    Where the counts exclude nothing, nothing is tried.
+    """
     (ann.folder / "home" / "odd").write_text("")
     place = odd(project, '[ -e "$HOME/odd" ]')
     report = ann.send(bob, made(ann, place))
@@ -140,6 +143,10 @@ def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: 
     assert done.code == 1, done.out
     assert "none of 2 single changes is shown to make it REPRODUCED" in done.out
     assert [answer_of(folder) for folder in runs(bob)] == ["NOT REPRODUCED"] * 3
+    few = bob("reproduce", str(report), "--vary", "--trials", "2")
+    assert few.code == 2, few.out
+    assert "vary: nothing is varied: CANNOT TELL, so nothing is excluded yet" in few.out
+    assert len(runs(bob)) == 4
 
 
 @contextmanager
