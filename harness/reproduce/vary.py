@@ -169,14 +169,16 @@ def _towards(one: Difference, scenario: Scenario, original: Original, here: Envi
         wanted = original.environment.affinity
         if not hasattr(os, "sched_setaffinity"):
             return "this system does not let a process choose its processors"
-        if wanted > here.affinity:
-            return "fewer can be used here"
+        if not 0 < wanted < here.affinity:
+            return "fewer can be used here" if wanted > 0 else "no run says so"
         return Change(what=AFFINITY, before=one.now, after=one.then, why=as_then, usable=wanted)
     if one.what == START:
         if original.start == "warm":
             return "ranks cannot start warm here, or not with this scenario"
         return Change(what=START, before=one.now, after=one.then, why=as_then, overrides=(override(START, one.then),))
     if one.what == JOBS:
+        if original.jobs < 1:
+            return "no run says so"
         if original.jobs > WORLDS_PER_CORE * max(1, here.affinity):
             return f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the crowd"
         return Change(what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=original.jobs)
@@ -192,6 +194,9 @@ def _variable(name: str, scenario: Scenario, original: Original, here: Environme
         told = f"they have {DEFAULTS[name]}" if name in DEFAULTS else "they do not have it"
         return f"ranks do not get it from whoever runs them: {told}"
     before, after = here.variables.get(name), original.environment.variables.get(name)
+    # A report that was trusted although it was refused may say anything.
+    if after is not None and not (after.isascii() and after.isprintable()):
+        return "its value there is no plain text"
     return Change(
         what=f"{VARIABLE}{name}", before=before, after=after, why="as in the first run", variables={name: after}
     )

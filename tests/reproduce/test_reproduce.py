@@ -421,8 +421,11 @@ def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: 
     packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
     assert packed.code == 0, packed.out
     mine = clone(place)
-    bob.trusts = [ann.fingerprint]
+    bob.trusts, start = [ann.fingerprint], ran.record.run.start
     gone(ann, place)
+    planned = bob("reproduce", str(bob.folder / "sent"), "--vary", "--dry-run", cwd=mine)
+    if start == "warm":
+        assert "ranks started: fresh instead of warm (both runs had it alike)" in planned.out
     done = bob("reproduce", str(bob.folder / "sent"), cwd=mine)
     assert (done.code, answer(done)) == (0, "REPRODUCED"), done.out
     assert done.record.comparison is not None

@@ -8,15 +8,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from harness.record.facts import Varied
 from harness.record.model import Record
+from harness.record.original import differences
 from harness.record.varied import is_shown
+from harness.reproduce.opened import open_report
 from harness.reproduce.passes import joint
-from harness.reproduce.vary import Change, word
+from harness.reproduce.vary import Change, Walk, walk, word
 from harness.scenario.plan import derive_seed
+from harness.trust.signers import SignerPolicy
 from tests.reproduce.conftest import RANK, Person, Ran
 from tests.reproduce.forge import resign
 from tests.reproduce.test_reproduce import WORDS, Project, made
@@ -251,6 +255,50 @@ def test_a_word_needs_an_effect_and_a_difference() -> None:
     assert word(shown=True, answer="REPRODUCED", against="REPRODUCED") == "may flip it"
     assert word(shown=True, answer="CANNOT TELL", against="NOT REPRODUCED") == "cannot tell"
     assert word(shown=True, answer="NOT REPRODUCED", against="REPRODUCED") == "does not flip it"
+
+
+def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Person, Ran], tmp_path: Path) -> None:
+    """Another machine in all that matters: what can be set is varied, everything else has a reason, nothing is lost."""
+    opened = open_report(usual[1].report, policy=SignerPolicy(), trust=True, scratch=tmp_path)
+    original = opened.original()
+    there = original.environment
+    here = there.model_copy(
+        update={
+            **dict.fromkeys(("python", "implementation", "system", "machine", "cpu", "gpu", "variant"), "another"),
+            "cores": 96,
+            "affinity": there.affinity + 1,
+            "memory": 1,
+            "variables": {"TZ": "UTC", "NCCL_DEBUG": "INFO"},
+            "packages": [one.model_copy(update={"version": "0.0.1"}) for one in there.packages],
+        }
+    )
+
+    def walked(start: Literal["warm", "fresh"] = "fresh", **update: object) -> Walk:
+        first = original.model_copy(update=update)
+        return walk(opened.scenario, first, here, start=start, jobs=1, rankproof="0")
+
+    found = walked(jobs=3, start="warm")
+    assert {change.what: change.after for change in found.changes} == {
+        "variable TZ": None,
+        "affinity": str(there.affinity),
+        "worlds at a time": "3",
+        "ranks started": "fresh",
+        "world.env.OMP_NUM_THREADS": str(there.affinity + 1),
+    }
+    left = {one.what: one.reason for one in found.left}
+    machine = {"python", "implementation", "system", "machine", "cpu", "gpu", "variant", "cores", "rankproof"}
+    assert machine | {"variable NCCL_DEBUG", "package torch", "package transformers"} <= left.keys()
+    assert "nothing here can change it" not in left.values()
+    assert "they do not have it" in left["variable NCCL_DEBUG"]
+    known = differences(opened.scenario, original, here, start="fresh", jobs=3, rankproof="0")
+    assert {one.what for one in known if one.group != "rarely matters"} <= left.keys() | {
+        change.what for change in found.changes
+    }
+    assert found.rare == sum(one.group == "rarely matters" for one in known) > 0
+    for strange in (0, -1, 10**6):
+        assert "worlds at a time" in {one.what for one in walked(jobs=strange).left}
+        lying = there.model_copy(update={"affinity": strange, "variables": {"TZ": "a\0b"}})
+        assert {"affinity", "variable TZ"} <= {one.what for one in walked(environment=lying).left}
 
 
 def test_only_what_the_facts_show_took_effect(usual: tuple[Person, Ran]) -> None:
