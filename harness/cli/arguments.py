@@ -27,7 +27,8 @@ GATE_CODES = (
 )
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL or SOURCE DIFFERS, "
-    "3 the report was refused and nothing was run, 64 usage"
+    "3 the report was refused and nothing was run, 64 usage; with --fresh-seeds that of both passes together: 1 before "
+    "2 before 0"
 )
 
 
@@ -186,7 +187,15 @@ def _reproduce(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--trials", type=_positive, metavar="N", help="trials of the candidate (default: the report's)"
     )
-    command.add_argument("--fresh-seeds", action="store_true", help="take other seeds than the report's")
+    command.add_argument(
+        "--fresh-seeds", action="store_true", help="after the pass with the report's seeds, make one with other seeds"
+    )
+    command.add_argument("--only-fresh-seeds", action="store_true", help="make that pass alone")
+    command.add_argument(
+        "--vary",
+        action="store_true",
+        help="where the answer differs, run again with one thing changed at a time, and say which change explains it",
+    )
     _inputs(command)
     command.add_argument(
         "--results", type=Path, default=Path("results"), metavar="FOLDER", help="where runs are kept (default: results)"

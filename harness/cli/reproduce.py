@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import errno
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from harness import __version__
-from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, passes
 from harness.cli.bundle import paths
-from harness.cli.progress import progress_for
-from harness.cli.run import program, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.record import environment
-from harness.record.model import Record
 from harness.record.original import GROUPS, differences, same_environment
 from harness.report.escape import escape_terminal
 from harness.report.words import plural
@@ -24,7 +20,6 @@ from harness.reproduce.inputs import InputMissing
 from harness.reproduce.opened import NotTrusted, Opened, open_report
 from harness.reproduce.rerun import Prepared, Wish, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
-from harness.run.run import Finished, Interrupted, RunError, run
 from harness.trust.folder import Unreadable
 from harness.trust.key import KeyProblem
 from harness.trust.signers import SignersMalformed
@@ -54,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
                 source=options.source,
                 candidate=options.candidate,
                 trials=options.trials,
-                fresh_seeds=options.fresh_seeds,
+                fresh_seeds=options.only_fresh_seeds,
                 inputs=paths(options.input, what="--input"),
             )
             opened = open_report(
@@ -63,7 +58,8 @@ def main(options: argparse.Namespace) -> int:
             _print_trust(opened)
             prepared = prepare(opened, wish, here=Path.cwd(), scratch=scratch)
             _print_what_will_run(opened, prepared)
-            _print_machine(prepared, jobs=_jobs(options))
+            _print_machine(prepared, jobs=passes.jobs_of(options))
+            passes.print_plan(options, prepared)
             if options.dry_run:
                 print("nothing was run: --dry-run")
                 return PASS
@@ -112,7 +108,14 @@ def _contradiction(options: argparse.Namespace) -> str:
         )
         if given
     ]
-    return f"{' and '.join(wishes)} exclude each other: keep one" if len(wishes) > 1 else ""
+    if len(wishes) > 1:
+        return f"{' and '.join(wishes)} exclude each other: keep one"
+    if options.only_fresh_seeds and (options.fresh_seeds or options.vary):
+        other = "--fresh-seeds" if options.fresh_seeds else "--vary"
+        return f"--only-fresh-seeds leaves the pass with the report's seeds out, and {other} needs it: keep one"
+    if options.vary and (options.source is not None or options.candidate is not None):
+        return "--vary changes one thing at a time, and another candidate is one already: keep one"
+    return ""
 
 
 def _print_trust(opened: Opened) -> None:
@@ -149,10 +152,6 @@ def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
     print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
 
 
-def _jobs(options: argparse.Namespace) -> int:
-    return int(options.jobs or max(1, (os.cpu_count() or 1) // 2))
-
-
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     """What differs from where the first run was made; how ranks started is known only afterwards."""
     original, here = prepared.original, environment.capture()
@@ -168,55 +167,8 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
 
 
 def _run(options: argparse.Namespace, prepared: Prepared) -> int:
-    signer = sign_with(options)
-    progress = progress_for(sys.stderr)
-    try:
-        finished = run(
-            prepared.loaded,
-            results=options.results,
-            signer=signer,
-            jobs=_jobs(options),
-            material=prepared.material,
-            planned=progress.planned,
-            began=progress.began,
-            told=progress.told,
-        )
-    except (Interrupted, RunError) as error:
-        progress.done()
-        print(f"rankproof reproduce: {error}", file=sys.stderr)
-        return INCONCLUSIVE
-    progress.done()
-    return _print_answer(finished)
-
-
-def _print_answer(finished: Finished) -> int:
-    record = finished.record
-    comparison = record.comparison
-    assert comparison is not None
-    for cell in comparison.result.cells:
-        print(f"  {cell.id}: {cell.answer}")
-        print(
-            f"      same verdict: {'yes' if cell.same_verdict else 'no'} ({cell.then} then, {cell.now} here); "
-            f"same failure: {cell.same_failure}; same numbers: {cell.same_numbers}"
-        )
-        for reason in cell.reasons:
-            print(f"      {escape_terminal(reason, 500)}")
-        if cell.more_trials:
-            print(f"      {settles(record, cell.more_trials)}")
-    print(comparison.result.answer)
-    print(f"  report: {os.path.relpath(finished.report)}")
-    if finished.signer is None:
-        print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
-    else:
-        line = [*program(), "verify", os.path.relpath(finished.report), "--signer", finished.signer.identity()]
-        print(f"  verify: {' '.join(line)}", flush=True)
-    return CODES[comparison.result.answer]
-
-
-def settles(record: Record, more: int) -> str:
-    """How many trials would settle it, and how to ask for them."""
-    total = record.scenario.candidate_trials + more
-    return f"{more} more trials would settle it, if they go on as here: --trials {total}"
+    answer = passes.make(options, prepared)
+    return INCONCLUSIVE if answer is None else CODES[answer]
 
 
 def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> None:

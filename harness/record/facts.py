@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"
@@ -190,6 +190,26 @@ class ArmEnvironmentFacts(Frozen):
         return {package.name: package.version for package in self.packages}
 
 
+ReportDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Varied(Frozen):
+    """The one thing that a pass of a reproduction changes against the pass beside it.
+
+    Attributes:
+        what: `seeds`, `affinity`, `ranks started`, `worlds at a time`, `variable NAME` (of whoever runs it), or
+            `world.env.NAME` (of the ranks).
+        before: its value in the pass beside it; None is a variable that is not there.
+        after: its value in this pass.
+        beside: `sha256:` and the digest of the `report.md` of the pass beside it.
+    """
+
+    what: str
+    before: str | None
+    after: str | None
+    beside: ReportDigest
+
+
 class Reproduces(Frozen):
     """Which report a run was made to reproduce.
 
@@ -198,11 +218,21 @@ class Reproduces(Frozen):
         source: where the code was taken from, in words.
         candidate: what the candidate was taken from instead of the report's own source, in words; empty where it is the
             report's own.
+        varied: what this run changes on purpose, where it is a second pass.
     """
 
-    report: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    report: ReportDigest
     source: str
     candidate: str = ""
+    varied: Varied | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_varied(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `varied` out where there is none: records from before it stay what they are, byte for byte."""
+        found: dict[str, Any] = dump(self)
+        if self.varied is None:
+            del found["varied"]
+        return found
 
 
 class CellFacts(Frozen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.record import facts
 from harness.record.model import Record
 from harness.record.original import GROUPS, ORIGINAL_PATH, Comparison
+from harness.record.varied import is_shown
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -52,6 +53,7 @@ def reproduction_section(record: Record) -> list[Block]:
                 ("its verdict", Claim(found.verdict, (ORIGINAL,))),
                 ("source", Claim(Foreign(told.source), (RUN,))),
                 ("candidate", Claim(Foreign(told.candidate or "that of the report, file by file"), (RUN,))),
+                *_varied_rows(record),
             ),
         ),
         Table(
@@ -80,6 +82,20 @@ def reproduction_section(record: Record) -> list[Block]:
         )
     )
     return blocks
+
+
+def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
+    """What a second pass changes on purpose, and whether its facts show it."""
+    varied = record.run.reproduces.varied if record.run.reproduces is not None else None
+    if varied is None:
+        return []
+    before, after = ("not there" if value is None else value for value in (varied.before, varied.after))
+    change = Foreign(f"{varied.what}: {after} instead of {before}", 300)
+    return [
+        ("changed on purpose", Claim(change, (RUN,))),
+        ("the change took effect", Claim("yes" if is_shown(varied, record.run) else "NO", (RUN,))),
+        ("the pass without it", Claim(Code(varied.beside), (RUN,))),
+    ]
 
 
 def _cell_row(cell: CellAnswer) -> tuple[Part, ...]:

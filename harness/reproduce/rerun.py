@@ -8,17 +8,20 @@ verifies it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
-from harness.record.facts import SCENARIO_PATH, Reproduces
+from harness.record.facts import SCENARIO_PATH, Reproduces, Varied
 from harness.record.original import Original
+from harness.record.varied import SEEDS, override
 from harness.reproduce import inputs, source
 from harness.reproduce.opened import Opened
 from harness.reproduce.source import Rebuilt, SourceError
 from harness.run.run import Material
-from harness.scenario import LoadedScenario, ScenarioError, parse_scenario
+from harness.run.trials import can_be_warm
+from harness.scenario import LoadedScenario, Scenario, ScenarioError, parse_scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class Wish:
         source: take the candidate from this folder as it stands.
         candidate: take the candidate from this revision.
         trials: candidate's trials per cell, instead of the report's.
-        fresh_seeds: other seeds than the report's.
+        fresh_seeds: other seeds than the report's, and no pass with those.
         inputs: where inputs lie, by name.
     """
 
@@ -53,6 +56,19 @@ class Prepared:
     rebuilt: Rebuilt
     original: Original
 
+    @property
+    def start(self) -> Literal["warm", "fresh"]:
+        """How ranks will start here; it is known for certain when they have."""
+        packages = [_top(code.files) for code in self.rebuilt.arms.values()]
+        return "warm" if can_be_warm(self.loaded.scenario, packages=packages) else "fresh"
+
+
+def _top(files: Iterable[str]) -> frozenset[str]:
+    """Modules and packages at the top of an arm's code, by the paths of its files."""
+    parts = [PurePosixPath(path).parts for path in files]
+    modules = {one[0].removesuffix(".py") for one in parts if len(one) == 1 and one[0].endswith(".py")}
+    return frozenset(modules | {one[0] for one in parts if one[1:] == ("__init__.py",)})
+
 
 def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
     """Rebuild the source and find the inputs; nothing runs.
@@ -72,11 +88,8 @@ def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepare
     if wish.trials is not None:
         overrides.append(f"trials.candidate={wish.trials}")
     if wish.fresh_seeds:
-        overrides.append(f'seed="{secrets.token_hex(8)}"')
-    try:
-        scenario = parse_scenario(opened.text, name="the report's scenario", overrides=overrides)
-    except ScenarioError as error:
-        raise SourceError(str(error)) from None
+        overrides.append(override(SEEDS, new_root()))
+    scenario = _parsed(opened.text, overrides)
     folder = scratch / "scenario"
     folder.mkdir()
     found = inputs.find(
@@ -95,6 +108,41 @@ def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepare
         original=original.encode(),
     )
     return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, original=original)
+
+
+def new_root() -> str:
+    """A root of seeds that nobody has used; it is named in the record, so that its seeds can be derived again."""
+    return secrets.token_hex(8)
+
+
+def another(prepared: Prepared, varied: Varied, overrides: Sequence[str]) -> Prepared:
+    """The same reproduction with one thing changed.
+
+    Args:
+        prepared: the pass beside it.
+        varied: what is changed, as the record will name it.
+        overrides: of the scenario, where the change needs them; they go after those of the pass beside it.
+
+    Raises:
+        SourceError: the scenario cannot be set so.
+    """
+    before = prepared.loaded
+    given = (*before.overrides, *overrides)
+    told = prepared.material.reproduces.model_copy(update={"varied": varied})
+    return replace(
+        prepared,
+        loaded=LoadedScenario(
+            _parsed(before.text, given), before.path, before.folder, before.text, before.sha256, given
+        ),
+        material=replace(prepared.material, reproduces=told),
+    )
+
+
+def _parsed(text: bytes, overrides: Sequence[str]) -> Scenario:
+    try:
+        return parse_scenario(text, name="the report's scenario", overrides=overrides)
+    except ScenarioError as error:
+        raise SourceError(str(error)) from None
 
 
 def _rebuild(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Rebuilt:

@@ -42,6 +42,26 @@ class Made:
     failed: bool
 
 
+def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
+    """Whether ranks start warm here, unless a server of an arm's own environment turns out not to fork safely.
+
+    Args:
+        scenario: what is asked.
+        packages: for each arm, the modules and packages at the top of its code.
+    """
+    changed = {name for fault in scenario.faults if isinstance(fault, EnvFault) for name in fault.set}
+    return (
+        scenario.subject.program is None
+        and scenario.world.start == "warm"
+        and is_linux()
+        # What a warm server has loaded cannot be loaded again from an arm that brings its own.
+        and all(names.isdisjoint(PACKAGES) for names in packages)
+        # What is read at import cannot be changed in a forked copy of a server that has imported it.
+        and not any(map(is_import_time, changed))
+        and not hub.for_certain_ranks(scenario.faults)
+    )
+
+
 class Interrupt:
     """A descriptor that becomes readable when the run is to stop, watched by every world."""
 
@@ -96,17 +116,8 @@ class Trials:
         self._probes = (
             (BEGIN, END) if any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure) else ()
         )
-        changed = {name for fault in scenario.faults if isinstance(fault, EnvFault) for name in fault.set}
         self._program = scenario.subject.program is not None
-        self._warm = (
-            not self._program
-            and scenario.world.start == "warm"
-            and is_linux()
-            and not self._brings_its_own(arms.values())
-            # What is read at import cannot be changed in a forked copy of a server that has imported it.
-            and not any(map(is_import_time, changed))
-            and not hub.for_certain_ranks(scenario.faults)
-        )
+        self._warm = can_be_warm(scenario, packages=[arm.packages for arm in arms.values()])
 
     @property
     def start(self) -> str:
@@ -137,11 +148,6 @@ class Trials:
                 self._warm = False
                 self.start_servers()
                 return
-
-    @staticmethod
-    def _brings_its_own(arms: Iterable[StagedArm]) -> bool:
-        """Whether an arm holds a package that a warm server has loaded: what is loaded cannot be loaded again."""
-        return any(not arm.packages.isdisjoint(PACKAGES) for arm in arms)
 
     def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
         """Make every trial of the cells, and replace void ones as often as the scenario allows.

@@ -87,16 +87,19 @@ class Reproduction(Frozen):
     cells: list[CellAnswer]
 
 
-def reproduction(scenario: Scenario, then: Sequence[CellProfile], now: Sequence[CellProfile]) -> Reproduction:
+def reproduction(
+    scenario: Scenario, then: Sequence[CellProfile], now: Sequence[CellProfile], *, tests: int = 1
+) -> Reproduction:
     """Hold a run against the one it reproduces.
 
     Args:
         scenario: what both asked.
         then: the cells of the first run.
         now: the cells of the second.
+        tests: how many such comparisons are made to find one that differs; they share the level.
     """
     here = {cell.id: cell for cell in now}
-    level = SIGNIFICANT / max(1, len(then))
+    level = SIGNIFICANT / max(1, len(then)) / tests
     cells = [_cell(scenario, before, here.get(before.id), level=level) for before in then]
     # What neither run could do says nothing; a reproduction of nothing is none.
     telling = [cell.answer for cell in cells if not (cell.then == cell.now == "SKIPPED")]

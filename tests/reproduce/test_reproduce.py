@@ -312,7 +312,7 @@ def test_what_will_run_is_told_and_a_dry_run_runs_nothing(usual: Usual, bob: Per
 
 
 def test_seeds_are_the_same_unless_asked(usual: Usual, bob: Person) -> None:
-    """The rerun derives the same seeds; --fresh-seeds derives others, and compares no numbers by seed."""
+    """The rerun derives the same seeds; --only-fresh-seeds derives others, and compares no numbers by seed."""
     ann, ran = usual
     report = ann.send(bob, ran)
 
@@ -322,7 +322,7 @@ def test_seeds_are_the_same_unless_asked(usual: Usual, bob: Person) -> None:
 
     same = bob("reproduce", str(report))
     assert seeds(same.record) == seeds(ran.record)
-    fresh = bob("reproduce", str(report), "--fresh-seeds")
+    fresh = bob("reproduce", str(report), "--only-fresh-seeds")
     assert fresh.code == 0, fresh.out
     assert not set(seeds(fresh.record)) & set(seeds(ran.record))
     assert fresh.record.comparison is not None
@@ -421,8 +421,11 @@ def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: 
     packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
     assert packed.code == 0, packed.out
     mine = clone(place)
-    bob.trusts = [ann.fingerprint]
+    bob.trusts, start = [ann.fingerprint], ran.record.run.start
     gone(ann, place)
+    planned = bob("reproduce", str(bob.folder / "sent"), "--vary", "--dry-run", cwd=mine)
+    if start == "warm":
+        assert "ranks started: fresh instead of warm (both runs had it alike)" in planned.out
     done = bob("reproduce", str(bob.folder / "sent"), cwd=mine)
     assert (done.code, answer(done)) == (0, "REPRODUCED"), done.out
     assert done.record.comparison is not None
