@@ -39,10 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.
     gc.disable()
-    command = importlib.import_module(f"harness.cli.{options.command}")
-    gc.freeze()
-    gc.enable()
     try:
+        command = importlib.import_module(f"harness.cli.{options.command}")
+        gc.freeze()
+        gc.enable()
         code = int(command.main(options))
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -54,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("rankproof: the reader of this output has left", file=sys.stderr)
         return INCONCLUSIVE
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and _is_nowhere():
+            print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
+            return USAGE
         if error.errno != errno.ENOSPC:
             return _our_bug()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -62,6 +65,14 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is told apart from every verdict
         return _our_bug()
     return code
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - without the import
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _our_bug() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 
 from harness.cli import PASS, USAGE
@@ -45,8 +46,8 @@ def main(options: argparse.Namespace) -> int:
     for path in written:
         print(f"wrote {path}")
     print("It runs as it is, on an invented bug. Put your code into subject.py, then:")
-    print(f"  rankproof lint {options.folder}")
-    print(f"  rankproof run {options.folder}")
+    print(f"  rankproof lint {shlex.quote(str(options.folder))}")
+    print(f"  rankproof run {shlex.quote(str(options.folder))}")
     return PASS
 
 

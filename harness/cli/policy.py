@@ -101,4 +101,4 @@ def _line() -> str:
         key = find_signer(make=False).public_key
     except (KeyProblem, OSError):
         key = "ssh-ed25519 AAAA..."
-    return f'# ci@example.org namespaces="report@rankproof" {key}'
+    return f'# ci@example.org namespaces="report@rankproof,attestation@rankproof" {key}'

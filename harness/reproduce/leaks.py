@@ -22,6 +22,8 @@ SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH(?!OR)|COOKIE|_PAT\b"
 )
 SHORTEST = 8
+# A key lies in the copied code where `subject.path` took in more than was meant; a line of a patch begins with a mark.
+PRIVATE_KEY = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\r?\n[-+ ]?[A-Za-z0-9+/=]{16}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Needles:
         ]
         found += [("user", names.word_of(name), "the user's name") for name in sorted(names.users())]
         found += [("host", names.word_of(name), "the name of this machine") for name in sorted(names.hosts())]
+        found.append(("secret", PRIVATE_KEY, "a private key"))
         for name, value in sorted((os.environ if environ is None else environ).items()):
             is_path = value.startswith(os.sep) and Path(value).exists()
             if SECRET.search(name.upper()) and len(value) >= SHORTEST and not is_path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import keyword
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from harness.scenario import parse_scenario
 
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+# Ids that YAML reads as something else than a text; what begins with a digit may be a number.
+YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 class InitError(Exception):
@@ -110,14 +113,22 @@ def write(folder: Path, answers: Answers) -> list[Path]:
     """
     if not ID.fullmatch(answers.id):
         raise InitError(
-            f"{answers.id!r} cannot name a scenario: lower-case letters, digits and hyphens, such as my-fix"
+            f"{answers.id!r} cannot name a scenario: lower-case letters, digits and hyphens, such as --id my-fix"
         )
+    if answers.error == "SystemExit":
+        raise InitError("SystemExit ends a rank without an error: name the exception that the bug raises")
+    if not answers.error.isidentifier() or keyword.iskeyword(answers.error):
+        raise InitError(f"{answers.error!r} is no name of an exception: its last part alone, such as OutOfMemoryError")
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InitError(f"{folder} is not an empty folder: name another one, nothing was written")
     except OSError as error:
         raise InitError(f"{folder} cannot be read: {error.strerror}") from None
     texts = {"scenario.yaml": _scenario(folder, answers), "subject.py": _subject(answers)}
+    try:
+        "".join(texts.values()).encode()
+    except UnicodeEncodeError:
+        raise InitError("an answer is no UTF-8: type it again") from None
     parse_scenario(texts["scenario.yaml"].encode(), name=str(folder / "scenario.yaml"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +146,7 @@ def _scenario(folder: Path, answers: Answers) -> str:
     schema = "../scenario.schema.json" if (folder.parent / "scenario.schema.json").exists() else "scenario.schema.json"
     return SCENARIO.format(
         schema=schema,
-        id=answers.id,
+        id=answers.id if answers.id[0].isalpha() and answers.id not in YAML_WORDS else _quoted(answers.id),
         title=_quoted(answers.title),
         question=_quoted(answers.question),
         failing=answers.failing,
@@ -147,13 +158,14 @@ def _scenario(folder: Path, answers: Answers) -> str:
 
 def _subject(answers: Answers) -> str:
     """The template, playing the user's own failing line where a line can be played without their code."""
-    own = not isinstance(getattr(builtins, answers.error, None), type)
-    if answers.source == "assert tokenizer":
+    own = not _raises(answers.error)
+    if answers.source == "assert tokenizer" and _plays(answers):
         failure = f"    {answers.source}"
     elif _plays(answers):
         failure = OTHER_FAILURE.format(line=answers.source)
     else:
-        invented = f'raise {answers.error}("no tokenizer")' + LATER.format(source=answers.source)
+        later = "" if answers.source == "assert tokenizer" else LATER.format(source=answers.source)
+        invented = f'raise {answers.error}("no tokenizer")' + later
         failure = OTHER_FAILURE.format(line=invented)
     healthy = {"nonzero": "context.rank == 0", "every": "False"}.get(
         answers.failing, f"context.rank not in {answers.failing}"
@@ -168,6 +180,15 @@ def _subject(answers: Answers) -> str:
     for mark, part in parts.items():
         text = text.replace(mark, part)
     return text
+
+
+def _raises(error: str) -> bool:
+    """Whether a built-in exception of this name can be raised with a message alone; UnicodeDecodeError cannot."""
+    found = getattr(builtins, error, None)
+    try:
+        return isinstance(found, type) and type(found("no tokenizer")) is found and issubclass(found, BaseException)
+    except (TypeError, ValueError):
+        return False
 
 
 def _plays(answers: Answers) -> bool:

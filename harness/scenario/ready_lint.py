@@ -32,6 +32,7 @@ def ready(draft: Draft) -> Iterator[Problem]:
         return
     yield from _code(draft)
     yield from _arguments(draft, found)
+    yield from _together(draft, found)
     yield from _inputs(draft, found)
     yield from _backends(draft, name, found)
     yield from _events(draft, name, found)
@@ -70,6 +71,27 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
                 yield draft.problem(path, complaint, suggestion=closest(value, argument.choices))
             elif argument.names_an_input and value not in (inputs := draft.names("inputs")):
                 yield draft.problem(path, "is no input of this scenario", suggestion=closest(value, inputs))
+
+
+def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
+    """Arguments that are right one by one, and with which the subject would refuse to start in some cell."""
+    defaults = {name: argument.default for name, argument in found.arguments.items()}
+    told: set[Path] = set()
+    for arm in ARMS:
+        if draft.matrix is None or not (arm == "candidate" or draft.has("subject", "control")):
+            continue
+        given = {name: draft.at("subject", arm, "with", name) for name in draft.names("subject", arm, "with")}
+        for cell in draft.matrix.combinations():
+            arguments: dict[str, object] = {**defaults, **given, **cell}
+            if any(argument.complaint(arguments[name]) for name, argument in found.arguments.items()):
+                continue  # said where it stands
+            name, why = found.misfit(arguments, int(cell["ranks"])) or ("", "")
+            path: Path = ("subject", arm, "with", name)
+            if name not in given:
+                path = ("matrix", name if name in draft.axes() else "ranks")
+            if name and path not in told:
+                told.add(path)
+                yield draft.problem(path, why if path[-1] == name else f"{name} {why}", at_key=True)
 
 
 def _each(draft: Draft, *mapping: str) -> list[Path]:

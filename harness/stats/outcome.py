@@ -215,11 +215,25 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
         told = must_fail.error is not None and must_fail.source is not None
         if not told and not history.began(rank):
             return f"rank {rank} never began its subject: {_what(history, rank)}"
+        if not told and _called_in_vain(history, rank):
+            return f"rank {rank} never came to a line of its subject: {_what(history, rank)}"
         if must_fail.error is not None and values.get("type") != must_fail.error:
             return f"rank {rank} did not raise {must_fail.error}: {_what(history, rank)}"
         if must_fail.source is not None and values.get("source") != must_fail.source:
             return f"rank {rank} did not fail at {must_fail.source!r}: {_what(history, rank)}"
     return ""
+
+
+def _called_in_vain(history: History, rank: int) -> bool:
+    """Whether calling the entry failed: an argument it does not take, say. No frame of the error is the arm's own then.
+
+    A rank that returned, and failed while it left its group, had run its subject; of programs we see no frames.
+    """
+    error = history.error(rank)
+    if error is None or history.is_of_programs or history.returned(rank) is not None:
+        return False
+    values = error.event.values
+    return "frames" in values and bool(values["frames"]) and values.get("file") is None
 
 
 def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = None) -> list[Moment]:

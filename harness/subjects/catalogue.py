@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harness.subjects.ready import Argument, ReadySubject
 
 NONE = "none"
@@ -21,6 +23,19 @@ OF_COLLECTIVES = {
         choices=(NONE, "own-value", "left-out"),
     ),
 }
+
+
+def _pipeline_misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
+    """What `torch_pipeline.run` raises ValueError for: a control that did so would seem to fail as stated."""
+    layers = arguments["layers"]
+    if arguments["parallel"] != "pipeline":
+        return None
+    if arguments["defect"] == "own-part":
+        return "defect", "is a defect of parallel: tensor; between layers no parts are summed"
+    if isinstance(layers, int) and layers < ranks:
+        return "layers", f"{layers} is too few for a pipeline of {ranks} ranks, which needs a layer for each"
+    return None
+
 
 READY: dict[str, ReadySubject] = {
     "torch-pipeline": ReadySubject(
@@ -59,6 +74,7 @@ READY: dict[str, ReadySubject] = {
             "hop": ("number", "sent", "received", "intact"),
             "decoded": ("tokens", "whole_model", "difference", "correct"),
         },
+        misfit=_pipeline_misfit,
     ),
     "torch-allreduce": ReadySubject(
         does="does every common collective of torch.distributed, and compares each result with what it must be",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,10 @@ class Argument:
         return ""
 
 
+def _all_fit(_arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | None:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadySubject:
     """A subject that a scenario names with `use`.
@@ -49,6 +53,8 @@ class ReadySubject:
         backends: those that it can work on.
         arguments: name to argument.
         emits: name of an event to the keys of its values.
+        misfit: given all arguments (each one right by itself) and a world size, the argument at which the subject would
+            refuse to start, and why; None where it would not.
     """
 
     does: str
@@ -56,6 +62,7 @@ class ReadySubject:
     backends: tuple[str, ...]
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
+    misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = _all_fit
 
     @property
     def entry(self) -> str:

@@ -176,3 +176,24 @@ def test_what_runs_on_demand_is_run_where_it_is_named(tmp_path: Path) -> None:
     assert runs(every / ".." / "all" / "folder") == ["always", "asked"]
     assert runs(folder / "swept.yaml") == ["swept"]
     assert runs(folder / "asked.yaml", folder / "swept.yaml") == ["asked", "swept"]
+
+
+def test_a_folder_that_was_removed_is_no_bug_of_ours(tmp_path: Path) -> None:
+    """A shell may stand in a folder that somebody deleted: the answer says so."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = f"import os, sys; os.rmdir({str(gone)!r}); from harness.cli import main; sys.exit(main(['doctor']))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=gone, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr == "rankproof: the folder you are in was removed: change to another one\n"
+
+
+def test_an_override_that_is_no_text_is_told(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 are a mistake with a place, not a traceback."""
+    scenario = str(ROOT / "scenarios" / "late-rank")
+    command = [sys.executable, "-m", "harness.cli", "run", scenario, "--results", str(tmp_path), "--set", b"title=\xff"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 64
+    assert "--set:1:1: is not UTF-8" in done.stderr

@@ -110,6 +110,8 @@ def test_a_first_policy(place: Place, original: Path) -> None:
     git(place.repo, "rm", "-rq", ".rankproof")
     done = call(place, "--init")
     assert done.returncode == 0, done.stderr
+    suggested = (place.repo / ".rankproof/allowed_signers").read_text()
+    assert 'namespaces="report@rankproof,attestation@rankproof"' in suggested
     policy = parse_policy((place.repo / ".rankproof/policy.yaml").read_bytes(), name="policy.yaml")
     assert [one.scenario for one in policy.require] == ["words"]
     assert policy.environment.locks == ("locks/cpu.txt",)

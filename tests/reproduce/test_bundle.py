@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -211,3 +212,18 @@ def test_secrets_are_told_by_the_names_of_variables() -> None:
     ]
     assert needles.look("a", b"x\n0123456789")[0].line == 2
     assert not Needles(environ=environ, allowed=["secret"]).look("a", b"0123456789")
+
+
+def test_a_private_key_among_the_code_is_found(tmp_path: Path) -> None:
+    """A key lies in the copy where `subject.path` took in more than was meant; talk of one is none."""
+    key = tmp_path / "key"
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, stdin=subprocess.DEVNULL
+    )
+    needles = Needles(environ={})
+    assert [(leak.kind, leak.what) for leak in needles.look("a", key.read_bytes())] == [("secret", "a private key")]
+    patch = b"".join(b"+" + line for line in key.read_bytes().splitlines(keepends=True))
+    assert [leak.line for leak in needles.look("a.patch", b"@@ -0,0 @@\n" + patch)] == [2]
+    assert not needles.look("a", key.with_suffix(".pub").read_bytes())
+    assert not needles.look("a", b'if text.startswith("-----BEGIN PRIVATE KEY-----\\n"):\n')
+    assert not Needles(environ={}, allowed=["secret"]).look("a", key.read_bytes())

@@ -228,6 +228,18 @@ def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproo
     assert "never began its subject" in ran.out
 
 
+@pytest.mark.parametrize("mistake", ["with: {brokn: true}", "file: old.py"])
+def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproof: Run, mistake: str) -> None:
+    """An argument that the entry does not take ends every rank before its first line: that is not the bug."""
+    text = SCENARIO.replace("with: {broken: true}", mistake).replace(
+        "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
+    )
+    old = "def meet(context, *, other): pass\n"
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": old})))
+    assert ran.code == 2
+    assert "never came to a line of its subject: TypeError" in ran.out
+
+
 def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scenario: Write, rankproof: Run) -> None:
     """A data file that a subject rewrites in its own folder is as it was in the next trial, and in the evidence."""
     subject = SUBJECT.replace(

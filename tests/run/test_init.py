@@ -19,6 +19,8 @@ LINES = {
     "own error": ("--error", "CacheMiss", "--source", 'raise CacheMiss("x")', "--failing", "every"),
     "cannot be played": ("--error", "KeyError", "--source", "value = table[key]"),
     "assert of something else": ("--source", "assert cache.ready"),
+    "an error alone": ("--error", "CacheMiss"),
+    "an error of five arguments": ("--error", "UnicodeDecodeError"),
     "odd words": ("--title", 'He said: "it: works" # really', "--question", "¿Funciona? 日本語 {x}"),
 }
 
@@ -57,3 +59,26 @@ def test_what_is_written_can_be_read_by_an_editor(tmp_path: Path) -> None:
     write(tmp_path / "it", Answers(id="it", title="t", question="q"))
     assert "$schema=../scenario.schema.json" in (tmp_path / "it" / "scenario.yaml").read_text()
     assert load_scenario(tmp_path / "it").scenario.id == "it"
+
+
+@pytest.mark.parametrize("name", ["123", "1e3", "0x1f", "true", "null", "on", "a1"])
+def test_a_name_stays_a_text(tmp_path: Path, name: str) -> None:
+    """YAML reads some names as numbers or truths unless they are quoted."""
+    write(tmp_path / "it", Answers(id=name, title="t", question="q"))
+    assert load_scenario(tmp_path / "it").scenario.id == name
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"error": "torch.OutOfMemoryError"}, "its last part alone"),
+        ({"error": "class"}, "no name of an exception"),
+        ({"error": "SystemExit"}, "without an error"),
+        ({"title": "\udcff"}, "no UTF-8"),
+    ],
+)
+def test_an_answer_that_could_not_be_played_is_refused(tmp_path: Path, answers: dict[str, str], message: str) -> None:
+    """What would not run as it is, or cannot be written, is told before anything is written."""
+    with pytest.raises(InitError, match=message):
+        write(tmp_path / "it", Answers(id="it", **{"title": "t", "question": "q", **answers}))
+    assert not (tmp_path / "it").exists()

@@ -99,6 +99,33 @@ def test_a_mistake_is_named(old: str, new: str, key: str, message: str, suggesti
     ]
 
 
+PIPELINE = (
+    SCENARIO.replace("torch-allreduce", "torch-pipeline")
+    .replace("elements: 16", "steps: 4")
+    .replace("own-value", "wrong-shard")
+    .replace("collectives.done.correct", "decoded.correct")
+    .replace("collectives.done.digest", "decoded.tokens")
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys"),
+    [
+        ("wrong-shard", "own-part", ["subject.control.with.defect"]),
+        ("wrong-shard", "wrong-shard, layers: 1", ["subject.control.with.layers"]),
+        ("steps: 4", "layers: 1", ["subject.candidate.with.layers", "subject.control.with.layers"]),
+        ("ranks: [2]", "ranks: [2, 3], layers: [2, 3]", ["matrix.layers"]),
+        ("ranks: [2]", "ranks: [2, 3], layers: [2, 3], exclude: [{ranks: 3, layers: 2}]", []),
+        ("wrong-shard", "own-part, parallel: tensor, layers: 1", []),
+        ("ranks: [2]", "ranks: [2], parallel: [tensor]", []),
+    ],
+)
+def test_arguments_with_which_a_pipeline_would_not_start_are_named(old: str, new: str, keys: list[str]) -> None:
+    """A control that refuses its arguments fails every check, and shows nothing of its defect."""
+    assert not problems(PIPELINE)
+    assert [one.key for one in problems(PIPELINE.replace(old, new))] == keys
+
+
 @pytest.mark.parametrize(
     ("more", "key", "suggestion"),
     [
