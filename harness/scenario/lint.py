@@ -58,6 +58,19 @@ def must_fail_names_a_check(draft: Draft) -> Iterator[Problem]:
         )
 
 
+def control_says_its_error(draft: Draft) -> Iterator[Problem]:
+    """A control whose stated failure is that something did not happen: any slip that ends it early does that."""
+    stated = draft.must_fail
+    if stated is None or stated.error is not None or stated.source is not None or draft.at("subject", "program"):
+        return
+    if any(check.id == stated.check and check.kind in ("event", "exit") for check in draft.checks.values()):
+        message = (
+            "names no error: whatever the control raises in its own code counts as the failure, a slip too; "
+            "where it raises, name error and source"
+        )
+        yield draft.problem((*CONTROL, "must_fail"), message, kind="note", at_key=True)
+
+
 def ranks_exist(draft: Draft) -> Iterator[Problem]:
     """A list of ranks holds only ranks of the smallest world, and is never empty in any world."""
     if not (sizes := draft.sizes()):
@@ -292,6 +305,7 @@ RULES = (
     unique_ids,
     role_and_verdict,
     must_fail_names_a_check,
+    control_says_its_error,
     ranks_exist,
     control_fails_where_it_is_asked,
     one_rank_always_agrees,

@@ -19,6 +19,8 @@ Arm = Literal["candidate", "control"]
 TEXT_LIMIT = 300
 # What a control's evidence must hold whatever it failed at.
 UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
+# Checks of something that ranks report.
+VALUED = frozenset({"equal", "agree", "within"})
 
 
 class Frozen(BaseModel):
@@ -207,6 +209,8 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
             return f"its evidence is not whole: {found.check} does not hold"
     if finding.failed_ranks != wanted:
         return f"check {must_fail.check} failed on {_ranks(finding.failed_ranks)} instead of {_ranks(wanted)}"
+    if silent := _raised_instead(must_fail, finding, history):
+        return silent
     for rank in wanted:
         error = history.error(rank)
         values = error.event.values if error else {}
@@ -221,6 +225,24 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
             return f"rank {rank} did not raise {must_fail.error}: {_what(history, rank)}"
         if must_fail.source is not None and values.get("source") != must_fail.source:
             return f"rank {rank} did not fail at {must_fail.source!r}: {_what(history, rank)}"
+    return ""
+
+
+def _raised_instead(must_fail: MustFail, finding: Finding, history: History) -> str:
+    """Why a wrong value was stated and none was seen: a rank ended before it, by an error that is not stated.
+
+    Any slip in the control does that. One rank that reported a wrong value is enough: others may have fallen with it.
+    """
+    if must_fail.error is not None or must_fail.source is not None or finding.kind not in VALUED:
+        return ""
+    failed = [found for found in finding.ranks if not found.passed]
+    if any(found.observed is not None or (found.line is not None and finding.kind != "within") for found in failed):
+        return ""
+    for found in failed:
+        end = history.exit(found.rank)
+        if history.error(found.rank) is not None or (end is not None and end.event.values.get("code") != 0):
+            how = _what(history, found.rank)
+            return f"rank {found.rank} ended before it reported a value, and must_fail names no error: {how}"
     return ""
 
 

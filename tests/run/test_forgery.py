@@ -240,6 +240,29 @@ def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproo
     assert "never came to a line of its subject: TypeError" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("thing = undefined", "ended before it reported a value, and must_fail names no error: NameError"),
+        ("import os; os._exit(3)", "ended before it reported a value, and must_fail names no error: code 3"),
+        ("thing = 0", ""),
+        ("thing = 0; context.emit('thing', value=thing); thing = undefined", ""),
+    ],
+)
+def test_a_control_that_slips_before_its_wrong_value(scenario: Write, rankproof: Run, line: str, why: str) -> None:
+    """Where a wrong value is stated and no error, some rank must have reported a wrong value."""
+    text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
+        "check: met, ranks: nonzero, error: AssertionError, source: assert thing", "check: thing, ranks: every"
+    )
+    text += "  - {id: thing, kind: equal, ranks: every, value: thing.value, to: 1}\n"
+    code = "def meet(context, **_):\n    thing = 1\n    LINE\n    context.emit('thing', value=thing)\n"
+    code += "    context.emit('met')\n    context.group.barrier()\n"
+    files = {"scenario.yaml": text, "subject.py": code.replace("LINE", "pass"), "old.py": code.replace("LINE", line)}
+    ran = rankproof("run", str(scenario(files)))
+    assert ran.code == (2 if why else 0), ran.out + ran.err
+    assert why in ran.out
+
+
 def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scenario: Write, rankproof: Run) -> None:
     """A data file that a subject rewrites in its own folder is as it was in the next trial, and in the evidence."""
     subject = SUBJECT.replace(

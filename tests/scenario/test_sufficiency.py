@@ -24,7 +24,7 @@ ROLE
 subject:
   entry: subject:go
   candidate: {with: {broken: false}}
-  control: {with: {broken: true}, must_fail: {check: ended, ranks: every, share: SHARE}}
+  control: {with: {broken: true}, must_fail: {check: ended, ranks: every, ERRORshare: SHARE}}
 matrix: {ranks: [2], backend: [none]}
 trials: {candidate: CANDIDATE, control: CONTROL, accept: {failure_rate_below: 60%}}
 checks: [{id: ended, kind: exit, ranks: every, code: 0}]
@@ -35,13 +35,15 @@ checks: [{id: ended, kind: exit, ranks: every, code: 0}]
 def notes(tmp_path: Any) -> Any:
     """What is said about a scenario with such numbers: kind, key and message of each."""
 
-    def find(*, candidate: int, control: int, share: str, role: str = "role: claim") -> list[tuple[str, str, str]]:
-        text = SCENARIO.replace("CANDIDATE", str(candidate)).replace("CONTROL", str(control))
+    def find(
+        *, candidate: int, control: int, share: str, role: str = "role: claim", error: str = "error: OSError, "
+    ) -> list[tuple[str, str, str]]:
+        text = SCENARIO.replace("ERROR", error).replace("CANDIDATE", str(candidate)).replace("CONTROL", str(control))
         (tmp_path / "scenario.yaml").write_text(text.replace("SHARE", share).replace("ROLE", role))
         try:
             found = load_scenario(tmp_path).notes
-        except ScenarioError as error:
-            found = tuple(error.problems)
+        except ScenarioError as refused:
+            found = tuple(refused.problems)
         return [(one.kind, one.key, one.message) for one in found]
 
     return find
@@ -122,3 +124,10 @@ def test_who_does_not_mean_to_pass_is_not_advised(role: str, said: int, notes: A
     found = notes(candidate=1, control=1, share="every", role=role)
     assert len(found) == said
     assert len({message for _, _, message in found}) == said
+
+
+@pytest.mark.parametrize(("error", "said"), [("", 1), ("error: OSError, ", 0), ("source: fail(), ", 0)])
+def test_a_control_that_may_fail_by_a_slip_is_told(error: str, said: int, notes: Any) -> None:
+    """Without an error, whatever a line of the control raises is its failure."""
+    found = notes(candidate=59, control=5, share="every", error=error)
+    assert [(kind, key) for kind, key, _ in found] == [("note", "subject.control.must_fail")] * said
