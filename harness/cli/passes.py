@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -211,7 +212,7 @@ def _print_answer(finished: Finished) -> Answer:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
     else:
         line = [*program(), "verify", os.path.relpath(finished.report), "--signer", finished.signer.identity()]
-        print(f"  verify: {' '.join(line)}", flush=True)
+        print(f"  verify: {shlex.join(line)}", flush=True)
     return comparison.result.answer
 
 

@@ -24,7 +24,7 @@ from harness.run.trusted import NotTrusted, Objects, below
 from harness.scenario import ScenarioError, cells, parse_scenario
 from harness.scenario.problem import Problem
 from harness.trust import gate, signers
-from harness.trust.asked import Answer, Asked, Refusal, Report, Requirement, Trusted
+from harness.trust.asked import Answer, Asked, Refusal, Report, Requirement, Trusted, counted
 from harness.trust.folder import Folder, Unreadable, verify_folder
 from harness.trust.policy import Policy, parse_policy
 from harness.trust.signers import SignerPolicy, SignersMalformed
@@ -364,9 +364,10 @@ def _notes(basis: Basis, found: _Found, others: Mapping[str, int]) -> list[str]:
             "For two steps, name the last release: --trusted-ref refs/tags/…"
         )
     if others:
-        notes.append(f"{sum(others.values())} reports of {len(others)} other commits were left aside.")
+        reports, commits = counted(sum(others.values()), "report"), counted(len(others), "other commit")
+        notes.append(f"Left aside: {reports} of {commits}.")
     if found.unfinished:
-        notes.append(f"{found.unfinished} unfinished runs were left aside: nobody signed them.")
+        notes.append(f"Left aside: {counted(found.unfinished, 'unfinished run')}, which nobody signed.")
     return notes
 
 

@@ -24,7 +24,7 @@ def test_thousands_of_folders(place: Place, copy: Make) -> None:
         (folder.parent / "report.md").write_text("# not read\n")
     found = place.gate()
     assert not_met(found) == {}
-    assert "1000 reports of 1000 other commits were left aside." in found.notes
+    assert "Left aside: 1000 reports of 1000 other commits." in found.notes
 
 
 def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_unfinished_runs_are_named(place: Place, copy: Make) -> None:
     (place.results / "words/x.unfinished/evidence").mkdir(parents=True)
     found = place.gate()
     assert not_met(found) == {}
-    assert any("1 unfinished runs" in note for note in found.notes)
+    assert any("1 unfinished run," in note for note in found.notes)
 
 
 def test_names_that_would_write_to_the_terminal(place: Place, copy: Make) -> None:
