@@ -6,7 +6,10 @@ import argparse
 
 from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
-from harness.scenario import EnvFault, Scenario
+from harness.report.escape import escape_terminal
+from harness.run.arms import ArmError
+from harness.run.sketch import sketched
+from harness.scenario import EnvFault, LoadedScenario, Scenario
 from harness.world.environment import is_import_time
 
 
@@ -18,8 +21,19 @@ def main(options: argparse.Namespace) -> int:
             print(note)
         for text in _start(scenario.scenario):
             print(f"{scenario.path}: note: {text}")
+        if why := _stops(scenario):
+            print(f"{scenario.path}: note: a run would stop: {escape_terminal(why, 500)}")
         print(f"{scenario.path}: ok")
     return USAGE if problems else PASS
+
+
+def _stops(loaded: LoadedScenario) -> str:
+    """Why the code of an arm cannot be laid out as it lies here: it may be written later, or on another machine."""
+    try:
+        with sketched(loaded.scenario, folder=loaded.folder):
+            return ""
+    except ArmError as error:
+        return str(error)
 
 
 def _start(scenario: Scenario) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from harness.reproduce.workspace import lay_out
 from harness.run import arms
 from harness.run.inputs import leaves
 from harness.run.revision import Repository, RevisionError
+from harness.run.sketch import sketched
 from harness.scenario import Scenario, ScenarioError, parse_scenario
 
 EVIDENCE = "the code that the report's evidence holds"
@@ -291,10 +291,7 @@ def _code_differences(opened: Opened, scenario: Scenario, folder: Path) -> list[
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
     """The arms as a run from this folder would have them."""
-    inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
-    with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
-        sketch = _Sketch(Path(text))
-        found = arms.stage(scenario, folder=folder, inputs=inputs, results=sketch)
+    with sketched(scenario, folder=folder) as (sketch, found):
         return {
             name: Code(
                 {
@@ -307,22 +304,6 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
             )
             for name, arm in found.items()
         }
-
-
-class _Sketch:
-    """A place to lay arms in, to look at them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def write(self, name: str, data: bytes) -> None:
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-
-    def patch(self, arm: str) -> bytes | None:
-        file = self.path / PATCH_FOLDER / f"{arm}.patch"
-        return file.read_bytes() if file.is_file() else None
 
 
 def _pinned(opened: Opened, *, repo: Path) -> Scenario:

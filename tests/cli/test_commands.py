@@ -99,6 +99,15 @@ def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
 
 
+def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
+    """Code that is not there is no mistake of the file, so it is a note; the shipped scenarios have none of these."""
+    (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
+    done = ours("lint", str(tmp_path))
+    assert done.returncode == 0
+    assert "note: a run would stop: subject.entry: " in done.stdout
+    assert "would stop" not in ours("lint").stdout
+
+
 def test_run_with_a_bad_scenario_runs_nothing(tmp_path: Path) -> None:
     """One unreadable file among several stops the run before anything is started."""
     (tmp_path / "bad.yaml").write_text("schema: 1\n")

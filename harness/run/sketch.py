@@ -1,0 +1,43 @@
+"""Arms laid out in a folder that is gone afterwards: what a run from here would run, or why there would be none."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.record.facts import PATCH_FOLDER
+from harness.run.arms import StagedArm, stage
+from harness.scenario import Scenario
+
+
+class Sketch:
+    """A place to lay arms in, to look at them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, by its path from there."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+    def patch(self, arm: str) -> bytes | None:
+        """The patch of an arm, or None."""
+        file = self.path / PATCH_FOLDER / f"{arm}.patch"
+        return file.read_bytes() if file.is_file() else None
+
+
+@contextmanager
+def sketched(scenario: Scenario, *, folder: Path) -> Iterator[tuple[Sketch, dict[str, StagedArm]]]:
+    """Lay the arms out as a run from this folder would.
+
+    Raises:
+        ArmError: as `harness.run.arms.stage`.
+    """
+    inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
+    with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
+        sketch = Sketch(Path(text))
+        yield sketch, stage(scenario, folder=folder, inputs=inputs, results=sketch)
