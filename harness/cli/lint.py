@@ -34,6 +34,8 @@ def _stops(loaded: LoadedScenario) -> str:
             return ""
     except ArmError as error:
         return str(error)
+    except OSError as error:
+        return f"its code cannot be laid out to look at it: {error.strerror}"
 
 
 def _start(scenario: Scenario) -> list[str]:

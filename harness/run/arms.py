@@ -20,7 +20,17 @@ from typing import Protocol
 from harness.events import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
 from harness.run import patch
-from harness.run.code import TooMuchCode, below, demand_limits, has_any, has_module, is_code, read_files, read_folder
+from harness.run.code import (
+    CodeUnreadable,
+    TooMuchCode,
+    below,
+    demand_limits,
+    has_any,
+    has_module,
+    is_code,
+    read_files,
+    read_folder,
+)
 from harness.run.inputs import leaves
 from harness.run.revision import LINK, Entry, Repository, RevisionError
 from harness.scenario import Arm, Scenario
@@ -86,11 +96,12 @@ def stage(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Plac
         results: where the copies go.
 
     Raises:
-        ArmError: a file that is not there, no entry module, more code than 20 MiB, a revision that cannot be had.
+        ArmError: a file that is not there or not readable, no entry module, more code than 20 MiB, a revision that
+            cannot be had.
     """
     try:
         return _Staging(scenario, folder=folder.resolve(), inputs=inputs, results=results).stage()
-    except (RevisionError, TooMuchCode) as error:
+    except (RevisionError, TooMuchCode, CodeUnreadable) as error:
         raise ArmError(str(error)) from None
 
 

@@ -26,6 +26,10 @@ class TooMuchCode(Exception):
     """More files or bytes than an arm may have; the message says what to do."""
 
 
+class CodeUnreadable(Exception):
+    """A file that belongs to an arm cannot be read; the message says which."""
+
+
 def is_code(path: str) -> bool:
     """Whether a file, by its path from the top of the code, belongs to an arm."""
     *folders, name = path.split("/")
@@ -41,6 +45,7 @@ def read_folder(root: Path, *, leave_out: Iterable[Path]) -> dict[str, bytes]:
 
     Raises:
         TooMuchCode: more than 20 MiB or 2000 files.
+        CodeUnreadable: one cannot be read.
     """
     left_out = set(leave_out)
     paths = []
@@ -61,6 +66,7 @@ def read_files(root: Path, paths: Iterable[str]) -> dict[str, bytes]:
 
     Raises:
         TooMuchCode: more than 20 MiB or 2000 files.
+        CodeUnreadable: one cannot be read.
     """
     sizes = {}
     for path in sorted(paths):
@@ -71,7 +77,17 @@ def read_files(root: Path, paths: Iterable[str]) -> dict[str, bytes]:
         if is_code(path) and stat.S_ISREG(found.st_mode):
             sizes[path] = found.st_size
     demand_limits(sizes, name=root.name)
-    return {path: (root / path).read_bytes() for path in sizes}
+    return {path: _read(root, path) for path in sizes}
+
+
+def _read(root: Path, path: str) -> bytes:
+    try:
+        return (root / path).read_bytes()
+    except OSError as error:
+        raise CodeUnreadable(
+            f"subject.path: {path} cannot be read ({error.strerror}): make it readable, or keep it elsewhere; "
+            "every file of the folder is the arm's code"
+        ) from None
 
 
 def demand_limits(sizes: Mapping[str, int], *, name: str) -> None:

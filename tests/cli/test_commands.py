@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "mlx", "numpy")
 
 
-def ours(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def ours(*arguments: str, cwd: Path = ROOT, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "harness.cli", *arguments],
+        [*before, sys.executable, "-m", "harness.cli", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -106,6 +108,27 @@ def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "note: a run would stop: subject.entry: " in done.stdout
     assert "would stop" not in ours("lint").stdout
+
+
+def test_code_that_cannot_be_read(tmp_path: Path) -> None:
+    """A file of the subject's folder that may not be read is named, by lint and by the run that it stops."""
+    humble = []
+    if os.geteuid() == 0:  # who is refused nothing, unless that right is given up
+        if shutil.which("setpriv") is None:
+            pytest.skip("as root this needs setpriv")
+        rights = "-dac_override,-dac_read_search"
+        humble = ["setpriv", "--bounding-set", rights, "--inh-caps", rights]
+    (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
+    (tmp_path / "subject.py").write_text("def run(context): pass\n")
+    (tmp_path / "secret.py").touch(mode=0)
+    said = "subject.path: secret.py cannot be read (Permission denied): make it readable"
+    lint = ours("lint", str(tmp_path), before=humble)
+    assert (lint.returncode, lint.stderr) == (0, "")
+    assert f"note: a run would stop: {said}" in lint.stdout
+    run = ours("run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned", before=humble)
+    assert run.returncode == 2
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_run_with_a_bad_scenario_runs_nothing(tmp_path: Path) -> None:
