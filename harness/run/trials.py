@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from harness.checks import History
+from harness.checks.silence import longest_silence, window
 from harness.faults.strikes import Strikes
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.results import ResultsFolder
@@ -23,6 +24,7 @@ from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.stats.outcome import Arm
 from harness.world.capture import Capture
 from harness.world.environment import is_import_time
+from harness.world.hang import Hang
 from harness.world.pool import ServerFailed, ServerPool, is_linux
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World
@@ -116,6 +118,7 @@ class Trials:
         self._probes = (
             (BEGIN, END) if any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure) else ()
         )
+        self._silences: dict[str, float] = {}
         self._program = scenario.subject.program is not None
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in arms.values()])
 
@@ -167,6 +170,9 @@ class Trials:
         try:
             while True:
                 while len(running) < jobs and (item := next(planned, None)) is not None:
+                    if self._hangs(item[1]):
+                        # How long the candidate is silent says for how long a hang has to stand still.
+                        wait(running)
                     running.add(self._submit(executor, counts, *item))
                 if not running:
                     return counts
@@ -191,9 +197,27 @@ class Trials:
             candidates = self._scenario.trials.candidate
             controls = self._scenario.trials.control if "control" in self._arms else 0
             total = candidates + controls
+            if self._hangs("control"):
+                yield from [(cell, "candidate")] * candidates
+                yield from [(cell, "control")] * controls
+                continue
             for position in range(total):
                 is_control = (position + 1) * controls // total > position * controls // total
                 yield cell, "control" if is_control else "candidate"
+
+    def _hangs(self, arm: Arm) -> bool:
+        """Whether an arm is stated to hang."""
+        control = self._scenario.subject.control
+        return arm == "control" and control is not None and control.must_fail.hang is not None
+
+    def _hang(self, cell: Cell, arm: Arm) -> Hang | None:
+        """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
+        control = self._scenario.subject.control
+        if control is None or control.must_fail.hang is None or arm != "control":
+            return None
+        stated = control.must_fail
+        seconds = window(self._silences.get(cell.id, 0.0))
+        return Hang(window=seconds, within=stated.within, spins=stated.hang is not None and stated.hang.spins)
 
     def _submit(
         self, executor: ThreadPoolExecutor, counts: dict[str, dict[Arm, int]], cell: Cell, arm: Arm
@@ -232,6 +256,7 @@ class Trials:
             program=tuple(scenario.subject.program or ()),
             python=own.python if own is not None else None,
             distributions=own.named if own is not None else (),
+            hang=self._hang(cell, arm),
         )
         faults = faults_of(scenario.faults, arm)
         strikes = Strikes(faults, size=cell.ranks)
@@ -265,6 +290,8 @@ class Trials:
         history = History(capture.events, size=cell.ranks)
         trial, _ = outcome.judge(scenario, arm, index=index, seed=str(seed), evidence=folder, history=history)
         found = trial.outcome
+        if arm == "candidate" and found == "pass":
+            self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
         return Made(cell=cell, arm=arm, index=index, void=found == "void", failed=found == "fail")
 
     def _keep(self, folder: str, capture: Capture) -> None:

@@ -31,10 +31,11 @@ from harness.scenario.fault import (
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
+from harness.scenario.must_fail import End, HangsAt, MustFail
 from harness.scenario.plan import Cell, Trial, cells, derive_seed, trials
 from harness.scenario.problem import Problem, ScenarioError
 from harness.scenario.schema import json_schema, schema_text
-from harness.scenario.subject import Arm, Control, MustFail, Subject
+from harness.scenario.subject import Arm, Control, Subject
 from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
 from harness.scenario.units import RankSet, Share
 
@@ -47,6 +48,7 @@ __all__ = [
     "Check",
     "Control",
     "DelayFault",
+    "End",
     "EnvFault",
     "Environment",
     "EqualCheck",
@@ -54,6 +56,7 @@ __all__ = [
     "ExitCheck",
     "ExitFault",
     "Fault",
+    "HangsAt",
     "HubFault",
     "HubService",
     "Input",

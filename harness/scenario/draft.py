@@ -18,8 +18,9 @@ from harness.scenario.environment import Environment
 from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
+from harness.scenario.must_fail import MustFail
 from harness.scenario.problem import Kind, Path, Problem, shown
-from harness.scenario.subject import Arm, Control, MustFail
+from harness.scenario.subject import Arm, Control
 from harness.scenario.units import RankSet, rank_set
 
 T = TypeVar("T")

@@ -10,10 +10,8 @@ from harness.scenario.closed import (
     Argument,
     Closed,
     Entry,
-    ExceptionName,
     Id,
     Inside,
-    Line,
     Listed,
     Plain,
     Relative,
@@ -22,7 +20,7 @@ from harness.scenario.closed import (
     complaint,
 )
 from harness.scenario.environment import Environment
-from harness.scenario.units import EVERY_TRIAL, Ranks, ShareField
+from harness.scenario.must_fail import MustFail
 from harness.subjects import READY
 
 
@@ -52,22 +50,6 @@ class Arm(Closed):
     def is_laid_out(self) -> bool:
         """Whether its code comes from a repository's history, not from the folder as it stands."""
         return any(given is not None for given in (self.repo, self.rev, self.patch))
-
-
-class MustFail(Closed):
-    """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
-
-    check: Id = Field(description="The id of the check that the control must fail.")
-    ranks: Ranks = Field(description="The ranks on which that check fails, matched exactly: every, nonzero, or a list.")
-    error: ExceptionName | None = Field(None, description="Type of the exception that those ranks end with.")
-    source: Line | None = Field(
-        None, description="Source line of the last frame inside the subject, without indentation."
-    )
-    share: ShareField = Field(
-        default=EVERY_TRIAL,
-        description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
-        json_schema_extra={"default": "every"},
-    )
 
 
 class Control(Arm):

@@ -1,7 +1,7 @@
 """How a world is brought to its end: at its deadline, or some time after its first failure.
 
-First every living rank is asked where it stands, then all are killed. Every wait has a bound: a keeper that does not do
-its part is an error of the harness.
+First every living rank is asked where it stands, then all are killed; where a hang is to be proved they are asked
+twice. Every wait has a bound: a keeper that does not do its part is an error of the harness.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from harness.events import JSON
 from harness.rank.life import STACK_SIGNAL, STACKS
 from harness.world.descendants import inspect
+from harness.world.hang import HangWatch, catches, frames_as_evidence
+from harness.world.leftovers import read_stack
 from harness.world.pool import ServerFailed
 from harness.world.roll import Roll
+from harness.world.stacks import parse
 
 STACKS_WITHIN = 1.0
 # How much later than asked for the harness may wake up before the time counts as not its ranks'.
@@ -51,14 +55,29 @@ class Ending:
         roll: Roll,
         *,
         scratch: Path,
+        code: Path,
         deadline: float,
         after_failure: float,
+        shorten: Callable[[str], str],
         stacks: bool = True,
     ) -> None:
-        """Begin to watch. A program has no `stacks`: the signal that asks Python for them would end it."""
+        """Begin to watch.
+
+        Args:
+            world: what is ended.
+            roll: what is known of its ranks.
+            scratch: the world's folder.
+            code: the folder that the ranks import from.
+            deadline: seconds from now.
+            after_failure: seconds the others get after the first failure.
+            shorten: takes the names of this machine out of a text.
+            stacks: whether ranks can be asked; the signal that asks Python for them would end a program.
+        """
         self._world = world
         self._roll = roll
         self._scratch = scratch
+        self._code = code
+        self._shorten = shorten
         self._after = deadline
         self._grace = after_failure
         self._begun_at = time.monotonic()
@@ -69,13 +88,25 @@ class Ending:
         self._why = ""
         self._has_stacks = stacks
         self._sizes: dict[int, int] = {}
+        self._rounds = 0
+        self._texts: dict[int, list[bytes]] = {}
         self._waiting_since = self._begun_at
         self._awake_by = math.inf
+        self._watch: HangWatch | None = None
         self.asked = False
+
+    @property
+    def deadline(self) -> float:
+        """CLOCK_MONOTONIC seconds when the world is stopped."""
+        return self._deadline
+
+    def prove(self, watch: HangWatch) -> None:
+        """End the world as soon as a hang is proved, or cannot be any more; a rank that fails first ends nothing."""
+        self._watch = watch
 
     def failed(self) -> None:
         """A rank failed: the first time this is heard, the others' time begins to run."""
-        if self._stop_at is None:
+        if self._stop_at is None and self._watch is None:
             self._stop_at = time.monotonic() + self._grace
 
     def patience(self) -> float:
@@ -110,12 +141,18 @@ class Ending:
                 raise ServerFailed(f"{which} within {self._grace + KILL_WITHIN:g} s")
         elif self._stacks_at is not None:
             if now >= self._stacks_at + STACKS_WITHIN or self._stacks_are_quiet():
-                self._kill()
+                self._keep_stacks()
+                if self._rounds > 0:
+                    self._ask()
+                else:
+                    self._kill()
         elif now >= self._deadline:
             self._world.note("world.deadline", after=self._after, ranks=self._roll.living())
             self._take_stacks("deadline")
         elif self._stop_at is not None and now >= self._stop_at:
             self._take_stacks("after-failure")
+        elif self._watch is not None and (seen := self._watch.look()) != "moving":
+            self._take_stacks("hang", rounds=2 if seen == "still" else 1)
         elif not self._roll.started and now >= self._begun_at + START_WITHIN:
             raise ServerFailed(f"no rank was forked within {START_WITHIN:g} s of the request")
 
@@ -123,23 +160,44 @@ class Ending:
         if self._last_words_by is not None:
             return self._last_words_by
         ends = [self._deadline]
+        if self._watch is not None:
+            ends.append(self._watch.next())
         if self._stop_at is not None:
             ends.append(self._stop_at)
         if not self._roll.started:
             ends.append(self._begun_at + START_WITHIN)
         return min(ends)
 
-    def _take_stacks(self, why: str) -> None:
+    def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
         """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
-        self.asked, self._why = True, why
-        self._stacks_at = time.monotonic()
+        self.asked, self._why, self._rounds = True, why, rounds
         for rank in self._roll.living():
             process = inspect(self._roll.started[rank])
             state = process.state if process else "gone"
             self._world.note("rank.state", rank=rank, state=state)
-            if self._has_stacks and rank in self._roll.begun and state not in ("T", "t", "Z", "gone"):
+            able = self._has_stacks and rank in self._roll.begun and state not in ("T", "t", "Z", "gone")
+            if able and catches(self._roll.started[rank], STACK_SIGNAL):
+                self._texts[rank] = []
+        self._ask()
+
+    def _ask(self) -> None:
+        self._rounds -= 1
+        self._stacks_at = time.monotonic()
+        for rank in self._texts:
+            if rank not in self._roll.exited:
                 self._sizes[rank] = -1
                 self._world.signal(STACK_SIGNAL, rank=rank)
+
+    def _keep_stacks(self) -> None:
+        """Write down where each rank stands this time, and at last whether its threads stood still."""
+        for rank, texts in self._texts.items():
+            known = sum(map(len, texts))
+            texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
+            stacks = parse(texts[-1].decode("utf-8", "replace"))
+            threads = frames_as_evidence(stacks, folder=self._code, shorten=self._shorten)
+            self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
+            if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._roll.exited:
+                self._watch.conclude(rank, stacks, folder=self._code)
 
     def _stacks_are_quiet(self) -> bool:
         """Whether every rank that was asked has written its stacks, and none is still writing."""
@@ -151,7 +209,8 @@ class Ending:
                 size = (self._scratch / f"rank-{rank}" / STACKS).stat().st_size
             except OSError:
                 size = 0
-            quiet = quiet and size > 0 and size == self._sizes[rank]
+            known = sum(map(len, self._texts[rank]))
+            quiet = quiet and size > known and size == self._sizes[rank]
             self._sizes[rank] = size
         return quiet
 

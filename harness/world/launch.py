@@ -12,6 +12,7 @@ from harness.events import JSON
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.backends import Rendezvous
 from harness.world.environment import is_import_time, own_environment, rank_environment
+from harness.world.hang import Hang
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
 from harness.world.paths import ROOT
 from harness.world.pool import BOOT, Server, interpreter
@@ -42,6 +43,7 @@ class Launch:
         lateness: rank to the seconds it is forked later than the others; at least one rank is not in it.
         python: the interpreter of the arm's own environment; None is the harness's own.
         distributions: what the arm's own environment names: its ranks tell which versions they have.
+        hang: the hang that is to be proved, where the arm is stated to hang.
     """
 
     about: Mapping[str, JSON]
@@ -69,6 +71,7 @@ class Launch:
     lateness: Mapping[int, float] = field(default_factory=dict)
     python: Path | None = None
     distributions: tuple[str, ...] = ()
+    hang: Hang | None = None
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ from harness.world.backends import Rendezvous
 from harness.world.capture import Capture
 from harness.world.channel import Channel
 from harness.world.ending import Ending
+from harness.world.hang import HangWatch
 from harness.world.launch import Launch, describe
 from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
 from harness.world.ports import PortLease
@@ -52,6 +54,7 @@ class World:
         on_gate: Callable[[World, Event], None] | None = None,
         on_begin: Callable[[World], None] | None = None,
         on_end: Callable[[World], None] | None = None,
+        waits_for: Callable[[], str] | None = None,
     ) -> None:
         self._launch = launch
         self._pool = pool
@@ -59,6 +62,7 @@ class World:
         self._on_gate = on_gate
         self._on_begin = on_begin
         self._on_end = on_end
+        self._waits_for = waits_for
         self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python)
         self._begun = 0
         self._roll = Roll(size=launch.size)
@@ -78,6 +82,7 @@ class World:
         self._gone = False
         self._wires: Wires
         self._ending: Ending
+        self._hang: HangWatch | None = None
 
     # -- what a fault may do to a world ------------------------------------------------------------------------------
 
@@ -193,10 +198,17 @@ class World:
             self,
             self._roll,
             scratch=scratch,
+            code=self._traces.code,
             deadline=launch.deadline,
             after_failure=launch.after_failure,
+            shorten=self._traces.shortened,
             stacks=not launch.program,
         )
+        if launch.hang is not None:
+            self._hang = HangWatch(
+                launch.hang, world=self, roll=self._roll, deadline=self._ending.deadline, busy=self._busy
+            )
+            self._ending.prove(self._hang)
         server.request(description, handed)
         self._wires.handed()
 
@@ -281,6 +293,8 @@ class World:
         for _, descriptor in self._wires.open(rank=rank, kind="events"):
             self._read_what_waits(rank, descriptor, self._read_events)
         self._roll.exited[rank] = ns
+        if self._hang is not None:
+            self._hang.heard()
         # Every channel closes when its rank ends; one that closed long before was closed by the subject.
         if ns - (closed := self._closed.get(rank, ns)) > CLOSED_EARLY:
             self._traces.add(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
@@ -318,6 +332,8 @@ class World:
         self._traces.add(event)
         if event.by != "rank" or event.rank is None:
             return
+        if self._hang is not None:
+            self._hang.heard()
         if event.name == "rank.begin":
             self._roll.begun.add(event.rank)
         elif event.name == "subject.end":
@@ -352,7 +368,19 @@ class World:
         if waiting and (len(self._roll.joined) == self._launch.size or self._roll.exited):
             self._released |= waiting
             self.note("world.start", ranks=sorted(waiting))
+            if self._hang is not None:
+                self._hang.begin()
             self._answer(*sorted(waiting))
+
+    def _busy(self) -> str:
+        """Why it is the harness that keeps a rank waiting: a world that waits for it does not hang."""
+        if self._held or self._unanswered or self._unlanded:
+            return "a rank waits at a gate"
+        if self._timers.patience() < math.inf:
+            return "a fault is not over"
+        if len(self._roll.started) < self._launch.size:
+            return "a rank was not started yet"
+        return self._waits_for() if self._waits_for is not None else ""
 
     def _answer(self, *ranks: int) -> None:
         """Open the gates of these ranks, and of those still waiting, once every signal that was sent has landed."""

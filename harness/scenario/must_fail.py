@@ -1,0 +1,117 @@
+"""How a control has to fail: at a check by a stated end, or by a hang at a stated line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Listed, Message, complaint
+from harness.scenario.units import EVERY_TRIAL, Duration, Ranks, ShareField
+
+WITHIN = 10.0
+"""Seconds; default of `within`."""
+
+SignalName = Annotated[
+    str,
+    Field(pattern=r"^SIG[A-Z0-9+]{2,10}$", max_length=16, description="Signal that ends the rank, such as SIGSEGV."),
+]
+ERROR = "Type of the exception; it counts only with source or message."
+SOURCE = "Source line of the last frame inside the subject, without indentation."
+MESSAGE = "A text that the exception's message holds."
+CODE = "Exit code, 1 to 255."
+
+
+class End(Closed):
+    """How a rank ends: by an exception, a signal or an exit code."""
+
+    error: ExceptionName | None = Field(None, description=ERROR)
+    source: Line | None = Field(None, description=SOURCE)
+    message: Message | None = Field(None, description=MESSAGE)
+    signal: SignalName | None = None
+    code: Annotated[int, Field(ge=1, le=255)] | None = Field(None, description=CODE)
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.error is not None and self.source is None and self.message is None:
+            raise complaint(
+                "is not enough: any slip may raise it. Name the line too (source), or what the message says", at="error"
+            )
+        raised = next((name for name in ("error", "source", "message") if getattr(self, name) is not None), None)
+        given = [name for name in (raised, "signal" if self.signal else None, "code" if self.code else None) if name]
+        if len(given) > 1:
+            raise complaint(f"cannot stand beside {given[0]}: a rank ends in one way", at=given[1])
+        return self
+
+    @property
+    def says_how(self) -> bool:
+        """Whether it names an end at all."""
+        return any(getattr(self, name) is not None for name in ("error", "source", "message", "signal", "code"))
+
+
+class AlsoEnds(End):
+    """An end of other ranks that belongs to the bug, so that it is not taken for another cause."""
+
+    ranks: Ranks = Field(description="The ranks that may end like this: every, nonzero, or a list.")
+
+    @model_validator(mode="after")
+    def _says_how(self) -> Self:
+        if not self.says_how:
+            raise complaint("says nothing about how those ranks end; give error with source or message, signal or code")
+        return self
+
+
+class HangsAt(Closed):
+    """Where a rank stands still for good. Exactly one of source, function and after says where."""
+
+    source: Line | None = Field(
+        None, description="A source line of the subject that is on the stack of one of the rank's threads."
+    )
+    function: Annotated[Line, Field(max_length=255)] | None = Field(
+        None, description="A function of the subject that is on the stack of one of the rank's threads."
+    )
+    after: Event | None = Field(None, description="For programs: the last event that the rank emits.")
+    spins: bool = Field(
+        False,
+        description="The rank loops instead of waiting: its silence and its stacks count, which a slow loop shows too.",
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = [name for name in ("source", "function", "after") if getattr(self, name) is not None]
+        if not given:
+            raise complaint("says nothing about where it hangs; give source or function, for a program after")
+        if len(given) > 1:
+            raise complaint(f"cannot stand beside {given[0]}; keep one of source, function and after", at=given[1])
+        return self
+
+
+class MustFail(End):
+    """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
+
+    check: Id | None = Field(None, description="The id of the check that the control must fail.")
+    hang: HangsAt | None = Field(None, description="Where the control hangs, in place of check.")
+    ranks: Ranks = Field(description="The ranks on which it fails, matched exactly: every, nonzero, or a list.")
+    within: Duration = Field(
+        WITHIN,
+        description="For a hang: the longest time until it is proved, with a unit.",
+        json_schema_extra={"default": "10s"},
+    )
+    also: Listed[AlsoEnds] = Field((), description="Ends of other ranks that belong to the bug.")
+    share: ShareField = Field(
+        default=EVERY_TRIAL,
+        description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
+        json_schema_extra={"default": "every"},
+    )
+
+    @model_validator(mode="after")
+    def _one_failure(self) -> Self:
+        if self.check is None and self.hang is None:
+            raise complaint("says nothing about what fails; give check, or hang for a control that never ends")
+        if self.check is not None and self.hang is not None:
+            raise complaint("cannot stand beside check; keep one of them", at="hang")
+        if self.hang is not None and self.says_how:
+            raise complaint("does not end a rank that hangs; name the ends of other ranks in also", at="hang")
+        if self.hang is None and "within" in self.model_fields_set:
+            raise complaint("is for a hang; remove it", at="within")
+        return self

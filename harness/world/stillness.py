@@ -1,0 +1,234 @@
+"""Whether a world stands still: nobody in it can go on unless somebody else in it does.
+
+Stacks alone prove slowness: a rank whose peer computes, sleeps or polls shows the same lines again and again. So first
+the kernel is asked, for a window of time: in every rank and every process below one, the main thread sits in the same
+system call, one that does not end by itself, without a tick of the processor and without a switch. Other threads may
+idle or spin, but not work: a ring whose peer is silent asks its socket again and again, which is a system call each
+time and touches no new page, while a thread that computes spends its time outside the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from harness.world.descendants import processes
+from harness.world.waits import PROC, Unreadable, Wait, waits_in
+
+# Per second of the window: what a thread that idles or polls may use of the processor.
+IDLE_TICKS = 3
+IDLE_SHARE = 0.03
+# A thread that asks the kernel again and again: at least this share of its ticks is the kernel's. Measured: a ring that
+# waits for its peer 0.58, a matrix product 0.02 to 0.09.
+SPIN_SHARE = 0.25
+SPIN_FAULTS = 4
+
+
+class Sample(NamedTuple):
+    """One thread, as the kernel lists it.
+
+    Attributes:
+        state: letter of ps.
+        user, system: processor time in ticks.
+        faults: minor page faults.
+        switches: times it gave the processor away by itself.
+        call: text of its /proc/…/syscall.
+    """
+
+    state: str
+    user: int
+    system: int
+    faults: int
+    switches: int
+    call: str
+
+
+Threads = Mapping[tuple[int, int], Sample]
+"""(pid, tid) to what the thread did so far."""
+
+
+class Spinning(NamedTuple):
+    """A native thread that asked the kernel again and again during the window; ticks of the processor."""
+
+    pid: int
+    user: int
+    system: int
+
+
+@dataclass(kw_only=True)
+class Stillness:
+    """Watches a set of processes and everything below them.
+
+    Attributes:
+        begun: CLOCK_MONOTONIC seconds when the world began.
+        deadline: CLOCK_MONOTONIC seconds when it is stopped anyway: a wait that ends before is sleep.
+        spins: the control is said to loop: then only its silence and its stacks count.
+        since: CLOCK_MONOTONIC seconds since when nothing has moved; None before the first look.
+        moved: what moved last, in words.
+        spinning: native threads that spun during the window.
+    """
+
+    begun: float
+    deadline: float
+    spins: bool = False
+    since: float | None = None
+    moved: str = ""
+    spinning: list[Spinning] = field(default_factory=list)
+    _first: Threads = field(default_factory=dict)
+    _last: Threads = field(default_factory=dict)
+
+    def look(self, pids: Collection[int]) -> None:
+        """Compare with what was seen before; where something moved, begin anew.
+
+        Args:
+            pids: processes of the ranks that live.
+
+        Raises:
+            Unreadable: the kernel does not show it.
+        """
+        now = time.monotonic()
+        threads = self._last = snapshot(pids)
+        self.moved = self._difference(threads, now)
+        if self.since is None or self.moved:
+            self.since, self._first, self.spinning = now, threads, []
+
+    def restart(self, why: str) -> None:
+        """Forget what was seen: something that is known otherwise moved."""
+        self.since, self.moved = None, why
+
+    def window(self) -> float:
+        """Seconds for which nothing has moved."""
+        return 0.0 if self.since is None else time.monotonic() - self.since
+
+    def stood(self, pid: int, tid: int) -> str:
+        """Why a thread did not stand still for the whole window, in words; empty where it did.
+
+        Raises:
+            Unreadable: the kernel does not show it.
+        """
+        first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
+        if first is None or last is None:
+            return "was not there for the whole window"
+        return self._stands(pid, first, last)
+
+    def worked(self, pid: int, tid: int) -> bool:
+        """Whether a thread used the processor during the window."""
+        first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
+        return first is None or last is None or last.user + last.system - first.user - first.system > 1
+
+    def waiting(self, pid: int) -> str:
+        """The system call that the main thread of a process waits in.
+
+        Raises:
+            Unreadable: the kernel does not show it.
+        """
+        found = self._last.get((pid, pid))
+        wait = self._wait(pid, found) if found else None
+        return wait.call if wait else "none"
+
+    def _difference(self, threads: Threads, now: float) -> str:
+        """What moved since the window began, in words; empty where nothing did."""
+        first, self.spinning = self._first, []
+        if first.keys() != threads.keys():
+            return "a process or a thread began or ended" if first else "nothing was seen before"
+        if self.spins:
+            return ""
+        for (pid, tid), last in threads.items():
+            if pid == tid:
+                if why := self._stands(pid, first[pid, tid], last):
+                    return f"process {pid} {why}"
+            elif why := self._idles(pid, first[pid, tid], last, now):
+                return f"a thread of process {pid} {why}"
+        return ""
+
+    def _stands(self, pid: int, first: Sample, last: Sample) -> str:
+        """Why a thread that has to stand still does not."""
+        if last.state != "S":
+            return f"is in state {last.state}"
+        wait = self._wait(pid, last)
+        if wait is None:
+            return "runs"
+        if not wait.outlasts(self.deadline):
+            return f"sleeps in {wait.call}, which ends by itself"
+        if last != first:
+            return "went on"
+        return ""
+
+    def _idles(self, pid: int, first: Sample, last: Sample, now: float) -> str:
+        """Why a thread of a library works, so that others may wait for it."""
+        user, system = last.user - first.user, last.system - first.system
+        window = now - (self.since or now)
+        if user + system <= IDLE_TICKS + IDLE_SHARE * window * os.sysconf("SC_CLK_TCK"):
+            return ""
+        if system < SPIN_SHARE * (user + system) or last.faults - first.faults > SPIN_FAULTS:
+            return "computes"
+        self.spinning.append(Spinning(pid, user, system))
+        return ""
+
+    def _wait(self, pid: int, found: Sample) -> Wait | None:
+        return waits_in(pid, found.call, begun=self.begun)
+
+
+def snapshot(pids: Collection[int]) -> Threads:
+    """Every thread of these processes and of those below them; zombies have none.
+
+    Raises:
+        Unreadable: the kernel does not show it.
+    """
+    found: dict[tuple[int, int], Sample] = {}
+    for pid in _family(pids):
+        try:
+            tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
+        except OSError:
+            continue  # it has just ended; whoever compares sees that it is not there
+        for tid in tids:
+            if (thread := sample(pid, tid)) is not None:
+                found[pid, tid] = thread
+    return found
+
+
+def sample(pid: int, tid: int) -> Sample | None:
+    """One thread; None when it has ended.
+
+    Raises:
+        Unreadable: the kernel does not show what it waits in.
+    """
+    folder = PROC / str(pid) / "task" / str(tid)
+    try:
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        status = (folder / "status").read_text()
+    except OSError:
+        return None
+    if fields[0] in "ZX":
+        return None
+    try:
+        call = (folder / "syscall").read_text().strip()
+    except ProcessLookupError:
+        return None
+    except OSError as error:
+        raise Unreadable(f"what a process waits in cannot be read here: {error.strerror}") from None
+    switches = next(
+        (int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), -1
+    )
+    return Sample(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call)
+
+
+def _family(pids: Collection[int]) -> list[int]:
+    """The ranks, and every other process below their keeper, who adopts what ranks leave behind."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    keepers = set()
+    for process in processes():
+        if process.state not in "ZX":
+            children[process.parent].append(process.pid)
+            if process.pid in pids:
+                keepers.add(process.parent)
+    found: list[int] = []
+    queue = [child for keeper in keepers for child in children[keeper]]
+    while queue:
+        found.append(pid := queue.pop())
+        queue += children[pid]
+    return found

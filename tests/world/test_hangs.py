@@ -1,0 +1,95 @@
+"""The proof of a hang: worlds that stand still, and worlds that are only slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from harness.world.hang import Hang
+from tests.world.conftest import Lived
+
+HANG = Hang(window=0.6, within=6.0)
+SLOW = Hang(window=0.6, within=2.0)
+
+
+def lines(lived: Lived, rank: int, sample: int) -> set[str]:
+    """Functions of the subject on the stacks of a rank, the time it was asked."""
+    found = [seen.event.values for seen in lived.history.noted("rank.stack", rank)]
+    asked: list[Any] = [values["threads"] for values in found if values["sample"] == sample]
+    return {
+        frame["function"] for threads in asked for thread in threads for frame in thread["frames"] if frame["subject"]
+    }
+
+
+def together(live: Callable[..., Lived], orders: dict[str, dict[str, Any]]) -> dict[str, Lived]:
+    """Live several worlds at the same time: they mostly wait."""
+    live("hanging:missing_send", hang=Hang(window=0.2, within=5.0), deadline=60.0)  # the server is there from now on
+    with ThreadPoolExecutor(len(orders)) as threads:
+        running = {
+            name: threads.submit(live, f"hanging:{name}", deadline=60.0, **rest) for name, rest in orders.items()
+        }
+    return {name: future.result() for name, future in running.items()}
+
+
+@pytest.mark.slow
+def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived]) -> None:
+    """Deadlocks of a group, a ring, a lock, a thread and a socket are proved, with their line on both stacks."""
+    ring = {"backend": "mlx-ring", "hang": HANG}
+    alone = {"backend": "none", "hang": HANG}
+    found = together(
+        live,
+        {
+            "branch_around_a_collective": {"hang": HANG},
+            "missing_send": {"hang": HANG},
+            "lock_across_fork": alone,
+            "in_a_thread": alone,
+            "silent_socket": alone,
+            "ring_without_peer": ring,
+            "peer_is_gone": alone,
+        },
+    )
+    for name, lived in found.items():
+        still = lived.history.noted("world.still")
+        assert still, (name, lived.history.noted("world.unproved"))
+        assert not lived.history.noted("world.unproved"), name
+        values: Any = still[0].event.values
+        assert values["seconds"] >= 0.6
+        for rank in values["ranks"]:
+            where = "_wait_for_ever" if name in ("in_a_thread", "peer_is_gone") else name
+            assert where in lines(lived, rank, 1), (name, rank)
+            assert where in lines(lived, rank, 2), (name, rank)
+    assert found["peer_is_gone"].history.noted("world.still")[0].event.values["ranks"] == [1]
+    spinning: Any = found["ring_without_peer"].history.noted("world.still")[0].event.values["spinning"]
+    assert set(spinning) == {"0"}
+
+
+@pytest.mark.slow
+def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., Lived]) -> None:
+    """A peer that computes, sleeps, polls, waits with a timeout or for a child that goes on: no proof."""
+    slow = {"hang": SLOW}
+    orders: dict[str, dict[str, Any]] = {
+        name: slow
+        for name in (
+            "computes",
+            "computes_in_a_thread",
+            "sleeps",
+            "polls",
+            "waits_with_a_timeout",
+            "selects_with_a_timeout",
+            "receives_with_a_timeout",
+            "sleeps_in_a_loop",
+            "waits_for_a_sleeping_child",
+            "waits_for_a_computing_child",
+            "waits_for_an_orphan",
+            "waits_for_a_sleeping_thread",
+            "talks",
+        )
+    }
+    orders["computes_natively"] = {"hang": SLOW, "backend": "mlx-ring"}
+    for name, lived in together(live, orders).items():
+        unproved = lived.history.noted("world.unproved")
+        assert unproved, (name, lived.history.noted("world.still"))
+        assert unproved[0].event.values["code"] == "moving", name
