@@ -110,6 +110,7 @@ def _init(init: argparse.ArgumentParser) -> None:
     init.add_argument("--error", metavar="TYPE", help="exception the bug ends with (default: AssertionError)")
     init.add_argument("--source", metavar="LINE", help="source line it ends at")
     init.add_argument("--failing", metavar="RANKS", help="ranks it shows on: every, nonzero, or a list such as [1]")
+    init.add_argument("--hang", action="store_true", help="the bug is a hang: write a control that has to stand still")
     init.add_argument("--yes", action="store_true", help="ask nothing: take defaults for what no flag says")
 
 

@@ -17,6 +17,7 @@ DEFAULTS = {
     "source": "assert tokenizer",
     "failing": "nonzero",
 }
+OF_AN_ERROR = ("error", "source", "failing")
 QUESTIONS = {
     "title": "What does a PASS mean, in one line?",
     "question": "Which question does the verdict answer?",
@@ -29,12 +30,21 @@ QUESTIONS = {
 def main(options: argparse.Namespace) -> int:
     """Write a scenario folder; asks for what no flag says where there is somebody to ask."""
     given = {key: getattr(options, key) for key in DEFAULTS}
+    if options.hang and (unfit := [f"--{key}" for key in OF_AN_ERROR if given[key]]):
+        print(f"rankproof init: {unfit[0]} is for a bug that raises; leave it out, or leave out --hang", file=sys.stderr)
+        return USAGE
     ask = sys.stdin.isatty() and not options.yes
-    answers = {key: value or (_ask(key) if ask else DEFAULTS[key]) for key, value in given.items()}
+    asked = [key for key in DEFAULTS if ask and not (options.hang and key in OF_AN_ERROR)]
+    answers = {key: value or (_ask(key) if key in asked else DEFAULTS[key]) for key, value in given.items()}
     try:
         written = write(
             options.folder,
-            Answers(id=options.id or options.folder.name, ranks=tuple(options.ranks or (2, 4)), **answers),
+            Answers(
+                id=options.id or options.folder.name,
+                ranks=tuple(options.ranks or (2, 4)),
+                hang=options.hang,
+                **answers,
+            ),
         )
     except InitError as error:
         print(f"rankproof init: {error}", file=sys.stderr)

@@ -33,6 +33,7 @@ class Answers:
         error: type of the exception the bug ends with.
         source: the source line it ends at.
         failing: ranks the bug shows on: `every`, `nonzero`, or a list such as `[1]`.
+        hang: whether the bug is a hang: then a deadlock is played, and no error.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Answers:
     error: str = "AssertionError"
     source: str = "assert tokenizer"
     failing: str = "nonzero"
+    hang: bool = False
 
 
 SCENARIO = """\
@@ -87,6 +89,50 @@ through.
 def load():
     """Stands for whatever your ranks need."""
     return "a tokenizer"
+'''
+
+HANG_SCENARIO = """\
+# yaml-language-server: $schema={schema}
+schema: 1
+id: {id}
+title: {title}
+question: {question}
+
+subject:
+  entry: subject:check                  # the function `check` in subject.py, called in every rank process
+  candidate: {{with: {{fixed: true}}}}      # your fix; instead of arguments, `file: other.py` takes another file
+  control:                              # the bug: if it does not hang here, on these ranks, the run proves nothing
+    with: {{fixed: false}}
+    must_fail: {{hang: {{source: dist.all_reduce(total)}}, ranks: [0], within: 10s}}
+
+matrix: {{ranks: {ranks}, backend: [gloo]}}
+trials: {{candidate: 59, control: 3}}     # 59 clean trials put the failure rate below 5% at 95% confidence
+
+checks:
+  - {{id: works, kind: event, ranks: every, event: works}}
+  - {{id: all-finished, kind: exit, ranks: every, code: 0}}
+  - {{id: nobody-left, kind: no-survivors}}
+"""
+
+HANG_SUBJECT = '''\
+"""The code under test for `{id}`, as every rank runs it.
+
+As it stands it plays a deadlock: a collective inside a branch that only rank 0 takes. Put your own code in its place:
+call the fixed code where `fixed` is true and the broken code where it is not, emit `works` when a rank got through, and
+say in scenario.yaml at which line the broken code hangs.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def check(context, *, fixed):
+    """Entry. `context` has rank, size, group (barrier, all_gather), inputs, seed and emit."""
+    total = torch.ones(1)
+    if fixed or context.rank == 0:
+        dist.all_reduce(total)
+    context.group.barrier()
+    context.emit("works", value=total.item())
 '''
 
 OTHER_FAILURE = """\
@@ -144,7 +190,7 @@ def write(folder: Path, answers: Answers) -> list[Path]:
 
 def _scenario(folder: Path, answers: Answers) -> str:
     schema = "../scenario.schema.json" if (folder.parent / "scenario.schema.json").exists() else "scenario.schema.json"
-    return SCENARIO.format(
+    return (HANG_SCENARIO if answers.hang else SCENARIO).format(
         schema=schema,
         id=answers.id if answers.id[0].isalpha() and answers.id not in YAML_WORDS else _quoted(answers.id),
         title=_quoted(answers.title),
@@ -158,6 +204,8 @@ def _scenario(folder: Path, answers: Answers) -> str:
 
 def _subject(answers: Answers) -> str:
     """The template, playing the user's own failing line where a line can be played without their code."""
+    if answers.hang:
+        return HANG_SUBJECT.replace("{id}", answers.id)
     own = not _raises(answers.error)
     if answers.source == "assert tokenizer" and _plays(answers):
         failure = f"    {answers.source}"

@@ -7,6 +7,7 @@ both times. What is not is written down as `world.unproved`, with the reason. Th
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.events import JSON
+from harness.rank import life
 from harness.world.roll import Roll
 from harness.world.stacks import Frame, Stack, inside, threads_of
 from harness.world.stillness import Stillness
@@ -22,6 +24,7 @@ from harness.world.waits import PROC, Unreadable
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
 SHOWN_FRAMES = 60
+RUNTIME = os.path.realpath(life.__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +181,8 @@ def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callab
         frames: list[JSON] = []
         for frame in stack.frames[:SHOWN_FRAMES]:
             own = inside(frame, folder)
+            if own is None and os.path.realpath(frame.file) == RUNTIME:
+                break  # from here on it is the rank's own runtime, and how it was forked
             file = own if own is not None else _elsewhere(frame, shorten)
             frames.append({"file": file, "line": frame.line, "function": frame.function, "subject": own is not None})
         found.append({"frames": frames})

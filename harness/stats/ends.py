@@ -1,0 +1,141 @@
+"""How each rank of a trial ended, as what: by itself, by a fault, by the harness, by an error that was raised.
+
+The judge of a control reads causes from these. A rank that raised ended when it raised; one that was killed, when the
+process that forked it saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.backends import KINDS as BACKENDS
+from harness.checks import History
+from harness.events import JSON
+from harness.faults.proof import STRUCK, noted
+from harness.scenario import End
+
+# Errors that any typing mistake raises, and the codes with which a shell says that a program is not there.
+SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", "TypeError"})
+NOT_STARTED = frozenset({126, 127})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """One rank's end.
+
+    Attributes:
+        rank: the rank.
+        ns: when, on CLOCK_MONOTONIC.
+        error: what it raised, as `rank.error` says; None where it raised nothing.
+        code: exit code, None for a signal.
+        signal: name of the signal that ended it, else empty.
+        returned: whether its subject came to its end.
+        stopped: whether the harness stopped it.
+        fault: the fault that provably ended it, else empty.
+        peer_gone: whether it raised what its backend raises where another rank is gone, or something caused by that.
+    """
+
+    rank: int
+    ns: int
+    error: Mapping[str, JSON] | None
+    code: int | None
+    signal: str
+    returned: bool
+    stopped: bool
+    fault: str
+    peer_gone: bool
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it came to its end by itself and nothing went wrong."""
+        return self.returned and self.code == 0 and self.error is None and not self.stopped
+
+    @property
+    def is_slip(self) -> bool:
+        """Whether it ended by what a typing mistake does: an error of a certain class, a program that is not there."""
+        if self.error is None:
+            return self.code in NOT_STARTED
+        return not SLIPS.isdisjoint(classes(self.error)) or raised_by_runtime(self.error)
+
+    def is_as(self, stated: End) -> bool:
+        """Whether it ended as a scenario states: by that error, signal or code."""
+        if stated.signal is not None:
+            return self.signal == stated.signal and not self.stopped
+        if stated.code is not None:
+            return self.code == stated.code and not self.stopped
+        if self.error is None or not stated.says_how or raised_by_runtime(self.error):
+            return False
+        if stated.error is not None and self.error.get("type") != stated.error:
+            return False
+        if stated.source is not None and self.error.get("source") != stated.source:
+            return False
+        # A source line alone is where anything may be raised, a slip too.
+        if stated.error is None and self.is_slip:
+            return False
+        return stated.message is None or stated.message in str(self.error.get("message"))
+
+
+def classes(error: Mapping[str, JSON]) -> tuple[str, ...]:
+    """Names of an exception's class and of those it descends from."""
+    ancestors = error.get("mro")
+    known = tuple(map(str, ancestors)) if isinstance(ancestors, list) else ()
+    return (str(error.get("type")), *known)
+
+
+def raised_by_runtime(error: Mapping[str, JSON]) -> bool:
+    """Whether the rank's own runtime raised it: an event that cannot be emitted is a slip of whoever emits it."""
+    return error.get("ours") is True
+
+
+def ends(history: History, *, backend: str, faults: Mapping[int, str]) -> dict[int, RankEnd]:
+    """The end of every rank that ended.
+
+    Args:
+        history: the trial's events.
+        backend: name of its backend.
+        faults: rank to the fault that provably ended it.
+    """
+    stopped = {rank for seen in history.noted("world.stopped") for rank in listed(seen.event.values.get("ranks"))}
+    found = {}
+    for rank in range(history.size):
+        error, end = history.error(rank), history.exit(rank)
+        if error is None and end is None:
+            continue
+        values = end.event.values if end is not None else {}
+        code, signal = values.get("code"), values.get("signal")
+        ns = min(seen.event.ns for seen in (error, end) if seen is not None)
+        if rank in faults and (struck := noted(history, STRUCK, fault=faults[rank], rank=rank)) is not None:
+            ns = struck.event.ns
+        found[rank] = RankEnd(
+            rank=rank,
+            ns=ns,
+            error=error.event.values if error is not None else None,
+            code=code if isinstance(code, int) else None,
+            signal=str(signal or ""),
+            returned=history.returned(rank) is not None,
+            stopped=rank in stopped,
+            fault=faults.get(rank, ""),
+            peer_gone=error is not None and _tells_of_a_peer(error.event.values, backend),
+        )
+    return found
+
+
+def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
+    """Whether an error, or one that it was raised from, is one of its backend's for a peer that is gone."""
+    known = BACKENDS.get(backend)
+    if known is None:
+        return False
+    causes = error.get("causes")
+    chain: list[tuple[tuple[str, ...], str]] = [(classes(error), str(error.get("message")))]
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, dict):
+            chain.append(((str(cause.get("type")),), str(cause.get("message"))))
+    # Whatever the backend is, ranks may talk over sockets of their own.
+    kinds = (known, BACKENDS["none"])
+    return any(kind.says_that_a_peer_is_gone(types, message) for types, message in chain for kind in kinds)
+
+
+def listed(value: JSON) -> list[JSON]:
+    """A list of an event's values; nothing where it is none."""
+    return value if isinstance(value, list) else []

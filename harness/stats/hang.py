@@ -1,0 +1,134 @@
+"""Whether a control hung as stated: the world stood still for long enough, and its ranks at the stated place.
+
+What the harness proved is in the events (`world.still`, `rank.stack`); whether that is enough, and where the ranks
+stood, is judged here, from the candidate's own silences and from the text of the arm's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from harness.checks import History
+from harness.checks.silence import window
+from harness.events import JSON
+from harness.scenario import HangsAt, MustFail
+from harness.stats.reason import Otherwise
+from harness.stats.wording import how_it_ended, ranks_in_words
+
+# How much later than asked for the harness may look.
+SLACK = 1.0
+# Events of a rank's own clock and the harness' meet at the edge of the window.
+EDGE_NS = 20_000_000
+LineOf = Callable[[str, int], str | None]
+Told = tuple[Otherwise, str]
+
+
+def hang_deviation(
+    must_fail: MustFail, history: History, *, wanted: Sequence[int], silence: float, line_of: LineOf
+) -> Told | None:
+    """How a control that must hang did otherwise; None where it hung as stated.
+
+    Args:
+        must_fail: what is stated, with its `hang`.
+        history: the trial's events.
+        wanted: the ranks that must hang there.
+        silence: the longest silence of the cell's candidate trials that passed, in seconds.
+        line_of: the text of a line of the arm's files, without indentation.
+    """
+    assert must_fail.hang is not None
+    needed = window(silence)
+    if needed > must_fail.within:
+        text = f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of stillness to prove"
+        return Otherwise.HANG_WITHIN, f"{text}, and within is {must_fail.within:g} s"
+    if unproved := history.noted("world.unproved"):
+        values = unproved[0].event.values
+        code = Otherwise.HANG_UNREADABLE if values.get("code") == "unreadable" else Otherwise.HANG_MOVING
+        return code, f"that it hangs is not proved: {values.get('why')}"
+    if not (proved := history.noted("world.still")):
+        return Otherwise.NO_HANG, f"it did not hang: {_how_it_went(history)}"
+    still = proved[0].event
+    seconds, started = still.values.get("seconds"), history.noted("world.start")
+    if not isinstance(seconds, int | float) or seconds < needed:
+        return Otherwise.HANG_MOVING, f"it stood still for {seconds} s, and {needed:.1f} s are needed"
+    if not started or still.ns - started[0].event.ns > (must_fail.within + SLACK) * 1e9:
+        return Otherwise.HANG_WITHIN, f"the hang was proved later than within {must_fail.within:g} s"
+    since = still.ns - int(seconds * 1e9) + EDGE_NS
+    if any(seen.event.by == "rank" and since < seen.event.ns <= still.ns for seen in history.seen):
+        return Otherwise.HANG_MOVING, "a rank emitted an event while the world is said to have stood still"
+    return _elsewhere(must_fail.hang, history, wanted, line_of)
+
+
+def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of: LineOf) -> Told | None:
+    """Why the ranks that hang there are not those that must."""
+    there = [rank for rank in range(history.size) if _stands(stated, history, rank, line_of)]
+    if there == list(wanted):
+        return None
+    lost = [rank for rank in wanted if rank not in there]
+    place = repr(stated.source) if stated.source else f"function {stated.function}" if stated.function else stated.after
+    if lost:
+        where = standing(history, lost[0], line_of) or how_it_ended(history, lost[0])
+        return Otherwise.HANG_ELSEWHERE, f"rank {lost[0]} does not hang at {place}: {where}"
+    return Otherwise.RANKS, f"{ranks_in_words(there)} hang at {place} instead of {ranks_in_words(wanted)}"
+
+
+def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bool:
+    if stated.after is not None:
+        own = [seen.event.name for seen in history.seen if seen.event.by == "rank" and seen.event.rank == rank]
+        return bool(own) and own[-1] == stated.after and rank in living(history)
+    samples = [list(threads_at(history, rank, sample)) for sample in (1, 2)]
+    if rank not in living(history) or not samples[0] or len(samples[0]) != len(samples[1]):
+        return False
+    return any(
+        all(any(_is_at(stated, frame, line_of) for frame in thread) for thread in both)
+        for both in zip(*samples, strict=True)
+    )
+
+
+def _is_at(stated: HangsAt, frame: Mapping[str, JSON], line_of: LineOf) -> bool:
+    if frame.get("subject") is not True:
+        return False
+    if stated.function is not None:
+        return frame.get("function") == stated.function
+    return text_of(frame, line_of) == stated.source
+
+
+def text_of(frame: Mapping[str, JSON], line_of: LineOf) -> str | None:
+    """The source line of a frame of the subject, from the arm's own file."""
+    file, line = frame.get("file"), frame.get("line")
+    return line_of(file, line) if isinstance(file, str) and isinstance(line, int) else None
+
+
+def living(history: History) -> list[JSON]:
+    """Ranks that had not ended when the world stood still."""
+    proved = history.noted("world.still")
+    ranks = proved[0].event.values.get("ranks") if proved else None
+    return ranks if isinstance(ranks, list) else []
+
+
+def threads_at(history: History, rank: int, sample: int) -> Iterator[list[Mapping[str, JSON]]]:
+    """Frames of each Python thread of a rank, innermost first, the time it was asked."""
+    for seen in history.noted("rank.stack", rank):
+        threads = seen.event.values.get("threads")
+        if seen.event.values.get("sample") != sample or not isinstance(threads, list):
+            continue
+        for thread in threads:
+            frames = thread.get("frames") if isinstance(thread, dict) else None
+            yield [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+
+
+def standing(history: History, rank: int, line_of: LineOf) -> str:
+    """Where a rank stands, in words: the innermost line of the subject, of the first thread that is in it."""
+    for thread in threads_at(history, rank, 1):
+        for frame in thread:
+            if frame.get("subject") is True:
+                text = text_of(frame, line_of)
+                code = f": {text}" if text else ""
+                return f"it stands in {frame.get('function')}, {frame.get('file')}:{frame.get('line')}{code}"
+    return ""
+
+
+def _how_it_went(history: History) -> str:
+    for rank in range(history.size):
+        if history.returned(rank) is None:
+            return f"rank {rank}: {how_it_ended(history, rank)}"
+    return "every rank came to its end"

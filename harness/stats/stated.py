@@ -1,0 +1,156 @@
+"""Whether a control failed as stated: at its check, on its ranks, by its end, and nothing else was the cause.
+
+Any slip in a control makes some check fail. So what counts is that every stated rank failed in the stated way, and that
+no rank ended in a way that nobody stated and that may have made the others fail. Time order alone decides nothing: an
+error that says "my peer is gone" often comes first. It is no cause, and where it is what was stated it counts only if
+no rank ended otherwise. The rules with their cases: docs/adr/0037.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from harness.checks import KINDS, Finding, History
+from harness.scenario import MustFail
+from harness.scenario.kinds import FailsAt
+from harness.stats.ends import RankEnd, ends
+from harness.stats.hang import hang_deviation
+from harness.stats.reason import Otherwise
+from harness.stats.wording import harness_error, how_it_ended, ranks_in_words
+
+# What a control's evidence must hold whatever it failed at.
+UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
+
+
+class Deviation(NamedTuple):
+    """Why a control did not fail as stated."""
+
+    code: Otherwise
+    text: str
+
+
+def deviation(
+    must_fail: MustFail,
+    findings: Sequence[Finding],
+    history: History,
+    *,
+    backend: str,
+    faults: Mapping[int, str],
+    silence: float,
+    line_of: Callable[[str, int], str | None],
+) -> Deviation | None:
+    """How a control trial differs from what it must do; None where it failed exactly as stated.
+
+    Args:
+        must_fail: what is stated.
+        findings: of every check.
+        history: the trial's events.
+        backend: name of its backend.
+        faults: rank to the fault that provably ended it.
+        silence: the longest silence of the cell's candidate trials that passed, in seconds.
+        line_of: the text of a line of the arm's files, without indentation; None where there is no such line.
+    """
+    wanted = must_fail.ranks.of(history.size)
+    found = ends(history, backend=backend, faults=faults)
+    if lost := harness_error(history):
+        return Deviation(Otherwise.HARNESS, f"the harness failed while its ranks ran: {lost}")
+    for finding in findings:
+        if finding.check in UNTRUSTED and not finding.passed:
+            return Deviation(Otherwise.EVIDENCE, f"its evidence is not whole: {finding.check} does not hold")
+    if must_fail.hang is not None:
+        told = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
+        return Deviation(*told) if told else _other_cause(must_fail, history, found, wanted=(), before=None)
+    finding = next(one for one in findings if one.check == must_fail.check)
+    if finding.passed:
+        others = [one.check for one in findings if not one.passed]
+        instead = f"; {', '.join(others)} failed instead" if others else ""
+        return Deviation(Otherwise.HELD, f"check {must_fail.check} held on every rank{instead}")
+    if history.noted("world.deadline"):
+        return Deviation(Otherwise.DEADLINE, "it ran into the deadline")
+    if finding.failed_ranks != wanted:
+        text = f"check {must_fail.check} failed on {ranks_in_words(finding.failed_ranks)}"
+        return Deviation(Otherwise.RANKS, f"{text} instead of {ranks_in_words(wanted)}")
+    moments = []
+    for rank in wanted:
+        at = _failed_as_stated(must_fail, finding, history, found, rank)
+        if isinstance(at, Deviation):
+            return at
+        if at is not None:
+            moments.append(at)
+    if not moments:
+        return Deviation(Otherwise.PEER_GONE, f"{ranks_in_words(wanted)} only noticed that a peer was gone")
+    return _other_cause(must_fail, history, found, wanted=wanted, before=min(moments))
+
+
+def _failed_as_stated(
+    must_fail: MustFail, finding: Finding, history: History, found: Mapping[int, RankEnd], rank: int
+) -> int | Deviation | None:
+    """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one; or how it did not."""
+    part = next(one for one in finding.ranks if one.rank == rank)
+    moment = KINDS[finding.kind].properties.fails(missing=part.missing)
+    end = found.get(rank)
+    how = how_it_ended(history, rank)
+    if must_fail.says_how and not (end and end.is_as(must_fail)):
+        return Deviation(Otherwise.OTHER_END, f"rank {rank} did not end as stated: {how}")
+    if moment is FailsAt.EVENT and part.line is not None:
+        return history.seen[part.line - 1].event.ns
+    if moment is FailsAt.WORLD_END or end is None:
+        return history.seen[-1].event.ns
+    if end.fault or must_fail.says_how:
+        return end.ns
+    if end.is_clean:
+        return end.ns
+    # What it should have said is missing, or its code is wrong, because it ended: by an end that nobody stated.
+    if end.stopped:
+        return Deviation(Otherwise.STOPPED, f"rank {rank} had not failed when the harness stopped it")
+    if end.peer_gone:
+        return None
+    if end.error is None:
+        code = Otherwise.SLIP if end.is_slip else Otherwise.UNSTATED_END
+        return Deviation(code, f"rank {rank} ended by what must_fail does not name (signal, code): {how}")
+    return Deviation(
+        Otherwise.SLIP if end.is_slip else Otherwise.UNSTATED_END,
+        f"rank {rank} ended by an error that must_fail does not name: {how}",
+    )
+
+
+def _other_cause(
+    must_fail: MustFail,
+    history: History,
+    found: Mapping[int, RankEnd],
+    *,
+    wanted: Sequence[int],
+    before: int | None,
+) -> Deviation | None:
+    """An end that nobody stated and that may be why the stated ranks failed; None where there is none.
+
+    Args:
+        must_fail: what is stated.
+        history: the trial's events.
+        found: every rank's end.
+        wanted: ranks that failed as stated.
+        before: when the first of them did; None where whatever ended is a cause, as in a world that hangs.
+    """
+    # Where what is stated is "my peer is gone", the cause is whatever made the peer go.
+    stated_is_peer_gone = must_fail.says_how and any(found[rank].peer_gone for rank in wanted if rank in found)
+    for end in sorted(found.values(), key=lambda one: one.ns):
+        if end.is_clean or end.fault or end.stopped or (end.rank in wanted and must_fail.says_how):
+            continue
+        if any(end.rank in also.ranks.of(history.size) and end.is_as(also) for also in must_fail.also):
+            continue
+        how = how_it_ended(history, end.rank)
+        if end.is_slip and not end.peer_gone:
+            return Deviation(Otherwise.SLIP, f"rank {end.rank} ended by a slip that nobody stated: {how}")
+        if end.rank in wanted and before is not None and end.ns >= before:
+            continue  # it failed first, and what followed in itself is a consequence
+        if end.peer_gone and not (before is None):
+            continue
+        if end.peer_gone:
+            return Deviation(Otherwise.ELSEWHERE, f"rank {end.rank} ended, and what hangs may only wait for it: {how}")
+        if stated_is_peer_gone:
+            text = f"the stated error only says that a peer is gone, and rank {end.rank} ended otherwise: {how}"
+            return Deviation(Otherwise.ELSEWHERE, text)
+        if before is None or end.ns < before:
+            return Deviation(Otherwise.ELSEWHERE, f"rank {end.rank} ended before, by what nobody stated: {how}")
+    return None
