@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from harness.checks import agree, equal, event, no_survivors, requests, within, world
 from harness.checks import exit as exit_code
 from harness.checks.finding import Finding, RankFinding
 from harness.checks.history import History, Seen
-from harness.scenario import Scenario
+from harness.scenario import (
+    AgreeCheck,
+    EqualCheck,
+    EventCheck,
+    ExitCheck,
+    NoSurvivorsCheck,
+    RequestsCheck,
+    Scenario,
+    WithinCheck,
+)
+from harness.scenario.kinds import CheckProperties, DeclaredCheck
 
-__all__ = ["KINDS", "Finding", "History", "RankFinding", "Seen", "judge_trial"]
+__all__ = ["KINDS", "Finding", "History", "Kind", "RankFinding", "Seen", "judge_trial"]
 
-KINDS: dict[str, Callable[[Any, History], Finding]] = {
-    "event": event.judge,
-    "agree": agree.judge,
-    "equal": equal.judge,
-    "exit": exit_code.judge,
-    "no-survivors": no_survivors.judge,
-    "within": within.judge,
-    "requests": requests.judge,
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of check: its options, which declare what it is, and its judgement."""
+
+    options: type[DeclaredCheck]
+    judge: Callable[[Any, History], Finding]
+
+    @property
+    def properties(self) -> CheckProperties:
+        """What it is, as its options declare it."""
+        return self.options.properties
+
+
+KINDS: dict[str, Kind] = {
+    "event": Kind(options=EventCheck, judge=event.judge),
+    "agree": Kind(options=AgreeCheck, judge=agree.judge),
+    "equal": Kind(options=EqualCheck, judge=equal.judge),
+    "exit": Kind(options=ExitCheck, judge=exit_code.judge),
+    "no-survivors": Kind(options=NoSurvivorsCheck, judge=no_survivors.judge),
+    "within": Kind(options=WithinCheck, judge=within.judge),
+    "requests": Kind(options=RequestsCheck, judge=requests.judge),
 }
 
 
@@ -34,5 +59,5 @@ def judge_trial(
         history: the trial's events.
         ended_by_fault: rank to the id of the fault that provably ended it; such a rank need not have returned.
     """
-    own = [KINDS[check.kind](check, history) for check in scenario.checks]
+    own = [KINDS[check.kind].judge(check, history) for check in scenario.checks]
     return own + world.judge(history, ended_by_fault=ended_by_fault)

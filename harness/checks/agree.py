@@ -23,7 +23,7 @@ def judge(check: AgreeCheck, history: History) -> Finding:
     for rank in ranks:
         found = reported[rank]
         if not found:
-            parts.append(RankFinding(rank=rank, passed=False, reason=f"{check.value} was not reported"))
+            parts.append(RankFinding(rank=rank, passed=False, reason=f"{check.value} was not reported", missing=True))
             continue
         agrees = texts[rank] == usual
         parts.append(

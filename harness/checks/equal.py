@@ -13,7 +13,7 @@ def judge(check: EqualCheck, history: History) -> Finding:
     for rank in check.ranks.of(history.size):
         found = history.values(rank, check.event, check.key)
         if not found:
-            parts.append(RankFinding(rank=rank, passed=False, reason=f"{check.value} was not reported"))
+            parts.append(RankFinding(rank=rank, passed=False, reason=f"{check.value} was not reported", missing=True))
             continue
         wrong = [(value, line) for value, line in found if not same(value, check.to)]
         value, line = wrong[0] if wrong else found[0]

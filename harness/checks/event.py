@@ -22,5 +22,7 @@ def _rank(event: str, history: History, rank: int) -> RankFinding:
     error = history.error(rank)
     if error is not None:
         kind, source = error.event.values.get("type"), error.event.values.get("source")
-        return RankFinding(rank=rank, passed=False, reason=f"no {event}: {kind} at {source!r}", line=error.line)
-    return RankFinding(rank=rank, passed=False, reason=f"no {event}")
+        return RankFinding(
+            rank=rank, passed=False, reason=f"no {event}: {kind} at {source!r}", line=error.line, missing=True
+        )
+    return RankFinding(rank=rank, passed=False, reason=f"no {event}", missing=True)

@@ -15,7 +15,7 @@ def judge(check: ExitCheck, history: History) -> Finding:
 def _rank(code: int, history: History, rank: int) -> RankFinding:
     found = history.exit(rank)
     if found is None:
-        return RankFinding(rank=rank, passed=False, reason="its end was not seen")
+        return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)
     observed = ended(found.event.values)
     passed = found.event.values.get("code") == code
     return RankFinding(

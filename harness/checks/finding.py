@@ -21,6 +21,7 @@ class RankFinding(NamedTuple):
         observed: the value that was looked at, or None.
         reason: why it does not hold; empty where it does.
         line: line of the trial's `events.jsonl` that shows it, or None where nothing was emitted.
+        missing: whether it fails because what it asks for was not there at all, in place of being wrong.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class RankFinding(NamedTuple):
     observed: JSON = None
     reason: str = ""
     line: int | None = None
+    missing: bool = False
 
 
 class Finding(NamedTuple):

@@ -29,7 +29,8 @@ def _rank(check: RequestsCheck, history: History, rank: int) -> RankFinding:
         reason, line = f"{len(found)} requests, at least {check.at_least} are asked", history.noted(END)[0].line
     else:
         reason, line = "", found[0].line if found else history.noted(END)[0].line
-    return RankFinding(rank=rank, passed=not reason, observed=len(found), reason=reason, line=line)
+    missing = len(found) < check.at_least
+    return RankFinding(rank=rank, passed=not reason, observed=len(found), reason=reason, line=line, missing=missing)
 
 
 def of_rank(history: History, rank: int) -> Sequence[Seen]:

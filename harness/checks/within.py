@@ -15,11 +15,13 @@ def judge(check: WithinCheck, history: History) -> Finding:
 def _rank(check: WithinCheck, history: History, rank: int) -> RankFinding:
     starts = history.said(rank, check.from_)
     if not starts:
-        return RankFinding(rank=rank, passed=False, reason=f"no {check.from_}")
+        return RankFinding(rank=rank, passed=False, reason=f"no {check.from_}", missing=True)
     begin = starts[0].event.ns
     after = [seen for seen in history.said(rank, check.event) if seen.event.ns >= begin]
     if not after:
-        return RankFinding(rank=rank, passed=False, reason=f"no {check.event} after {check.from_}", line=starts[0].line)
+        return RankFinding(
+            rank=rank, passed=False, reason=f"no {check.event} after {check.from_}", line=starts[0].line, missing=True
+        )
     seconds = (after[0].event.ns - begin) / 1e9
     passed = seconds <= check.limit
     return RankFinding(

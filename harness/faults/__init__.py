@@ -24,6 +24,7 @@ from harness.faults.raise_ import Raise
 from harness.faults.stage import L, Stage
 from harness.faults.start_late import StartLate
 from harness.scenario import Fault
+from harness.scenario.kinds import FaultProperties
 
 __all__ = ["KINDS", "Kind", "Proof", "Proved", "prove", "refusal", "told"]
 
@@ -34,10 +35,12 @@ class Kind(Protocol):
     Attributes:
         does: what faults of this kind do, one line.
         needs: what a scenario must have for it.
+        properties: what it is, as its options declare it.
     """
 
     does: ClassVar[str]
     needs: ClassVar[str]
+    properties: ClassVar[FaultProperties]
 
     def __init__(self, options: Any) -> None:
         """Take the fault as the scenario gives it."""

@@ -20,6 +20,7 @@ class Delay:
 
     does: ClassVar[str] = "holds the rank inside emitting `at` for `for`; its other threads go on"
     needs: ClassVar[str] = "an event of the subject to strike at"
+    properties: ClassVar = DelayFault.properties
 
     def __init__(self, options: DelayFault) -> None:
         self._options = options

@@ -25,6 +25,7 @@ class Env:
     needs: ClassVar[str] = (
         "a subject in Python; variables that libraries read at import make every rank of the world start fresh"
     )
+    properties: ClassVar = EnvFault.properties
 
     def __init__(self, options: EnvFault) -> None:
         self._options = options

@@ -22,6 +22,7 @@ class Hub:
 
     does: ClassVar[str] = "answers some of the rank's requests to the scenario's hub with a fault"
     needs: ClassVar[str] = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
+    properties: ClassVar = HubFault.properties
 
     def __init__(self, options: HubFault) -> None:
         self._options = options

@@ -22,6 +22,7 @@ class Kill:
 
     does: ClassVar[str] = "sends the rank's process a deadly signal (KILL, TERM, ABRT or SEGV) where it emits `at`"
     needs: ClassVar[str] = "an event of the subject to strike at"
+    properties: ClassVar = KillFault.properties
 
     def __init__(self, options: KillFault) -> None:
         self._options = options
@@ -43,7 +44,6 @@ class Kill:
 
     def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
         """Send it. The gate opens when it has landed: a rank that survives the signal goes on."""
-        stage.expect_end(rank)
         stage.signal(signal.Signals[self._name], rank=rank)
         done()
 

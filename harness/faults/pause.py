@@ -24,6 +24,7 @@ class Pause:
 
     does: ClassVar[str] = "stops the rank's process where it emits `at`, and continues it after `for`"
     needs: ClassVar[str] = "an event of the subject to strike at"
+    properties: ClassVar = PauseFault.properties
 
     def __init__(self, options: PauseFault) -> None:
         self._options = options

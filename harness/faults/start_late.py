@@ -20,6 +20,7 @@ class StartLate:
 
     does: ClassVar[str] = "starts the rank `for` after the last of the ranks that are not late"
     needs: ClassVar[str] = "a rank that is not late"
+    properties: ClassVar = StartLateFault.properties
 
     def __init__(self, options: StartLateFault) -> None:
         self._options = options

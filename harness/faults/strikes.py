@@ -36,7 +36,7 @@ class Strikes:
         for fault, kind, ranks in self._faults:
             at = getattr(fault, "at", None)
             stage.note(PLANNED, fault=fault.id, kind=fault.kind, ranks=list(ranks), at=at)
-            for rank in ranks if at is None else ():
+            for rank in ranks if not kind.properties.needs_a_gate else ():
                 stage.once("rank.started", rank=rank, do=partial(self._strike, stage, fault, kind, rank))
 
     def at_gate(self, stage: Stage, event: Event) -> None:
@@ -59,6 +59,8 @@ class Strikes:
         stage.note(STRUCK, rank=rank, fault=fault.id, kind=fault.kind)
         if order := kind.inside(fault=fault.id):
             stage.tell(rank, order)
+        if kind.properties.ends_rank:
+            stage.expect_end(rank)
         kind.strike(stage, rank=rank, done=lambda: self._undo(stage, fault, kind, rank))
 
     def _undo(self, stage: Stage, fault: Fault, kind: Kind, rank: int) -> None:

@@ -291,10 +291,10 @@ def _must_fail(scenario: Scenario) -> str:
     assert control is not None
     stated = control.must_fail
     parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}"]
-    kind = next(check.kind for check in scenario.checks if check.id == stated.check)
+    check = next(check for check in scenario.checks if check.id == stated.check)
     if stated.error is not None:
         parts.append(f"with {stated.error}")
-    elif stated.source is None and kind in ("event", "exit") and scenario.subject.program is None:
+    elif stated.source is None and check.properties.of_an_end and scenario.subject.program is None:
         parts.append("by whatever error")
     if stated.source is not None:
         parts.append(f"at {stated.source!r}")

@@ -20,13 +20,14 @@ from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
 from harness.reproduce.leaks import Leak, Needles
+from harness.run.again import VIEWS
 from harness.run.inputs import InputError, digests, leaves
-from harness.trust import manifest
+from harness.trust import manifest, statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 
 REPORT = "report.md"
 # Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
-BESIDE = ("attestation.dsse.json", "junit.xml", "report.html")
+BESIDE = (statement.NAME, *VIEWS)
 INPUTS_LIMIT = 64 * 2**20
 SUFFIX = ".rankproof.tar.xz"
 

@@ -12,9 +12,6 @@ from harness.run.environments import Made
 from harness.scenario import Cell, Scenario
 from harness.world import backends, program
 
-# Backends that need nothing of the machine beside their library.
-PORTABLE = ("gloo", "none")
-
 
 def refused(
     scenario: Scenario,
@@ -53,11 +50,10 @@ def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, 
     arms = ["candidate"] + (["control"] if scenario.subject.control else [])
     for arm in arms:
         made = environments.get(arm)
-        libraries = {module.partition(".")[0] for module in backend.modules} if backend is not None else set()
-        for library in sorted(libraries if made is not None else ()):
+        for library in backend.properties.libraries if backend is not None and made is not None else ():
             if made is not None and library not in made.facts.versions:
                 return f"{library} is not in the environment of the {arm}: name it in environment.packages"
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
-    if all(arm in environments for arm in arms) and cell.backend in PORTABLE:
+    if all(arm in environments for arm in arms) and backend is not None and backend.properties.portable:
         return ""
     return backends.refusal(cell.backend, size=cell.ranks) or ""

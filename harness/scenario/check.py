@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from harness.hub.rules import Roles
 from harness.scenario.closed import Closed, Event, EventValue, Id, complaint
+from harness.scenario.kinds import CheckProperties, FailsAt
 from harness.scenario.units import Duration, Ranks
 
 CHECK_ID = "Name of the check, unique among the checks."
@@ -49,6 +50,15 @@ class ValueOf(Closed):
 class EventCheck(Closed):
     """Every rank emits the event."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=True,
+        compares_ranks=False,
+        needs_an_event=True,
+        needs_a_hub=False,
+        wrong=None,
+        missing=FailsAt.RANK_END,
+    )
     id: Id = Field(description=CHECK_ID)
     kind: Literal["event"]
     ranks: Ranks = Field(description=CHECK_RANKS)
@@ -58,12 +68,30 @@ class EventCheck(Closed):
 class AgreeCheck(ValueOf):
     """Every rank reports the value, and it is the same on all of them."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=True,
+        of_an_end=False,
+        compares_ranks=True,
+        needs_an_event=True,
+        needs_a_hub=False,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.RANK_END,
+    )
     kind: Literal["agree"]
 
 
 class EqualCheck(ValueOf):
     """Every rank reports the value, and it equals the given one."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=True,
+        of_an_end=False,
+        compares_ranks=False,
+        needs_an_event=True,
+        needs_a_hub=False,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.RANK_END,
+    )
     kind: Literal["equal"]
     to: JsonValue = Field(description="What the value must be, compared by type and content.")
 
@@ -71,6 +99,15 @@ class EqualCheck(ValueOf):
 class ExitCheck(Closed):
     """Every rank ends with the exit code."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=True,
+        compares_ranks=False,
+        needs_an_event=False,
+        needs_a_hub=False,
+        wrong=FailsAt.RANK_END,
+        missing=FailsAt.WORLD_END,
+    )
     id: Id = Field(description=CHECK_ID)
     kind: Literal["exit"]
     ranks: Ranks = Field(description=CHECK_RANKS)
@@ -80,6 +117,15 @@ class ExitCheck(Closed):
 class NoSurvivorsCheck(Closed):
     """No process of the world is left after it ended."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=False,
+        compares_ranks=False,
+        needs_an_event=False,
+        needs_a_hub=False,
+        wrong=FailsAt.WORLD_END,
+        missing=FailsAt.WORLD_END,
+    )
     id: Id = Field(description=CHECK_ID)
     kind: Literal["no-survivors"]
 
@@ -87,6 +133,15 @@ class NoSurvivorsCheck(Closed):
 class WithinCheck(Closed):
     """On every rank the event follows another one within a time limit."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=True,
+        of_an_end=False,
+        compares_ranks=False,
+        needs_an_event=True,
+        needs_a_hub=False,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.RANK_END,
+    )
     id: Id = Field(description=CHECK_ID)
     kind: Literal["within"]
     ranks: Ranks = Field(description=CHECK_RANKS)
@@ -98,6 +153,15 @@ class WithinCheck(Closed):
 class RequestsCheck(Closed):
     """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=False,
+        compares_ranks=False,
+        needs_an_event=False,
+        needs_a_hub=True,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.RANK_END,
+    )
     id: Id = Field(description=CHECK_ID)
     kind: Literal["requests"]
     ranks: Ranks = Field(description=CHECK_RANKS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from harness.hub import rules
 from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Message, Plain, Variable
+from harness.scenario.kinds import FaultProperties
 from harness.scenario.units import Duration, Ranks
 
 AT = "The event at which the fault strikes; emitting it blocks the rank until the fault has struck."
@@ -29,6 +30,7 @@ class Struck(Closed):
 class PauseFault(Struck):
     """The rank's process is stopped and continued."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
     kind: Literal["pause"]
     at: Event = Field(description=AT)
     for_: Duration = Field(alias="for", description=FOR)
@@ -37,6 +39,7 @@ class PauseFault(Struck):
 class KillFault(Struck):
     """The rank's process gets a deadly signal."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
     kind: Literal["kill"]
     at: Event = Field(description=AT)
     signal: Literal["KILL", "TERM", "ABRT", "SEGV"] = Field("KILL", description="The signal.")
@@ -45,6 +48,7 @@ class KillFault(Struck):
 class DelayFault(Struck):
     """The rank waits inside the event, its other threads go on."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
     kind: Literal["delay"]
     at: Event = Field(description=AT)
     for_: Duration = Field(alias="for", description=FOR)
@@ -53,6 +57,7 @@ class DelayFault(Struck):
 class EnvFault(Struck):
     """The rank starts with other environment variables than its peers."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=True, ends_rank=False, needs_a_hub=False)
     kind: Literal["env"]
     set: dict[Variable, Plain] = Field(min_length=1, description="Variables and their values, in quotes.")
 
@@ -60,6 +65,7 @@ class EnvFault(Struck):
 class StartLateFault(Struck):
     """The rank starts later than its peers."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
     kind: Literal["start-late"]
     for_: Duration = Field(alias="for", description=FOR)
 
@@ -67,6 +73,7 @@ class StartLateFault(Struck):
 class RaiseFault(Struck):
     """An exception is raised in the rank where it emits the event."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
     kind: Literal["raise"]
     at: Event = Field(description=AT)
     error: ExceptionName = Field("RuntimeError", description="Name of a built-in exception type.")
@@ -76,6 +83,7 @@ class RaiseFault(Struck):
 class ExitFault(Struck):
     """The rank's process exits where it emits the event, without cleaning up."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
     kind: Literal["exit"]
     at: Event = Field(description=AT)
     code: Annotated[int, Field(ge=0, le=255)] = Field(0, description="The exit code, 0 to 255.")
@@ -84,6 +92,7 @@ class ExitFault(Struck):
 class HubFault(Struck):
     """The scenario's hub answers some requests of the rank otherwise than it should."""
 
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True)
     kind: Literal["hub"]
     role: rules.Roles = Field(("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any.")
     method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")

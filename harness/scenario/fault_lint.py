@@ -104,11 +104,11 @@ def hubs_are_there(draft: Draft) -> Iterator[Problem]:
         message = "is no input of this scenario; a hub serves a folder of repositories that is one"
         yield draft.problem(("hub", "serve"), message, suggestion=closest(served, draft.names("inputs")))
     for index, fault in draft.faults.items():
-        if fault.kind == "hub" and not draft.has("hub"):
+        if fault.properties.needs_a_hub and not draft.has("hub"):
             message = "needs a hub that the scenario starts: add hub: {serve: INPUT}"
             yield draft.problem(("faults", index, "kind"), message)
     for index, check in draft.checks.items():
-        if check.kind == "requests" and not draft.has("hub"):
+        if check.properties.needs_a_hub and not draft.has("hub"):
             yield draft.problem(("checks", index, "kind"), "counts requests to a hub: add hub: {serve: INPUT}")
     for index, row in draft.measure.items():
         if row.probe in ("requests", "received") and not draft.has("hub"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from harness.backends import KINDS as BACKENDS
 from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
@@ -15,7 +16,6 @@ from harness.scenario.sufficiency import TRIAL_RULES
 
 CONTROL = ("subject", "control")
 ENVIRONMENTS = (("subject", "environment"), ("subject", "candidate", "environment"), (*CONTROL, "environment"))
-LIBRARIES = {"gloo": "torch", "nccl": "torch", "mlx-ring": "mlx"}
 
 
 def lint(draft: Draft) -> list[Problem]:
@@ -63,7 +63,7 @@ def control_says_its_error(draft: Draft) -> Iterator[Problem]:
     stated = draft.must_fail
     if stated is None or stated.error is not None or stated.source is not None or draft.at("subject", "program"):
         return
-    if any(check.id == stated.check and check.kind in ("event", "exit") for check in draft.checks.values()):
+    if any(check.id == stated.check and check.properties.of_an_end for check in draft.checks.values()):
         message = (
             "names no error: whatever the control raises in its own code counts as the failure, a slip too; "
             "where it raises, name error and source"
@@ -113,7 +113,7 @@ def one_rank_always_agrees(draft: Draft) -> Iterator[Problem]:
     """Agreement says something only between two ranks or more."""
     sizes = draft.sizes()
     for index, check in draft.checks.items():
-        if check.kind != "agree" or not sizes:
+        if not check.properties.compares_ranks or not sizes:
             continue
         try:
             alone = len(check.ranks.of(sizes[0])) < 2
@@ -196,7 +196,7 @@ def programs(draft: Draft) -> Iterator[Problem]:
     if not draft.has("subject", "program"):
         return
     for index, backend in enumerate(draft.axes().get("backend", [])):
-        if backend != "none":
+        if (known := BACKENDS.get(backend)) is not None and known.makes_a_group:
             message = "joins ranks of Python; a program joins no group: leave backend out, or write [none]"
             yield draft.problem(("matrix", "backend", index), message)
     if draft.at("world", "start") == "warm":
@@ -207,7 +207,7 @@ def programs(draft: Draft) -> Iterator[Problem]:
             message = "is missing; a program has no rank.begin: name the event that starts the clock, such as ready"
             yield draft.problem(("checks", index, "from"), message)
     for index, fault in draft.faults.items():
-        if fault.kind in ("raise", "exit", "env"):
+        if fault.properties.inside:
             message = (
                 "strikes from inside a rank of Python, and a program has nothing of ours inside; use pause or kill"
             )
@@ -223,8 +223,10 @@ def environments(draft: Draft) -> Iterator[Problem]:
         return
     for name, given in draft.environments().items():
         for backend in draft.axes().get("backend", []):
-            library = LIBRARIES.get(backend) if isinstance(backend, str) else None
-            if given is not None and library is not None and library not in given.packages:
+            known = BACKENDS.get(backend) if isinstance(backend, str) else None
+            for library in known.libraries if known is not None and given is not None else ():
+                if given is None or library in given.packages:
+                    continue
                 own = ("subject", name, "environment")
                 message = (
                     f"does not name {library}, which the backend {backend} needs: where no other package brings it"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.checks import Finding, History, RankFinding, judge_trial
+from harness.checks import KINDS, Finding, History, RankFinding, judge_trial
 from harness.checks.exit import ended
 from harness.checks.finding import canonical
 from harness.events import JSON
@@ -19,8 +19,6 @@ Arm = Literal["candidate", "control"]
 TEXT_LIMIT = 300
 # What a control's evidence must hold whatever it failed at.
 UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
-# Checks of something that ranks report.
-VALUED = frozenset({"equal", "agree", "within"})
 
 
 class Frozen(BaseModel):
@@ -233,10 +231,14 @@ def _raised_instead(must_fail: MustFail, finding: Finding, history: History) -> 
 
     Any slip in the control does that. One rank that reported a wrong value is enough: others may have fallen with it.
     """
-    if must_fail.error is not None or must_fail.source is not None or finding.kind not in VALUED:
+    if (
+        must_fail.error is not None
+        or must_fail.source is not None
+        or not KINDS[finding.kind].properties.reports_a_value
+    ):
         return ""
     failed = [found for found in finding.ranks if not found.passed]
-    if any(found.observed is not None or (found.line is not None and finding.kind != "within") for found in failed):
+    if not all(found.missing for found in failed):
         return ""
     for found in failed:
         end = history.exit(found.rank)

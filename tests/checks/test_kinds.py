@@ -17,7 +17,7 @@ CHECK: TypeAdapter[Check] = TypeAdapter(Check)
 
 def judge(check: dict[str, object], history: History) -> Finding:
     model = CHECK.validate_python({"id": "it", **check})
-    return KINDS[model.kind](model, history)
+    return KINDS[model.kind].judge(model, history)
 
 
 def only(rank: int, name: str, change: Callable[[Event], Event | None]) -> Callable[[Event], Event | None]:
@@ -72,6 +72,8 @@ def test_holds_on_a_healthy_trial_and_fails_on_the_fault(history: Make, name: st
     found = judge(check, history(fault))
     assert found.failed_ranks == (1,)
     assert all(part.reason for part in found.ranks if not part.passed)
+    is_missing = name == "event" or name.endswith(("-silent", "-missing", "-unseen"))
+    assert [part.missing for part in found.ranks] == [False, is_missing]
 
 
 def test_a_rank_cannot_forge_its_exit_code(history: Make) -> None:

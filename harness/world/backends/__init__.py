@@ -2,7 +2,7 @@
 
 A backend has two halves in one file. In the harness: `refusal` says why it cannot run here, `prepare` makes what the
 ranks need to find each other. In the rank: `join` makes the group from it. A backend whose file is not there yet is
-refused by name, so adding one means adding its file.
+refused by name, so adding one means adding its file, and its declaration in `harness.backends`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
+from harness.backends import KINDS, BackendProperties
 from harness.events import JSON
 from harness.rank.context import Group
 from harness.rank.spec import RankSpec
@@ -20,7 +21,7 @@ from harness.rank.spec import RankSpec
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
     from harness.world.ports import PortLease
 
-MODULES = {"gloo": "gloo", "mlx-ring": "mlx_ring", "nccl": "nccl", "none": "none"}
+MODULES = {name: name.replace("-", "_") for name in KINDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +40,10 @@ class Rendezvous:
 
 
 class Backend(Protocol):
-    """One way to make processes a group."""
+    """One way to make processes a group. What it is stands in `harness.backends`."""
 
     name: str
-    modules: tuple[str, ...]
+    properties: BackendProperties
 
     def refusal(self, *, size: int) -> str | None:
         """Why a world of `size` cannot run on this machine, or None. A refused cell is SKIPPED with this reason."""

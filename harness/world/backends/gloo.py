@@ -12,8 +12,9 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+from harness.backends.gloo import PROPERTIES
 from harness.rank.spec import RankSpec
-from harness.world.backends import Rendezvous
+from harness.world.backends import Backend, Rendezvous
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
     from harness.world.ports import PortLease
@@ -65,7 +66,7 @@ class Gloo:
     """See the module."""
 
     name = "gloo"
-    modules = ("torch", "torch.distributed")
+    properties = PROPERTIES
 
     def refusal(self, *, size: int) -> str | None:
         del size
@@ -107,4 +108,4 @@ def store(spec: RankSpec) -> Any:
     )
 
 
-BACKEND = Gloo()
+BACKEND: Backend = Gloo()

@@ -23,8 +23,9 @@ from os import _exit
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.backends.mlx_ring import PROPERTIES
 from harness.rank.spec import RankSpec
-from harness.world.backends import Rendezvous
+from harness.world.backends import Backend, Rendezvous
 from harness.world.descendants import die_with_parent, inspect
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
@@ -167,7 +168,7 @@ class MlxRing:
     """See the module."""
 
     name = "mlx-ring"
-    modules = ("mlx.core",)
+    properties = PROPERTIES
 
     def refusal(self, *, size: int) -> str | None:
         if not _is_installed():
@@ -228,4 +229,4 @@ def _bound(port: int) -> socket.socket:
     return sock
 
 
-BACKEND = MlxRing()
+BACKEND: Backend = MlxRing()

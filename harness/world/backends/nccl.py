@@ -13,8 +13,9 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from harness.backends.nccl import PROPERTIES
 from harness.rank.spec import RankSpec
-from harness.world.backends import Rendezvous, gloo
+from harness.world.backends import Backend, Rendezvous, gloo
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
     from harness.world.ports import PortLease
@@ -71,7 +72,7 @@ class Nccl:
     """See the module."""
 
     name = "nccl"
-    modules = ("torch", "torch.distributed")
+    properties = PROPERTIES
 
     def refusal(self, *, size: int) -> str | None:
         if importlib.util.find_spec("torch") is None:
@@ -126,4 +127,4 @@ def gpus() -> int:
     return listed if visible is None else min(listed, len([name for name in visible.split(",") if name.strip()]))
 
 
-BACKEND = Nccl()
+BACKEND: Backend = Nccl()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.backends.none import PROPERTIES
 from harness.rank.spec import RankSpec
-from harness.world.backends import Rendezvous
+from harness.world.backends import Backend, Rendezvous
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
     from harness.world.ports import PortLease
@@ -45,7 +46,7 @@ class Nothing:
     """See the module."""
 
     name = "none"
-    modules: tuple[str, ...] = ()
+    properties = PROPERTIES
 
     def refusal(self, *, size: int) -> str | None:
         del size
@@ -59,4 +60,4 @@ class Nothing:
         return Apart(rank=spec.rank, size=spec.size)
 
 
-BACKEND = Nothing()
+BACKEND: Backend = Nothing()

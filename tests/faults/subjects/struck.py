@@ -116,3 +116,35 @@ def gather(context, *, rounds, inside):
         alive = thread is not None and thread.is_alive()
         passed = context.group.all_gather(b"0" if alive else b"1")[1]
     context.emit("gathered", digest=digest.hexdigest())
+
+
+def meet(context, *, how):
+    """Meet the others after the door, over and over, in one of a backend's ways."""
+    context.emit("door")
+    for _ in range(1000):
+        MEETINGS[how](context)
+
+
+def _reduce(context):
+    import torch
+
+    context.group.native.all_reduce(torch.ones(1))
+
+
+def _receive(context):
+    import torch
+
+    context.group.native.recv(torch.ones(1), src=1)
+
+
+def _ask_the_store(context):
+    context.group.native.distributed_c10d._get_default_store().get("nobody sets this")
+
+
+MEETINGS = {
+    "barrier": lambda context: context.group.barrier(),
+    "all_gather": lambda context: context.group.all_gather(b"some bytes"),
+    "reduce": _reduce,
+    "receive": _receive,
+    "store": _ask_the_store,
+}
