@@ -31,7 +31,9 @@ def main(options: argparse.Namespace) -> int:
     """Write a scenario folder; asks for what no flag says where there is somebody to ask."""
     given = {key: getattr(options, key) for key in DEFAULTS}
     if options.hang and (unfit := [f"--{key}" for key in OF_AN_ERROR if given[key]]):
-        print(f"rankproof init: {unfit[0]} is for a bug that raises; leave it out, or leave out --hang", file=sys.stderr)
+        print(
+            f"rankproof init: {unfit[0]} is for a bug that raises; leave it out, or leave out --hang", file=sys.stderr
+        )
         return USAGE
     ask = sys.stdin.isatty() and not options.yes
     asked = [key for key in DEFAULTS if ask and not (options.hang and key in OF_AN_ERROR)]

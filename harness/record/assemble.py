@@ -23,7 +23,7 @@ from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, 
 from harness.record.needs import unmet
 from harness.record.original import ORIGINAL_PATH, Comparison, Original, compare
 from harness.scenario import Arm as ScenarioArm
-from harness.scenario import Cell, Scenario, ScenarioError, cells, derive_seed, parse_scenario
+from harness.scenario import Cell, End, Scenario, ScenarioError, cells, derive_seed, parse_scenario
 from harness.stats.outcome import Arm
 from harness.stats.profile import profile
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
@@ -66,7 +66,12 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     _demand_consistent(scenario, run, planned, read, names)
     environments = arm_environments(scenario, run)
     codes = {
-        arm: ArmCode(files=summary.files, arguments=run.arguments[arm], environment=environments.get(arm))
+        arm: ArmCode(
+            files=summary.files,
+            arguments=run.arguments[arm],
+            environment=environments.get(arm),
+            source=f"{SOURCE_FOLDER}/{arm}",
+        )
         for arm, summary in arms.items()
     }
     try:
@@ -290,19 +295,34 @@ def _must_fail(scenario: Scenario) -> str:
     control = scenario.subject.control
     assert control is not None
     stated = control.must_fail
-    parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}"]
-    check = next(check for check in scenario.checks if check.id == stated.check)
-    if stated.error is not None:
-        parts.append(f"with {stated.error}")
-    elif stated.source is None and check.properties.of_an_end and scenario.subject.program is None:
-        parts.append("by whatever error")
-    if stated.source is not None:
-        parts.append(f"at {stated.source!r}")
+    if stated.hang is not None:
+        place = stated.hang.source or stated.hang.function or stated.hang.after
+        where = "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
+        parts = [f"it hangs {where} {place!r}", f"on ranks: {stated.ranks}", f"proved within {stated.within:g} s"]
+    else:
+        parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated)]
+    parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
     return (
         f"{', '.join(parts)}, in {stated.share} of the trials"
         if stated.share.every is False
         else (f"{', '.join(parts)}, in every trial")
     )
+
+
+def _end(stated: End) -> list[str]:
+    """How a rank ends, in words."""
+    parts = []
+    if stated.error is not None:
+        parts.append(f"with {stated.error}")
+    if stated.source is not None:
+        parts.append(f"at {stated.source!r}")
+    if stated.message is not None:
+        parts.append(f"saying {stated.message!r}")
+    if stated.signal is not None:
+        parts.append(f"by {stated.signal}")
+    if stated.code is not None:
+        parts.append(f"with exit code {stated.code}")
+    return parts
 
 
 def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) -> list[str]:

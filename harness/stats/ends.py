@@ -88,14 +88,14 @@ def raised_by_runtime(error: Mapping[str, JSON]) -> bool:
     return error.get("ours") is True
 
 
-def ends(history: History, *, backend: str, faults: Mapping[int, str]) -> dict[int, RankEnd]:
+def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
     """The end of every rank that ended.
 
     Args:
         history: the trial's events.
-        backend: name of its backend.
         faults: rank to the fault that provably ended it.
     """
+    backend = str(history.about().get("backend"))
     stopped = {rank for seen in history.noted("world.stopped") for rank in listed(seen.event.values.get("ranks"))}
     found = {}
     for rank in range(history.size):

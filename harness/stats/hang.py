@@ -12,8 +12,8 @@ from harness.checks import History
 from harness.checks.silence import window
 from harness.events import JSON
 from harness.scenario import HangsAt, MustFail
+from harness.stats.describe import how_it_ended, ranks_in_words
 from harness.stats.reason import Otherwise
-from harness.stats.wording import how_it_ended, ranks_in_words
 
 # How much later than asked for the harness may look.
 SLACK = 1.0
@@ -38,7 +38,9 @@ def hang_deviation(
     assert must_fail.hang is not None
     needed = window(silence)
     if needed > must_fail.within:
-        text = f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of stillness to prove"
+        text = (
+            f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of stillness to prove"
+        )
         return Otherwise.HANG_WITHIN, f"{text}, and within is {must_fail.within:g} s"
     if unproved := history.noted("world.unproved"):
         values = unproved[0].event.values

@@ -9,7 +9,8 @@ from statistics import median
 from harness.checks import History
 from harness.checks.requests import incomplete, of_rank
 from harness.scenario import Measure
-from harness.stats.outcome import Arm, Frozen
+from harness.stats.frozen import Frozen
+from harness.stats.outcome import Arm
 
 BEGIN, END = "subject.begin", "subject.end"
 PROBED = "rank.measured"

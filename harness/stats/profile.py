@@ -7,8 +7,8 @@ from typing import Literal
 
 from harness.checks import History
 from harness.scenario import Scenario
+from harness.stats.frozen import Frozen
 from harness.stats.numbers import numbers_of
-from harness.stats.outcome import Frozen
 from harness.stats.signature import Signature, signature_of
 from harness.stats.verdict import CellVerdict, Tally, Word
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harness.scenario import SIGNIFICANT, AgreeCheck, EqualCheck, Scenario, WithinCheck
+from harness.stats.frozen import Frozen
 from harness.stats.intervals import fisher
 from harness.stats.numbers import same_numbers
-from harness.stats.outcome import Arm, Frozen
+from harness.stats.outcome import Arm
 from harness.stats.profile import CellProfile, TrialProfile
 from harness.stats.verdict import Word
 

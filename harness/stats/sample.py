@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 from harness.checks import Finding
-from harness.stats.outcome import Frozen, Trial, shown
+from harness.stats.describe import shown
+from harness.stats.frozen import Frozen
+from harness.stats.outcome import Trial
 
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from harness.checks import History
 from harness.checks.exit import ended
-from harness.stats.outcome import Frozen, Trial
+from harness.stats.frozen import Frozen
+from harness.stats.outcome import Trial
 
 CAUSE_LIMIT = 600
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from harness.checks import KINDS, Finding, History
 from harness.scenario import MustFail
 from harness.scenario.kinds import FailsAt
+from harness.stats.describe import harness_error, how_it_ended, ranks_in_words
 from harness.stats.ends import RankEnd, ends
 from harness.stats.hang import hang_deviation
 from harness.stats.reason import Otherwise
-from harness.stats.wording import harness_error, how_it_ended, ranks_in_words
 
 # What a control's evidence must hold whatever it failed at.
 UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
@@ -35,7 +35,6 @@ def deviation(
     findings: Sequence[Finding],
     history: History,
     *,
-    backend: str,
     faults: Mapping[int, str],
     silence: float,
     line_of: Callable[[str, int], str | None],
@@ -46,13 +45,12 @@ def deviation(
         must_fail: what is stated.
         findings: of every check.
         history: the trial's events.
-        backend: name of its backend.
         faults: rank to the fault that provably ended it.
         silence: the longest silence of the cell's candidate trials that passed, in seconds.
         line_of: the text of a line of the arm's files, without indentation; None where there is no such line.
     """
     wanted = must_fail.ranks.of(history.size)
-    found = ends(history, backend=backend, faults=faults)
+    found = ends(history, faults=faults)
     if lost := harness_error(history):
         return Deviation(Otherwise.HARNESS, f"the harness failed while its ranks ran: {lost}")
     for finding in findings:
@@ -144,7 +142,7 @@ def _other_cause(
             return Deviation(Otherwise.SLIP, f"rank {end.rank} ended by a slip that nobody stated: {how}")
         if end.rank in wanted and before is not None and end.ns >= before:
             continue  # it failed first, and what followed in itself is a consequence
-        if end.peer_gone and not (before is None):
+        if end.peer_gone and before is not None:
             continue
         if end.peer_gone:
             return Deviation(Otherwise.ELSEWHERE, f"rank {end.rank} ended, and what hangs may only wait for it: {how}")

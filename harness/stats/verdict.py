@@ -16,13 +16,17 @@ from pydantic import Field
 
 from harness.checks import History
 from harness.checks.finding import canonical
+from harness.checks.silence import longest_silence
 from harness.digest import fold
 from harness.scenario import SIGNIFICANT, Cell, Scenario
 from harness.stats import environment, measured, outcome, sample
 from harness.stats.environment import ArmEnvironment
+from harness.stats.frozen import Frozen
+from harness.stats.hang import LineOf
 from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import Measured
-from harness.stats.outcome import Arm, Frozen, Trial
+from harness.stats.outcome import Arm, Trial
+from harness.stats.standing import HungTrial, hung_trial
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
@@ -57,6 +61,7 @@ class Tally(Frozen):
 class CellVerdict(Frozen):
     """One cell: its verdict, every reason for it (none for PASS), and per arm one trial rank by rank.
 
+    `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
     """
 
@@ -70,6 +75,7 @@ class CellVerdict(Frozen):
     control: Tally | None = None
     samples: dict[Arm, sample.Sample] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
+    hung: dict[Arm, HungTrial] = Field(default_factory=dict)
     measured: list[Measured] = Field(default_factory=list)
 
 
@@ -103,11 +109,28 @@ class CellFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCode:
-    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment."""
+    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment.
+
+    `source` is the folder of the evidence in which its files lie.
+    """
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
     environment: ArmEnvironment | None = None
+    source: str = ""
+
+    def lines(self, read: Callable[[str], bytes]) -> LineOf:
+        """Find the text of a line of its files, without indentation, in the evidence."""
+        known: dict[str, list[str]] = {}
+
+        def line_of(file: str, line: int) -> str | None:
+            if file not in self.files:
+                return None
+            if file not in known:
+                known[file] = read(f"{self.source}/{file}").decode("utf-8", "backslashreplace").splitlines()
+            return known[file][line - 1].strip() if 0 < line <= len(known[file]) else None
+
+        return line_of
 
     @cached_property
     def folder(self) -> str:
@@ -175,8 +198,11 @@ def _judge_cell(
     if files.skipped:
         return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [files.skipped]})
     unproven: Counter[str] = Counter()
+    silence = 0.0
 
     def trials(arm: Arm, planned: Sequence[TrialFile]) -> list[Trial]:
+        nonlocal silence
+        line_of = arms[arm].lines(read)
         judged = []
         for file in planned:
             history = History.read(read(file.evidence), size=cell.ranks)
@@ -187,8 +213,15 @@ def _judge_cell(
                 seed=file.seed,
                 evidence=file.evidence,
                 history=history,
+                silence=silence,
+                line_of=line_of,
             )
             judged.append(trial)
+            if hangs and arm == "candidate" and trial.outcome == "pass":
+                silence = max(silence, longest_silence(history))
+            if arm not in hung:
+                stood = hung_trial(arm, history, index=file.index, evidence=file.evidence, line_of=line_of)
+                hung.update({arm: stood} if stood is not None else {})
             unproven.update(_unproven(arm, arms[arm], history))
             outside.update(_outside(history))
             if trial.outcome != "void":
@@ -201,6 +234,8 @@ def _judge_cell(
 
     samples: dict[str, sample.Sample] = {}
     outside: set[str] = set()
+    hung: dict[Arm, HungTrial] = {}
+    hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     found: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     candidate = _tally(scenario, trials("candidate", files.candidate))
     control = None
@@ -219,6 +254,7 @@ def _judge_cell(
             "control": control,
             "samples": samples,
             "outside": sorted(outside),
+            "hung": hung,
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=found),
         }
     )

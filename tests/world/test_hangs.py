@@ -12,6 +12,21 @@ from harness.world.hang import Hang
 from tests.world.conftest import Lived
 
 HANG = Hang(window=0.6, within=6.0)
+SLOW_WORLDS = (
+    "computes",
+    "computes_in_a_thread",
+    "sleeps",
+    "polls",
+    "waits_with_a_timeout",
+    "selects_with_a_timeout",
+    "receives_with_a_timeout",
+    "sleeps_in_a_loop",
+    "waits_for_a_sleeping_child",
+    "waits_for_a_computing_child",
+    "waits_for_an_orphan",
+    "waits_for_a_sleeping_thread",
+    "talks",
+)
 SLOW = Hang(window=0.6, within=2.0)
 
 
@@ -69,25 +84,7 @@ def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived])
 @pytest.mark.slow
 def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., Lived]) -> None:
     """A peer that computes, sleeps, polls, waits with a timeout or for a child that goes on: no proof."""
-    slow = {"hang": SLOW}
-    orders: dict[str, dict[str, Any]] = {
-        name: slow
-        for name in (
-            "computes",
-            "computes_in_a_thread",
-            "sleeps",
-            "polls",
-            "waits_with_a_timeout",
-            "selects_with_a_timeout",
-            "receives_with_a_timeout",
-            "sleeps_in_a_loop",
-            "waits_for_a_sleeping_child",
-            "waits_for_a_computing_child",
-            "waits_for_an_orphan",
-            "waits_for_a_sleeping_thread",
-            "talks",
-        )
-    }
+    orders: dict[str, dict[str, Any]] = {name: {"hang": SLOW} for name in SLOW_WORLDS}
     orders["computes_natively"] = {"hang": SLOW, "backend": "mlx-ring"}
     for name, lived in together(live, orders).items():
         unproved = lived.history.noted("world.unproved")

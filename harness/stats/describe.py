@@ -1,0 +1,56 @@
+"""What happened to a trial's ranks, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.checks import History
+from harness.checks.exit import ended
+from harness.checks.finding import canonical
+from harness.events import JSON
+
+TEXT_LIMIT = 300
+
+
+def how_it_ended(history: History, rank: int) -> str:
+    """How a rank ended: what it raised and where, or its code or signal."""
+    if (error := history.error(rank)) is not None:
+        values = error.event.values
+        message = f": {values['message']}" if values.get("message") else ""
+        place = f" at {values['source']!r}" if values.get("source") else ""
+        return short(f"{values.get('type')}{message}{place}")
+    if (end := history.exit(rank)) is not None:
+        how = ended(end.event.values)
+        if end.event.values.get("signal") == "SIGKILL" and not history.noted("world.stopped"):
+            how += ", sent by nobody here (the kernel, out of memory, or another process)"
+        return how if history.is_of_programs or history.returned(rank) else f"{how} before the subject returned"
+    return "its end was not seen"
+
+
+def harness_error(history: History) -> str:
+    """What went wrong in the harness, or empty."""
+    if not (broken := history.noted("harness.error")):
+        return "" if history.noted("world.end") else "its events have no end"
+    values = broken[0].event.values
+    return short(f"{values.get('type')}: {values.get('message')}")
+
+
+def shown(value: JSON) -> str:
+    """A value of an event as a reader wants it: text as it is, names and values in words, the rest as JSON."""
+    if isinstance(value, str):
+        return short(value)
+    if isinstance(value, dict) and all(isinstance(inner, str | int | float) for inner in value.values()):
+        return short(", ".join(f"{key} {inner}" for key, inner in value.items()))
+    return short(canonical(value))
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """`rank 1`, or `ranks 1, 2`."""
+    if not ranks:
+        return "no rank"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def short(text: str) -> str:
+    """At most 300 characters of a text, and how many were left out."""
+    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + f"... ({len(text) - TEXT_LIMIT} more characters)"
