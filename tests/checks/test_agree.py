@@ -28,7 +28,7 @@ def found(*values: Any, **options: Any) -> Finding:
 
 @pytest.mark.parametrize("nothing", [None, "", [], {}, [None], [None, ""], [[], {}]], ids=json.dumps)
 def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
-    """Null, an empty value and a list of nothing else fail on every rank, unless the check allows them; then all see it."""
+    """Null, an empty value and a list of nothing else fail on every rank, unless the check allows them."""
     finding = found(nothing, nothing)
     assert finding.failed_ranks == (0, 1)
     assert "nothing is no agreement" in finding.ranks[0].reason
