@@ -24,6 +24,7 @@ NAME_LIMIT = 200
 FILE_NAME = "error.json"
 ROOT = str(Path(__file__).parents[2])  # of our own code, which is not found by sys.path
 RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
+WATCH = RUNTIME + "groups.py"  # stands between a subject and the library it calls, and is neither
 ORDERS = RUNTIME + "order.py"  # what a fault orders is raised there: the scenario's doing, and no refusal of ours
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
@@ -103,10 +104,19 @@ def _names(classes: tuple[type, ...]) -> list[str]:
 
 def _is_ours(trace: TracebackType | None) -> bool:
     """Whether the innermost frame is the runtime's own."""
-    while trace is not None and trace.tb_next is not None:
+    file = ""
+    while trace is not None:
+        if not _is_watch(trace):
+            file = trace.tb_frame.f_code.co_filename
         trace = trace.tb_next
-    file = os.path.realpath(trace.tb_frame.f_code.co_filename) if trace is not None else ""
+    file = os.path.realpath(file) if file else ""
     return file.startswith(RUNTIME) and file != ORDERS
+
+
+def _is_watch(step: TracebackType) -> bool:
+    # By its name first: a stack may be a million frames deep.
+    file = step.tb_frame.f_code.co_filename
+    return file.endswith("groups.py") and os.path.realpath(file) == WATCH
 
 
 def write(scratch: str, description: dict[str, Any]) -> None:
@@ -158,7 +168,9 @@ def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]
     first: list[TracebackType] = []
     last: deque[TracebackType] = deque(maxlen=FRAME_LIMIT // 2)
     while trace is not None:
-        if len(first) < FRAME_LIMIT // 2:
+        if _is_watch(trace):
+            pass
+        elif len(first) < FRAME_LIMIT // 2:
             first.append(trace)
         else:
             last.append(trace)
