@@ -69,7 +69,10 @@ def _real(history: History) -> Finding:
 
 
 def _group(history: History) -> Finding:
-    """The backend itself reports this rank and this world size: a mis-set rank is not a silent group of one."""
+    """The backend itself reports this rank and this world size: a mis-set rank is not a silent group of one.
+
+    Nor did the subject make a group of another size itself, as MLX does of one rank where it finds no setting.
+    """
     parts = []
     for rank in range(history.size):
         found = history.said(rank, "backend.ready")
@@ -82,6 +85,11 @@ def _group(history: History) -> Finding:
             reason = ""
         observed = f"{values.get('rank')} of {values.get('size')}" if found else None
         line = found[0].line if found else None
+        for seen in history.said(rank, "group.made"):
+            own = seen.event.values
+            if not reason and own.get("size") != history.size:
+                observed, line = f"{own.get('rank')} of {own.get('size')}", seen.line
+                reason = f"the subject made its own group with {own.get('library')}, of another size than the world"
         parts.append(RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line))
     return Finding(check="world:group-is-whole", kind=KIND, ranks=tuple(parts))
 

@@ -8,10 +8,14 @@ from typing import Any, Protocol
 
 from harness.events import JSON
 from harness.rank.emit import Emitter
+from harness.rank.groups import MADE
 
 # What the runtime says of a rank's life; a subject that says it by mistake would make a trial look finished.
 RESERVED = frozenset(
-    {"rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "rank.exited"}
+    {
+        *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "rank.exited"),
+        MADE,
+    }
 )
 
 

@@ -19,8 +19,13 @@ from typing import Any
 TEXT_LIMIT = 4_000
 FRAME_LIMIT = 60
 CHAIN_LIMIT = 10
+CLASS_LIMIT = 20
+NAME_LIMIT = 200
 FILE_NAME = "error.json"
 ROOT = str(Path(__file__).parents[2])  # of our own code, which is not found by sys.path
+RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
+WATCH = RUNTIME + "groups.py"  # stands between a subject and the library it calls, and is neither
+ORDERS = RUNTIME + "order.py"  # what a fault orders is raised there: the scenario's doing, and no refusal of ours
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
 
@@ -48,9 +53,11 @@ def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
         folder: the arm's folder; frames from it are the subject's own, and their files are named relative to it.
 
     Returns:
-        JSON object: `type`, `module`, `message`, `source` and `line` (stripped source and number of the last frame
-        inside the subject, else None), `frames` (outermost first; of a deep stack both ends), `causes` (the chain
-        below, nearest first, and the members of a group), `ns`.
+        JSON object: `type`, `module`, `message`, `mro` (names of the class and of those it descends from, in Python's
+        order), `ours` (whether this runtime itself raised it, a refused event for one, and neither the subject nor a
+        fault), `source` and `line` (stripped source and number of the last frame inside the subject, else None),
+        `frames` (outermost first; of a deep stack both ends), `causes` (the chain below, nearest first, and the members
+        of a group), `ns`.
     """
     frames = _frames(error.__traceback__, folder=folder)
     if isinstance(error, SyntaxError) and error.filename:
@@ -63,6 +70,8 @@ def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
         "type": str(type(error).__name__),
         "module": str(type(error).__module__),
         "message": _text(error),
+        "mro": _names(type(error).__mro__),
+        "ours": _is_ours(error.__traceback__),
         "file": last["file"] if last else None,
         "line": last["line"] if last else None,
         "source": last["source"] if last else None,
@@ -79,12 +88,35 @@ def _plain(classes: tuple[type, ...], *, why: str) -> dict[str, Any]:
         "type": known.__name__,
         "module": known.__module__,
         "message": why,
+        "mro": _names(known.__mro__),
+        "ours": False,
         "file": None,
         "line": None,
         "source": None,
         "frames": [],
         "causes": [],
     }
+
+
+def _names(classes: tuple[type, ...]) -> list[str]:
+    return [str(found.__name__)[:NAME_LIMIT] for found in classes[:CLASS_LIMIT]]
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
+    """Whether the innermost frame is the runtime's own."""
+    file = ""
+    while trace is not None:
+        if not _is_watch(trace):
+            file = trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+    file = os.path.realpath(file) if file else ""
+    return file.startswith(RUNTIME) and file != ORDERS
+
+
+def _is_watch(step: TracebackType) -> bool:
+    # By its name first: a stack may be a million frames deep.
+    file = step.tb_frame.f_code.co_filename
+    return file.endswith("groups.py") and os.path.realpath(file) == WATCH
 
 
 def write(scratch: str, description: dict[str, Any]) -> None:
@@ -136,7 +168,9 @@ def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]
     first: list[TracebackType] = []
     last: deque[TracebackType] = deque(maxlen=FRAME_LIMIT // 2)
     while trace is not None:
-        if len(first) < FRAME_LIMIT // 2:
+        if _is_watch(trace):
+            pass
+        elif len(first) < FRAME_LIMIT // 2:
             first.append(trace)
         else:
             last.append(trace)

@@ -27,6 +27,7 @@ from harness.rank import failure
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
 from harness.rank.environment import describe
+from harness.rank.groups import Watch
 from harness.rank.loaded import file_of, loaded_elsewhere, loaded_from, newest, since
 from harness.rank.precedence import prefer, strays
 from harness.rank.seeding import seed
@@ -84,6 +85,8 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *,
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
+    watch = Watch(emitter.emit, size=spec.size)
+    watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
     _loaded(spec, emitter, before=before)
@@ -102,6 +105,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *,
     function(context, **spec.arguments)
     if os.getpid() != pid:
         return
+    watch.look()
     emitter.emit("subject.end", {})
     group.leave()
 

@@ -78,6 +78,14 @@ class AgreeCheck(ValueOf):
         missing=FailsAt.RANK_END,
     )
     kind: Literal["agree"]
+    against: Annotated[int, Field(ge=0, le=7)] | None = Field(
+        None,
+        description="The rank whose value the others must have (default: the value that more than half of them have; "
+        "where there is none, every rank differs).",
+    )
+    empty: Literal["allowed"] | None = Field(
+        None, description="allowed: null, empty values and lists of nothing else may be what ranks agree on."
+    )
 
 
 class EqualCheck(ValueOf):

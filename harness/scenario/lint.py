@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from harness.backends import KINDS as BACKENDS
 from harness.scenario.draft import Draft
@@ -116,12 +117,29 @@ def one_rank_always_agrees(draft: Draft) -> Iterator[Problem]:
         if not check.properties.compares_ranks or not sizes:
             continue
         try:
-            alone = len(check.ranks.of(sizes[0])) < 2
+            alone = len({*check.ranks.of(sizes[0]), *(() if check.against is None else (check.against,))}) < 2
         except ValueError:
             continue
         if alone:
             message = f"asks a single rank in a world of {sizes[0]}, which always agrees with itself"
             yield draft.problem(("checks", index), message, at_key=True, kind="note")
+
+
+def compared_with_a_rank(draft: Draft) -> Iterator[Problem]:
+    """The rank that others are compared with is there in every world."""
+    sizes = draft.sizes()
+    for index, check in draft.checks.items():
+        if check.kind == "agree" and check.against is not None and sizes and check.against >= sizes[0]:
+            message = f"is no rank of the smallest world, which has {sizes[0]}; name one that is in every world"
+            yield draft.problem(("checks", index, "against"), message)
+        stated = draft.must_fail
+        if check.kind != "agree" or check.against is not None or stated is None or stated.check != check.id:
+            continue
+        with suppress(ValueError):  # ranks_exist has reported it
+            pairs = [(size, asked) for size in sizes if len(asked := check.ranks.of(size)) == 2]
+            if any(stated.ranks.of(size) != asked for size, asked in pairs):
+                message = "names one of two ranks: where their values differ, both do; name with against who is right"
+                yield draft.problem((*CONTROL, "must_fail", "ranks"), message, kind="note")
 
 
 def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
@@ -311,6 +329,7 @@ RULES = (
     ranks_exist,
     control_fails_where_it_is_asked,
     one_rank_always_agrees,
+    compared_with_a_rank,
     axes_and_arguments,
     exclusions,
     arms_differ,

@@ -12,7 +12,7 @@ from harness.rank.failure import FILE_NAME
 
 ERROR_LIMIT = 1024 * 1024
 STACK_LIMIT = 256 * 1024
-KEYS = {"ns", "type", "module", "message", "file", "line", "source", "frames", "causes"}
+KEYS = {"ns", "type", "module", "message", "mro", "ours", "file", "line", "source", "frames", "causes"}
 
 
 def read_error(scratch: Path) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ CASES = {
         only(1, "tokenizer.ready", lambda _: None),
     ),
     "agree-differs": (
-        {"kind": "agree", "ranks": "every", "value": "decode.ids"},
+        {"kind": "agree", "ranks": "every", "value": "decode.ids", "against": 0},
         only(1, "decode", with_values(ids=[1, 3])),
     ),
     "agree-silent": ({"kind": "agree", "ranks": "every", "value": "decode.ids"}, only(1, "decode", lambda _: None)),

@@ -70,6 +70,12 @@ def test_what_is_raised_may_be_caught(live: Live, fault: Make) -> None:
     assert struck.passed
 
 
+def test_what_a_fault_raises_is_not_taken_for_a_refusal_of_ours(live: Live, fault: Make) -> None:
+    """The exception of a `raise` fault that nobody caught is the scenario's doing, though our code raises it."""
+    struck = live(fault(kind="raise", ranks=[1], at="door"), entry="struck:outlive")
+    assert struck.one("rank", 1, "rank.error").values["ours"] is False
+
+
 @pytest.mark.parametrize("options", AT_THE_DOOR[2:], ids=lambda options: options["kind"])
 def test_the_end_of_a_struck_rank_is_no_failure(live: Live, fault: Make, options: Any) -> None:
     """What a fault ends need not return, and the others keep their time; `world:finished` says which fault it was."""

@@ -152,6 +152,16 @@ def test_advice_does_not_stop_a_scenario(folder: Path) -> None:
     assert "59 trials" in note.message
 
 
+@pytest.mark.parametrize(("against", "told"), [("", True), (", against: 0", False)])
+def test_of_two_ranks_that_differ_both_do(against: str, told: bool, good: str, folder: Path) -> None:
+    """A control that must fail an `agree` check on one of two ranks never will, unless it is compared with a rank."""
+    text = good.replace("kind: agree", f"kind: agree{against}")
+    text = text.replace("check: tokenizer-ready", "check: same-identity")
+    (folder / "scenario.yaml").write_text(text)
+    notes = load_scenario(folder, overrides=["matrix.ranks=[2]", "matrix.exclude=[]"]).notes
+    assert any("names one of two ranks" in note.message for note in notes) is told
+
+
 @pytest.mark.parametrize(
     ("control", "candidate", "kind", "words"),
     [

@@ -150,6 +150,8 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("failure_rate_below: 5%", "failure_rate_below: 0.05", "trials.accept.failure_rate_below", "unit"),
         ("id: same-identity", "id: tokenizer-ready", "checks[1].id", "id of another one"),
         ("kind: agree, ", "", "checks[1].kind", "nothing about its kind"),
+        ("kind: agree", "kind: agree, against: 2", "checks[1].against", "no rank of the smallest world"),
+        ("kind: agree", "kind: agree, empty: forbidden", "checks[1].empty", "must be allowed"),
         ("kind: agree", "knd: agree", "checks[1].knd", "nothing about its kind"),
         ("kind: agree", "kind: 3", "checks[1].kind", "one of event"),
         ("value: decode.text", "value: decode", "checks[2].value", "joined by a dot"),

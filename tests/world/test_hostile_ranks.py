@@ -210,6 +210,35 @@ def test_an_exception_that_breaks_whoever_looks_is_told_plainly(live: Live) -> N
     assert error["message"] == "(it could not be described: RuntimeError)"
 
 
+def test_an_error_names_the_classes_it_descends_from(live: Live) -> None:
+    """Whoever judges an error can tell its kin: a library's own class of `ConnectionResetError` is one."""
+    error = live("raising:lost").error(1)
+    assert error["mro"] == [
+        *("Lost", "ConnectionResetError", "ConnectionError", "OSError", "Exception", "BaseException", "object"),
+    ]
+    assert error["ours"] is False
+    assert live("raising:twisted").error(0)["mro"] == ["Exception", "BaseException", "object"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "arguments", "kind"),
+    [
+        ("raising:unfit", {}, "ValueError"),
+        ("raising:unfit", {"name": "Not a name"}, "ValueError"),
+        ("raising:unfit", {"name": "rank.exited"}, "ValueError"),
+        ("raising:unfit", {"value": "x" * 300_000}, "ValueError"),
+        ("raising:lost", {"lsot": 1}, "TypeError"),
+        ("raising:lsot", {}, "SubjectNotFound"),
+    ],
+)
+def test_what_the_runtime_itself_refused_is_told_from_what_the_subject_raised(
+    live: Live, entry: str, arguments: dict[str, object], kind: str
+) -> None:
+    """An event that is none, an argument the entry does not take, a function that is not there: the runtime says no."""
+    error = live(entry, arguments=arguments, backend="none").error(1)
+    assert (error["type"], error["ours"]) == (kind, True)
+
+
 def test_a_flooded_log_costs_no_memory(live: Live) -> None:
     """100 MB of log grow the harness by less than 20 MB; beginning and end are kept, and what is missing is said."""
     live("calm:alone")

@@ -93,3 +93,17 @@ def chain(context):
         {}["weights"]
     except KeyError as error:
         raise RuntimeError("no weights") from error
+
+
+class Lost(ConnectionResetError):
+    """What a library makes of an error of the system."""
+
+
+def lost(context):
+    """Fail with a class of its own."""
+    raise Lost("peer")
+
+
+def unfit(context, *, name="out", value=None):
+    """Say something that is no event."""
+    context.emit(name, value=object() if value is None else value)

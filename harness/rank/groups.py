@@ -1,0 +1,140 @@
+"""Groups that a subject makes itself, beside the one it was given: told, with the size that the library gives them.
+
+MLX answers a setting it cannot use with a group of one, whose collectives do nothing and raise nothing; a second
+`init_process_group` may be of any size. Only groups that stand for the whole world are watched: what is cut out of one
+on purpose (`new_group`, `split`) is the subject's own matter. Nothing is imported here for the sake of watching.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MADE = "group.made"
+TORCH, MLX = "torch.distributed", "mlx.core"
+# Where torch keeps the function by name; what a subject imports later, it imports from one of these.
+PLACES = (TORCH, "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
+GROUPLESS = ("init", "is_available")
+
+
+class Watch:
+    """Watches the two libraries for as long as the subject runs, also where it is the subject that imports them.
+
+    Attributes:
+        tell: emits an event.
+        size: of the world.
+    """
+
+    def __init__(self, tell: Callable[[str, dict[str, Any]], None], *, size: int) -> None:
+        self._tell = tell
+        self._size = size
+        self._pid = os.getpid()
+        self._told: set[tuple[str, int, int]] = set()
+
+    def begin(self) -> None:
+        """Begin, after the rank has joined its own group."""
+        for name in (TORCH, MLX):
+            if name in sys.modules:
+                self._watch(name)
+        sys.meta_path.insert(0, self)
+
+    def look(self) -> None:
+        """Look once more when the subject has returned, for what was made past this watch."""
+        distributed = sys.modules.get(TORCH)
+        with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
+            if distributed is not None and distributed.is_initialized() and distributed.get_world_size() != self._size:
+                self._note_torch(distributed)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Let the other finders find one of the two libraries, and begin to watch it once it is loaded."""
+        if name not in (TORCH, MLX):
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, functools.partial(self._watch, name))
+                return spec
+        return None
+
+    def _watch(self, name: str) -> None:
+        with contextlib.suppress(Exception):  # another version may have none of this: then there is nothing to watch
+            if name == TORCH:
+                self._watch_torch(sys.modules[TORCH])
+            else:
+                self._watch_mlx(sys.modules[MLX].distributed)
+
+    def _watch_torch(self, distributed: Any) -> None:
+        original = distributed.init_process_group
+
+        @functools.wraps(original)
+        def init_process_group(*arguments: Any, **options: Any) -> Any:
+            found = original(*arguments, **options)
+            self._note_torch(distributed)
+            return found
+
+        for place in PLACES:
+            module = sys.modules.get(place)
+            if getattr(module, "init_process_group", None) is original:
+                setattr(module, "init_process_group", init_process_group)  # noqa: B010 - mypy knows no such attribute
+
+    def _watch_mlx(self, distributed: Any) -> None:
+        original = distributed.init
+
+        @functools.wraps(original)
+        def init(*arguments: Any, **options: Any) -> Any:
+            group = original(*arguments, **options)
+            self._note(f"{MLX}.distributed", group.rank(), group.size())
+            return group
+
+        def in_the_global_group(collective: Any) -> Any:
+            @functools.wraps(collective)
+            def call(*arguments: Any, **options: Any) -> Any:
+                if options.get("group") is None:
+                    init()  # what MLX itself does here; it keeps the group, and gives the same one from then on
+                return collective(*arguments, **options)
+
+            return call
+
+        for name, value in list(vars(distributed).items()):
+            if not name.startswith("_") and name not in GROUPLESS and callable(value) and not isinstance(value, type):
+                setattr(distributed, name, in_the_global_group(value))
+        distributed.init = init
+
+    def _note_torch(self, distributed: Any) -> None:
+        self._note(TORCH, distributed.get_rank(), distributed.get_world_size())
+
+    def _note(self, library: str, rank: int, size: int) -> None:
+        """Tell of each group once. A child that the subject forked does not speak for the rank."""
+        if (library, rank, size) in self._told or os.getpid() != self._pid:
+            return
+        self._told.add((library, rank, size))
+        with contextlib.suppress(OSError):  # the subject may have closed the channel, which is found out elsewhere
+            self._tell(MADE, {"library": library, "rank": rank, "size": size})
+
+
+class _Loader:
+    """Loads a module as its own loader does, which takes its place again before anything of the module runs."""
+
+    def __init__(self, own: Any, then: Callable[[], None]) -> None:
+        self._own = own
+        self._then = then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        found: ModuleType | None = self._own.create_module(spec)
+        return found
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        self._own.exec_module(module)
+        self._then()
