@@ -120,6 +120,9 @@ def _print(finished: Finished) -> None:
         )
         if failed is not None:
             print(f"      candidate {failed.index}: {_what(failed)}")
+        for hung in cell.hung.values() if cell.verdict != "PASS" else ():
+            for rank in hung.ranks:
+                print(f"      {hung.arm} {hung.index}, rank {rank.rank} stood at {_place(rank.calls)}")
     expected = ""
     if record.scenario.expects:
         expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"
@@ -172,6 +175,11 @@ def _what(trial: Trial) -> str:
         return f"{who}: {trial.first.what}"
     failure = trial.failures[0]
     return f"{failure.check}: {'; '.join(failure.reasons)}"
+
+
+def _place(calls: list[str]) -> str:
+    """The innermost call whose line is known: one of the subject. Otherwise the innermost of all."""
+    return next((call for call in calls if ": " in call.partition(" in ")[2]), calls[0])
 
 
 def _merged(finished: list[Finished], *, failed: bool) -> int:

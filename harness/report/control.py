@@ -19,7 +19,7 @@ from harness.report.blocks import (
     Table,
 )
 from harness.report.figures import lanes_path
-from harness.report.ranks import sample_table
+from harness.report.ranks import sample_table, standing
 from harness.report.words import plural
 from harness.stats.verdict import CellVerdict
 
@@ -86,6 +86,7 @@ def _cell(cell: CellVerdict) -> list[Block]:
             )
         )
     found.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
+    found += standing(cell, "control")
     if sample.printed:
         # What failed first says more than what broke because of it.
         first = trial.first.rank if trial.first is not None else None

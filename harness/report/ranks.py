@@ -23,7 +23,7 @@ from harness.report.blocks import (
 )
 from harness.report.figures import lanes_path
 from harness.report.words import plural
-from harness.stats.outcome import Moment
+from harness.stats.outcome import Arm, Moment
 from harness.stats.sample import Sample, SampleRow
 from harness.stats.verdict import CellVerdict, Tally
 
@@ -58,8 +58,24 @@ def _cell(cell: CellVerdict) -> list[Block]:
             sample_table(sample, cell),
             Figure(lanes_path(cell, "candidate"), "The life of each rank in this trial; a tick is an event."),
         ]
+    found += standing(cell, "candidate")
     found += _failures(cell.candidate)
     found += _durations(cell)
+    return found
+
+
+def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
+    """Where the ranks stood in the first trial of an arm whose world had to be stopped, rank by rank."""
+    hung = cell.hung.get(arm)
+    if hung is None:
+        return []
+    trial = Claim(Code(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
+    found: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
+    for one in hung.ranks:
+        found += [
+            Paragraph(Claim(f"Rank {one.rank}", (Evidence(hung.evidence, one.line),)), ", innermost call first:"),
+            Code("\n".join(one.calls), "text"),
+        ]
     return found
 
 

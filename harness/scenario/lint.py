@@ -10,6 +10,7 @@ from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
+from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.problem import Problem, closest, listed, shown
 from harness.scenario.ready_lint import ready
@@ -49,29 +50,6 @@ def role_and_verdict(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(CONTROL, f"is missing; {why}")
 
 
-def must_fail_names_a_check(draft: Draft) -> Iterator[Problem]:
-    """The control fails a check that exists."""
-    path = (*CONTROL, "must_fail", "check")
-    name, known = draft.at(*path), [name for _, name in draft.ids("checks")]
-    if isinstance(name, str) and known and name not in known:
-        yield draft.problem(
-            path, f"must be the id of a check: {listed(dict.fromkeys(known))}", suggestion=closest(name, known)
-        )
-
-
-def control_says_its_error(draft: Draft) -> Iterator[Problem]:
-    """A control whose stated failure is that something did not happen: any slip that ends it early does that."""
-    stated = draft.must_fail
-    if stated is None or stated.error is not None or stated.source is not None or draft.at("subject", "program"):
-        return
-    if any(check.id == stated.check and check.properties.of_an_end for check in draft.checks.values()):
-        message = (
-            "names no error: whatever the control raises in its own code counts as the failure, a slip too; "
-            "where it raises, name error and source"
-        )
-        yield draft.problem((*CONTROL, "must_fail"), message, kind="note", at_key=True)
-
-
 def ranks_exist(draft: Draft) -> Iterator[Problem]:
     """A list of ranks holds only ranks of the smallest world, and is never empty in any world."""
     if not (sizes := draft.sizes()):
@@ -90,24 +68,6 @@ def ranks_exist(draft: Draft) -> Iterator[Problem]:
                     else "a world of 1 has rank 0"
                 )
                 yield draft.problem((*path, index), f"is no rank of the smallest world; {allowed}")
-
-
-def control_fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
-    """The control can fail only on ranks that its check asks."""
-    if draft.must_fail is None:
-        return
-    for check in draft.checks.values():
-        if check.id != draft.must_fail.check or not hasattr(check, "ranks"):
-            continue
-        for size in draft.sizes():
-            try:
-                lost = set(draft.must_fail.ranks.of(size)) - set(check.ranks.of(size))
-            except ValueError:
-                return  # ranks_exist has reported it
-            if lost:
-                message = f"holds rank {min(lost)}, which the check {check.id} does not ask in a world of {size}"
-                yield draft.problem((*CONTROL, "must_fail", "ranks"), f"{message}; make them fit")
-                return
 
 
 def one_rank_always_agrees(draft: Draft) -> Iterator[Problem]:
@@ -324,10 +284,8 @@ def layouts_exist(draft: Draft) -> Iterator[Problem]:
 RULES = (
     unique_ids,
     role_and_verdict,
-    must_fail_names_a_check,
-    control_says_its_error,
+    *MUST_FAIL_RULES,
     ranks_exist,
-    control_fails_where_it_is_asked,
     one_rank_always_agrees,
     compared_with_a_rank,
     axes_and_arguments,

@@ -127,10 +127,8 @@ def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
     if known is None:
         return False
     causes = error.get("causes")
-    chain: list[tuple[tuple[str, ...], str]] = [(classes(error), str(error.get("message")))]
-    for cause in causes if isinstance(causes, list) else ():
-        if isinstance(cause, dict):
-            chain.append(((str(cause.get("type")),), str(cause.get("message"))))
+    below = [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+    chain = [(classes(one), str(one.get("message"))) for one in (error, *below)]
     # Whatever the backend is, ranks may talk over sockets of their own.
     kinds = (known, BACKENDS["none"])
     return any(kind.says_that_a_peer_is_gone(types, message) for types, message in chain for kind in kinds)

@@ -1,0 +1,85 @@
+"""Rules about how a control must fail: that what is stated can happen, and shows that it was the bug."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.scenario.draft import Draft
+from harness.scenario.model import World
+from harness.scenario.problem import Problem, closest, listed
+
+MUST_FAIL = ("subject", "control", "must_fail")
+LEAST_WITHIN = 2.0
+
+
+def names_a_check(draft: Draft) -> Iterator[Problem]:
+    """The control fails a check that exists."""
+    path = (*MUST_FAIL, "check")
+    name, known = draft.at(*path), [name for _, name in draft.ids("checks")]
+    if isinstance(name, str) and known and name not in known:
+        yield draft.problem(
+            path, f"must be the id of a check: {listed(dict.fromkeys(known))}", suggestion=closest(name, known)
+        )
+
+
+def names_its_end(draft: Draft) -> Iterator[Problem]:
+    """Where ranks fail by how they end, an end that nobody names does not count: any slip ends a rank."""
+    stated = draft.must_fail
+    if stated is None or stated.says_how:
+        return
+    for check in draft.checks.values():
+        if check.id != stated.check or not check.properties.of_an_end:
+            continue
+        if check.kind == "exit" and check.code == 0:
+            message = (
+                f"names no end, and {check.id} fails only by one: give error with source or message, or signal, or code"
+            )
+            yield draft.problem(MUST_FAIL, message, at_key=True)
+        elif check.kind != "exit":
+            message = (
+                "names no end, so only a rank that returns without the event counts; "
+                "where the control raises, give error with source or message"
+            )
+            yield draft.problem(MUST_FAIL, message, kind="note", at_key=True)
+
+
+def fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
+    """The control can fail only on ranks that its check asks."""
+    if draft.must_fail is None:
+        return
+    for check in draft.checks.values():
+        if check.id != draft.must_fail.check or not hasattr(check, "ranks"):
+            continue
+        for size in draft.sizes():
+            try:
+                lost = set(draft.must_fail.ranks.of(size)) - set(check.ranks.of(size))
+            except ValueError:
+                return  # ranks_exist has reported it
+            if lost:
+                message = f"holds rank {min(lost)}, which the check {check.id} does not ask in a world of {size}"
+                yield draft.problem((*MUST_FAIL, "ranks"), f"{message}; make them fit")
+                return
+
+
+def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
+    """A hang of a program is told by its last event, one of Python by its stacks; and there is time to prove it."""
+    stated = draft.must_fail
+    if stated is None or stated.hang is None:
+        return
+    is_program = draft.at("subject", "program") is not None
+    if is_program and stated.hang.after is None:
+        message = "cannot be seen in a program; give after: the last event that the rank emits"
+        yield draft.problem((*MUST_FAIL, "hang"), message, at_key=True)
+    if not is_program and stated.hang.after is not None:
+        message = "is for programs; give source or function, which are looked for on the rank's stacks"
+        yield draft.problem((*MUST_FAIL, "hang", "after"), message, at_key=True)
+    if stated.within < LEAST_WITHIN:
+        yield draft.problem((*MUST_FAIL, "within"), f"is too short: a hang stands still for {LEAST_WITHIN:g}s or more")
+    deadline = (draft.world or World()).deadline
+    if stated.within >= deadline:
+        message = f"must be less than world.deadline ({deadline:g}s), or the world is stopped before it is proved"
+        path = (*MUST_FAIL, "within") if draft.has(*MUST_FAIL, "within") else MUST_FAIL
+        yield draft.problem(path, f"{message}; within is {stated.within:g}s", at_key=path == MUST_FAIL)
+
+
+MUST_FAIL_RULES = (names_a_check, names_its_end, fails_where_it_is_asked, hangs_where_it_can_be_seen)
