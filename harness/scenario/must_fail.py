@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Listed, Message, complaint
+from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Listed, Message, complaint, form
 from harness.scenario.units import EVERY_TRIAL, Duration, Ranks, ShareField
 
 WITHIN = 10.0
@@ -14,7 +14,7 @@ WITHIN = 10.0
 
 SignalName = Annotated[
     str,
-    Field(pattern=r"^SIG[A-Z0-9+]{2,10}$", max_length=16, description="Signal that ends the rank, such as SIGSEGV."),
+    Field(pattern=form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV"), max_length=16),
 ]
 ERROR = "Type of the exception; it counts only with source or message."
 SOURCE = "Source line of the last frame inside the subject, without indentation."
@@ -28,7 +28,7 @@ class End(Closed):
     error: ExceptionName | None = Field(None, description=ERROR)
     source: Line | None = Field(None, description=SOURCE)
     message: Message | None = Field(None, description=MESSAGE)
-    signal: SignalName | None = None
+    signal: SignalName | None = Field(None, description="Signal that ends the rank, such as SIGSEGV.")
     code: Annotated[int, Field(ge=1, le=255)] | None = Field(None, description=CODE)
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from harness.checks import History
 from harness.events import JSON
 from harness.faults.proof import STRUCK, noted
 from harness.scenario import End
+from harness.stats.reason import Otherwise
 
 # Errors that any typing mistake raises, and the codes with which a shell says that a program is not there.
 SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", "TypeError"})
@@ -58,22 +59,30 @@ class RankEnd:
             return self.code in NOT_STARTED
         return not SLIPS.isdisjoint(classes(self.error)) or raised_by_runtime(self.error)
 
-    def is_as(self, stated: End) -> bool:
-        """Whether it ended as a scenario states: by that error, signal or code."""
+    def differs(self, stated: End) -> tuple[Otherwise, str] | None:
+        """In what it ended otherwise than a scenario states, as a word and as the end of a sentence; None: in nothing.
+
+        Args:
+            stated: by which error, signal or code it has to end; one that says nothing is ended by nothing.
+        """
         if stated.signal is not None:
-            return self.signal == stated.signal and not self.stopped
+            return None if self.signal == stated.signal else (Otherwise.SIGNAL, f"did not end by {stated.signal}")
         if stated.code is not None:
-            return self.code == stated.code and not self.stopped
-        if self.error is None or not stated.says_how or raised_by_runtime(self.error):
-            return False
+            return None if self.code == stated.code else (Otherwise.CODE, f"did not end with code {stated.code}")
+        if self.error is None:
+            return Otherwise.ERROR, f"did not raise {stated.error or 'anything'}"
+        if raised_by_runtime(self.error):
+            return Otherwise.SLIP, "was refused by its own context"
         if stated.error is not None and self.error.get("type") != stated.error:
-            return False
+            return Otherwise.ERROR, f"did not raise {stated.error}"
         if stated.source is not None and self.error.get("source") != stated.source:
-            return False
-        # A source line alone is where anything may be raised, a slip too.
+            return Otherwise.LINE, f"did not fail at {stated.source!r}"
+        if stated.message is not None and stated.message not in str(self.error.get("message")):
+            return Otherwise.MESSAGE, f"did not say {stated.message!r}"
+        # A line or a text alone is no type: there anything may be raised, a slip too.
         if stated.error is None and self.is_slip:
-            return False
-        return stated.message is None or stated.message in str(self.error.get("message"))
+            return Otherwise.SLIP, "fell by a slip, whose type must_fail does not name"
+        return None
 
 
 def classes(error: Mapping[str, JSON]) -> tuple[str, ...]:

@@ -89,8 +89,11 @@ def _failed_as_stated(
     moment = KINDS[finding.kind].properties.fails(missing=part.missing)
     end = found.get(rank)
     how = how_it_ended(history, rank)
-    if must_fail.says_how and not (end and end.is_as(must_fail)):
-        return Deviation(Otherwise.OTHER_END, f"rank {rank} did not end as stated: {how}")
+    if must_fail.says_how:
+        if end is None or end.stopped:
+            return Deviation(Otherwise.STOPPED, f"rank {rank} had not ended when the harness stopped it")
+        if told := end.differs(must_fail):
+            return Deviation(told[0], f"rank {rank} {told[1]}: {how}")
     if moment is FailsAt.EVENT and part.line is not None:
         return history.seen[part.line - 1].event.ns
     if moment is FailsAt.WORLD_END or end is None:
@@ -133,9 +136,10 @@ def _other_cause(
     # Where what is stated is "my peer is gone", the cause is whatever made the peer go.
     stated_is_peer_gone = must_fail.says_how and any(found[rank].peer_gone for rank in wanted if rank in found)
     for end in sorted(found.values(), key=lambda one: one.ns):
-        if end.is_clean or end.fault or end.stopped or (end.rank in wanted and must_fail.says_how):
+        # What became of a stated rank after it failed as stated is a consequence.
+        if end.is_clean or end.fault or end.stopped or end.rank in wanted:
             continue
-        if any(end.rank in also.ranks.of(history.size) and end.is_as(also) for also in must_fail.also):
+        if any(end.rank in also.ranks.of(history.size) and end.differs(also) is None for also in must_fail.also):
             continue
         how = how_it_ended(history, end.rank)
         if end.is_slip and not end.peer_gone:
@@ -149,6 +153,6 @@ def _other_cause(
         if stated_is_peer_gone:
             text = f"the stated error only says that a peer is gone, and rank {end.rank} ended otherwise: {how}"
             return Deviation(Otherwise.ELSEWHERE, text)
-        if before is None or end.ns < before:
+        if end.ns < before:
             return Deviation(Otherwise.ELSEWHERE, f"rank {end.rank} ended before, by what nobody stated: {how}")
     return None

@@ -172,8 +172,8 @@ def test_a_fault_of_one_arm_strikes_that_arm_alone(scenario: Write, rankproof: R
     """An upstream finding may ask what a fault alone does: the same code in both arms, one of them struck."""
     text = SCENARIO.replace("question:", "role: upstream\nquestion:", 1)
     text = text.replace("with: {broken: true}", "with: {broken: false}")
-    text = text.replace("error: AssertionError, source: assert thing", "error: OSError")
-    struck = "faults: [{id: torn, kind: raise, arm: control, ranks: nonzero, at: met, error: OSError}]\n"
+    text = text.replace("error: AssertionError, source: assert thing", "error: OSError, message: torn")
+    struck = "faults: [{id: torn, kind: raise, arm: control, ranks: nonzero, at: met, error: OSError, message: torn}]\n"
     text = text.replace("check: met,", "check: ended,")
     alone = SUBJECT.replace("    context.group.barrier()\n", "")  # rank 0 must not fall with its peer
     ran = rankproof("run", str(scenario({"scenario.yaml": text + struck, "subject.py": alone})))

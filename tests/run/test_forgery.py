@@ -225,7 +225,7 @@ def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproo
     )
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": broken})))
     assert ran.code == 2
-    assert "never began its subject" in ran.out
+    assert "ended by an error that must_fail does not name" in ran.out
 
 
 @pytest.mark.parametrize("mistake", ["with: {brokn: true}", "file: old.py"])
@@ -237,14 +237,14 @@ def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproo
     old = "def meet(context, *, other): pass\n"
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": old})))
     assert ran.code == 2
-    assert "never came to a line of its subject: TypeError" in ran.out
+    assert "ended by an error that must_fail does not name: TypeError" in ran.out
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("thing = undefined", "ended before it reported a value, and must_fail names no error: NameError"),
-        ("import os; os._exit(3)", "ended before it reported a value, and must_fail names no error: code 3"),
+        ("thing = undefined", "ended by an error that must_fail does not name: NameError"),
+        ("import os; os._exit(3)", "ended by what must_fail does not name (signal, code): code 3"),
         ("thing = 0", ""),
         ("thing = 0; context.emit('thing', value=thing); thing = undefined", ""),
     ],

@@ -37,7 +37,7 @@ hub: {serve: repositories}
 subject:
   entry: subject:load
   control:
-    must_fail: {check: ended, ranks: RANKS, error: AssertionError}
+    must_fail: {check: ended, ranks: RANKS, error: AssertionError, message: no chat template}
 matrix: {ranks: [2], backend: [none]}
 world: {deadline: 60s}
 trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}

@@ -36,7 +36,12 @@ def notes(tmp_path: Any) -> Any:
     """What is said about a scenario with such numbers: kind, key and message of each."""
 
     def find(
-        *, candidate: int, control: int, share: str, role: str = "role: claim", error: str = "error: OSError, "
+        *,
+        candidate: int,
+        control: int,
+        share: str,
+        role: str = "role: claim",
+        error: str = "error: OSError, message: full, ",
     ) -> list[tuple[str, str, str]]:
         text = SCENARIO.replace("ERROR", error).replace("CANDIDATE", str(candidate)).replace("CONTROL", str(control))
         (tmp_path / "scenario.yaml").write_text(text.replace("SHARE", share).replace("ROLE", role))
@@ -126,8 +131,20 @@ def test_who_does_not_mean_to_pass_is_not_advised(role: str, said: int, notes: A
     assert len({message for _, _, message in found}) == said
 
 
-@pytest.mark.parametrize(("error", "said"), [("", 1), ("error: OSError, ", 0), ("source: fail(), ", 0)])
-def test_a_control_that_may_fail_by_a_slip_is_told(error: str, said: int, notes: Any) -> None:
-    """Without an error, whatever a line of the control raises is its failure."""
-    found = notes(candidate=59, control=5, share="every", error=error)
-    assert [(kind, key) for kind, key, _ in found] == [("note", "subject.control.must_fail")] * said
+@pytest.mark.parametrize(
+    ("end", "key"),
+    [
+        ("", "must_fail"),
+        ("error: OSError, ", "must_fail.error"),
+        ("code: 3, signal: SIGSEGV, ", "must_fail.code"),
+        ("signal: 9, ", "must_fail.signal"),
+        ("source: fail(), ", None),
+        ("error: OSError, message: full, ", None),
+        ("signal: SIGSEGV, ", None),
+        ("code: 3, ", None),
+    ],
+)
+def test_a_control_that_may_fail_by_a_slip_is_refused(end: str, key: str | None, notes: Any) -> None:
+    """A rank ends by a slip as well: a check of its end counts only with the end that is the bug, and one of it."""
+    found = notes(candidate=59, control=5, share="every", error=end)
+    assert [(kind, where) for kind, where, _ in found] == [("error", f"subject.control.{key}")] * (key is not None)
