@@ -13,6 +13,7 @@ from harness.checks.finding import canonical
 from harness.events import JSON
 from harness.faults import Proved, prove
 from harness.faults.proof import STRUCK, noted
+from harness.reason import Deviation, DeviationCode, Void, VoidCode
 from harness.scenario import MustFail, Scenario, faults_of
 
 Arm = Literal["candidate", "control"]
@@ -66,11 +67,11 @@ class Trial(Frozen):
         evidence: path of its `events.jsonl`.
         ms: how long it took, in milliseconds, from the request to the last word of its keeper.
         outcome: pass, fail, or void (not counted).
-        void: why it is void.
+        void: why it is void; None where it counts.
         failures: the checks that do not hold.
         first: the failure that came first; the `consequences` followed it.
         as_stated: for a control, whether it failed as `must_fail` says.
-        otherwise: for a control that did not, what it did instead.
+        otherwise: for a control that did not, what it did instead; None for one that did.
         strikes: every fault of the scenario on every rank it is for.
     """
 
@@ -79,12 +80,12 @@ class Trial(Frozen):
     evidence: str
     ms: float
     outcome: Literal["pass", "fail", "void"]
-    void: str = ""
+    void: Void | None = None
     failures: list[Failure] = Field(default_factory=list)
     first: Moment | None = None
     consequences: list[Moment] = Field(default_factory=list)
     as_stated: bool | None = None
-    otherwise: str = ""
+    otherwise: Deviation | None = None
     strikes: list[Strike] = Field(default_factory=list)
 
 
@@ -115,11 +116,12 @@ def judge(
     if void := void_reason(history) or unproved(arm, proved, failed=bool(failed)):
         return Trial(**common, outcome="void", void=void), findings
     moments = moments_of(history, ended_by_fault=ended)
-    as_stated, otherwise = None, ""
+    as_stated: bool | None = None
+    otherwise: Deviation | None = None
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
         otherwise = deviation(must_fail, findings, history)
-        as_stated = not otherwise
+        as_stated = otherwise is None
     trial = Trial(
         **common,
         outcome="fail" if failed else "pass",
@@ -132,21 +134,22 @@ def judge(
     return trial, findings
 
 
-def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> str:
-    """Why a trial does not count for want of a fault's proof; empty where it counts (docs/adr/0008).
+def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None:
+    """Why a trial does not count for want of a fault's proof; None where it counts (docs/adr/0008).
 
     A void must never take the place of a failure. So a candidate's trial in which a check failed is a failure, proof or
     no proof. A control's trial counts without the proof only where it had failed before the fault struck or was over.
     """
     missing = [found for found in proved if not found.proof.proved]
     if arm == "candidate" and failed:
-        return ""
+        return None
     if arm == "control" and failed:
         missing = [found for found in missing if not found.proof.overtaken]
     if not missing:
-        return ""
+        return None
     first = missing[0]
-    return _short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.told}")
+    told = _short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.told}")
+    return Void(VoidCode.FAULT_NOT_PROVED, told)
 
 
 def _strike(found: Proved) -> Strike:
@@ -161,31 +164,31 @@ def _strike(found: Proved) -> Strike:
     )
 
 
-def void_reason(history: History) -> str:
-    """Why a trial does not count, whatever its faults: an error of the harness itself. Empty where there was none.
+def void_reason(history: History) -> Void | None:
+    """Why a trial does not count, whatever its faults: an error of the harness itself. None where there was none.
 
     Only until a rank has begun: ranks run as the same user, and one that could void its own failure by killing its
     keeper would be tried again until it passes. After that such an error is a failure of the trial.
     """
     if any(history.said(rank, "rank.begin") or history.executed(rank) for rank in range(history.size)):
-        return ""
+        return None
     return harness_error(history)
 
 
-def harness_error(history: History) -> str:
-    """What went wrong in the harness, or empty."""
+def harness_error(history: History) -> Void | None:
+    """What went wrong in the harness, if anything."""
     if not (broken := history.noted("harness.error")):
-        return "" if history.noted("world.end") else "its events have no end"
+        return None if history.noted("world.end") else Void(VoidCode.NO_END, "its events have no end")
     values = broken[0].event.values
-    return _short(f"{values.get('type')}: {values.get('message')}")
+    return Void(VoidCode.HARNESS_ERROR, _short(f"{values.get('type')}: {values.get('message')}"))
 
 
 def _duration(history: History) -> float:
     return round((history.seen[-1].event.ns - history.start_ns()) / 1e6, 3) if history.seen else 0.0
 
 
-def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History) -> str:
-    """How a control trial differs from what it must do; empty where it failed exactly as stated.
+def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History) -> Deviation | None:
+    """How a control trial differs from what it must do; None where it failed exactly as stated.
 
     The check must fail on exactly the ranks stated, each with the error type and source line stated. What other checks
     and other ranks did is a consequence, except a world that had to be stopped at its deadline: a hang is another
@@ -195,18 +198,19 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
     wanted = must_fail.ranks.of(history.size)
     if finding.passed:
         others = [found.check for found in findings if not found.passed]
-        return f"check {must_fail.check} held on every rank" + (
-            f"; {', '.join(others)} failed instead" if others else ""
-        )
+        instead = f"; {', '.join(others)} failed instead" if others else ""
+        return Deviation(DeviationCode.CHECK_HELD, f"check {must_fail.check} held on every rank{instead}")
     if history.noted("world.deadline"):
-        return "it ran into the deadline"
+        return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
     if lost := harness_error(history):
-        return f"the harness failed while its ranks ran: {lost}"
+        return Deviation(DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}")
     for found in findings:
         if found.check in UNTRUSTED and not found.passed:
-            return f"its evidence is not whole: {found.check} does not hold"
+            told = f"its evidence is not whole: {found.check} does not hold"
+            return Deviation(DeviationCode.EVIDENCE_NOT_WHOLE, told)
     if finding.failed_ranks != wanted:
-        return f"check {must_fail.check} failed on {_ranks(finding.failed_ranks)} instead of {_ranks(wanted)}"
+        told = f"check {must_fail.check} failed on {_ranks(finding.failed_ranks)} instead of {_ranks(wanted)}"
+        return Deviation(DeviationCode.OTHER_RANKS, told)
     if silent := _raised_instead(must_fail, finding, history):
         return silent
     for rank in wanted:
@@ -214,19 +218,23 @@ def deviation(must_fail: MustFail, findings: Sequence[Finding], history: History
         values = error.event.values if error else {}
         # A control that cannot even be loaded fails every check. Only the stated error at the stated line of the arm's
         # own code shows that this is the bug and not a typing mistake.
-        told = must_fail.error is not None and must_fail.source is not None
-        if not told and not history.began(rank):
-            return f"rank {rank} never began its subject: {_what(history, rank)}"
-        if not told and _called_in_vain(history, rank):
-            return f"rank {rank} never came to a line of its subject: {_what(history, rank)}"
+        exact = must_fail.error is not None and must_fail.source is not None
+        if not exact and not history.began(rank):
+            told = f"rank {rank} never began its subject: {_what(history, rank)}"
+            return Deviation(DeviationCode.NEVER_BEGAN, told)
+        if not exact and _called_in_vain(history, rank):
+            told = f"rank {rank} never came to a line of its subject: {_what(history, rank)}"
+            return Deviation(DeviationCode.NEVER_IN_ITS_CODE, told)
         if must_fail.error is not None and values.get("type") != must_fail.error:
-            return f"rank {rank} did not raise {must_fail.error}: {_what(history, rank)}"
+            told = f"rank {rank} did not raise {must_fail.error}: {_what(history, rank)}"
+            return Deviation(DeviationCode.OTHER_ERROR, told)
         if must_fail.source is not None and values.get("source") != must_fail.source:
-            return f"rank {rank} did not fail at {must_fail.source!r}: {_what(history, rank)}"
-    return ""
+            told = f"rank {rank} did not fail at {must_fail.source!r}: {_what(history, rank)}"
+            return Deviation(DeviationCode.OTHER_SOURCE, told)
+    return None
 
 
-def _raised_instead(must_fail: MustFail, finding: Finding, history: History) -> str:
+def _raised_instead(must_fail: MustFail, finding: Finding, history: History) -> Deviation | None:
     """Why a wrong value was stated and none was seen: a rank ended before it, by an error that is not stated.
 
     Any slip in the control does that. One rank that reported a wrong value is enough: others may have fallen with it.
@@ -236,16 +244,17 @@ def _raised_instead(must_fail: MustFail, finding: Finding, history: History) -> 
         or must_fail.source is not None
         or not KINDS[finding.kind].properties.reports_a_value
     ):
-        return ""
+        return None
     failed = [found for found in finding.ranks if not found.passed]
     if not all(found.missing for found in failed):
-        return ""
+        return None
     for found in failed:
         end = history.exit(found.rank)
         if history.error(found.rank) is not None or (end is not None and end.event.values.get("code") != 0):
             how = _what(history, found.rank)
-            return f"rank {found.rank} ended before it reported a value, and must_fail names no error: {how}"
-    return ""
+            told = f"rank {found.rank} ended before it reported a value, and must_fail names no error: {how}"
+            return Deviation(DeviationCode.NO_VALUE, told)
+    return None
 
 
 def _called_in_vain(history: History, rank: int) -> bool:
