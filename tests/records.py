@@ -20,12 +20,13 @@ def trial(arm: str, index: int, outcome: str, *, seed: int = 0, check: str = "me
         "outcome": outcome,
     }
     if outcome == "void":
-        found["void"] = "port taken"
+        found["void"] = {"code": "void:harness-error", "text": "port taken"}
     if outcome == "fail":
         found["failures"] = [{"check": check, "ranks": [1], "reasons": ["AssertionError"]}]
     if arm == "control":
         found["as_stated"] = outcome == "fail"
-        found["otherwise"] = "" if outcome == "fail" else "it passed"
+        passed = {"code": "control:check-held", "text": "it passed"}
+        found["otherwise"] = None if outcome == "fail" else passed
     return {**found, **more}
 
 
@@ -69,7 +70,7 @@ def cell(
         "ranks": 2,
         "backend": "gloo",
         "verdict": verdict or found,
-        "reasons": list(reasons),
+        "reasons": [{"code": "verdict:too-few-trials", "text": reason} for reason in reasons],
         **arms,
         "measured": [row],
     }
@@ -129,7 +130,7 @@ def record(
                     **(source or {}),
                 },
                 "environment": here,
-                "cells": [{"id": each["id"], "skipped": "", "candidate": 5, "control": 5} for each in listed],
+                "cells": [{"id": each["id"], "skipped": None, "candidate": 5, "control": 5} for each in listed],
                 **(run or {}),
             },
             "scenario": {

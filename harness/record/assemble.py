@@ -15,6 +15,7 @@ from typing import get_args
 from harness import faults
 from harness.checks.finding import canonical
 from harness.events import Event, EventError, parse_lines
+from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
@@ -170,15 +171,10 @@ def _cell_files(scenario: Scenario, run: RunFacts, names: Collection[str]) -> li
 
 
 def _files(scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, names: Collection[str]) -> CellFiles:
-    if fact.skipped:
+    if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
-        reason = unmet(scenario.needs, run.environment)
-        words = scenario.subject.program
-        lacking = f"backend {cell.backend}: " if words is None else f"program {words[0]}: "
-        made = (f"environment of the {arm}: " for arm in missing(scenario, run))
-        machines_own = (lacking, *made, *(f"fault {fault.id}: " for fault in scenario.faults))
-        if fact.skipped != reason and not fact.skipped.startswith(machines_own):
+        if not _bears_out(fact.skipped, scenario, run):
             raise RecordError(f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}")
         return CellFiles(cell=cell, skipped=fact.skipped)
     for arm in missing(scenario, run):
@@ -196,7 +192,23 @@ def _files(scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, names
         for file in found[arm]:
             if file.evidence not in names:
                 raise RecordError(f"the events of a planned trial are missing: {file.evidence}")
-    return CellFiles(cell=cell, skipped="", candidate=found["candidate"], control=found["control"])
+    return CellFiles(cell=cell, skipped=None, candidate=found["candidate"], control=found["control"])
+
+
+def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
+    """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is its signer's word."""
+    program = scenario.subject.program is not None
+    match skipped.code:
+        case SkipCode.MACHINE_PROGRAM:
+            return program
+        case SkipCode.MACHINE_FAULT:
+            return bool(scenario.faults)
+        case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
+            return bool(missing(scenario, run))
+        case code if code.depends_on in ("cell", "backend"):
+            return not program
+        case _:
+            return skipped == unmet(scenario.needs, run.environment)
 
 
 def _file(scenario: Scenario, cell: Cell, arm: Arm, index: int) -> TrialFile:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from harness.reason import Skip
+
 PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"
 SOURCE_FOLDER = "evidence/source"
@@ -239,7 +241,7 @@ class CellFacts(Frozen):
     """How many trials of a cell there are, or why there are none. `arguments` are the entry's, per arm."""
 
     id: str
-    skipped: str
+    skipped: Skip | None
     candidate: Annotated[int, Field(ge=0)]
     control: Annotated[int, Field(ge=0)]
 

@@ -52,11 +52,7 @@ def _cell(cell: CellVerdict) -> list[Block]:
     if control.otherwise:
         found += [
             Paragraph("What it did instead:"),
-            BulletList(
-                tuple(
-                    Foreign(f"in {plural(count, 'trial')}: {what}") for what, count in sorted(control.otherwise.items())
-                )
-            ),
+            BulletList(tuple(Foreign(f"in {plural(what.count, 'trial')}: {what.text}") for what in control.otherwise)),
         ]
     sample = cell.samples.get("control")
     if sample is None:

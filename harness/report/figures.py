@@ -74,7 +74,7 @@ def square(arm: str, trial: Trial) -> tuple[str, str]:
     if trial.outcome == "void":
         return svg.DOUBT, f"void, {trial.void}"
     if arm == "control":
-        return (svg.GOOD, "failed as stated") if trial.as_stated else (svg.BAD, trial.otherwise or trial.outcome)
+        return (svg.GOOD, "failed as stated") if trial.as_stated else (svg.BAD, str(trial.otherwise or trial.outcome))
     return (svg.GOOD, "pass") if trial.outcome == "pass" else (svg.BAD, "fail")
 
 

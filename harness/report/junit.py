@@ -61,14 +61,15 @@ def _case(record: Record, cell: CellVerdict, kind: str) -> Iterator[str]:
     yield f'<testcase {names} time="{_seconds(cell):.3f}">'
     yield from _properties(_of_cell(cell))
     if kind:
-        reasons = cell.reasons or ["no reason was recorded"]
+        reasons = [str(reason) for reason in cell.reasons] or ["no reason was recorded"]
+        code = cell.reasons[0].code if cell.reasons else cell.verdict
         what = f'message="{_text(f"{cell.verdict}: {reasons[0]}")}"'
-        # `skipped` has neither a type nor, in common schemas, a text of its own.
+        # `skipped` has neither a type nor, in common schemas, a text of its own: its code is a property.
         if kind == "skipped":
             yield f"<skipped {what}/>"
         else:
             text = "\n".join(_text(line) for line in (*reasons, *_failed(cell)))
-            yield f'<{kind} {what} type="{cell.verdict}">{text}</{kind}>'
+            yield f'<{kind} {what} type="{code}">{text}</{kind}>'
     yield "</testcase>"
 
 
@@ -91,6 +92,8 @@ def _of_run(record: Record, digest: str) -> Iterator[tuple[str, str]]:
 
 def _of_cell(cell: CellVerdict) -> Iterator[tuple[str, str]]:
     yield "verdict", cell.verdict
+    if cell.reasons:
+        yield "codes", " ".join(reason.code for reason in cell.reasons)
     for arm, tally in (("candidate", cell.candidate), ("control", cell.control)):
         if tally is not None:
             yield arm, _told(arm, tally)

@@ -38,7 +38,7 @@ LIMITS = (
 def limits_section(record: Record) -> list[Block]:
     """The section, with what this very run leaves open first."""
     items: list[Part] = [
-        Foreign(f"Cell {cell.id} was skipped: {'; '.join(cell.reasons)}")
+        Foreign(f"Cell {cell.id} was skipped: {'; '.join(map(str, cell.reasons))}")
         for cell in record.judgement.cells
         if cell.verdict == "SKIPPED"
     ]

@@ -46,7 +46,7 @@ def ranks_section(record: Record) -> list[Block]:
 
 def _cell(cell: CellVerdict) -> list[Block]:
     if cell.candidate is None:
-        return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(cell.reasons)))]
+        return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(map(str, cell.reasons))))]
     found: list[Block] = []
     if sample := cell.samples.get("candidate"):
         found += [

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.reason import RefusalWord
 from harness.record.assemble import assemble
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import PATH as RECORD_PATH
@@ -160,7 +161,7 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
     except (OSError, Unreadable, manifest.ManifestMalformed) as problem:
         # The verifier has the words for what is wrong there.
         found = verify_folder(report, policy=policy)
-        what = f"{found.word}: {found.message}" if found.word not in ("OK", "NOT JUDGED") else str(problem)
+        what = f"{found.word}: {found.message}" if found.word not in ("OK", RefusalWord.NOT_JUDGED) else str(problem)
         raise NotTrusted(what, found) from None
     return copy
 

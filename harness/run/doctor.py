@@ -87,7 +87,7 @@ def _backends() -> Iterator[Answer]:
         if why is None:
             yield Answer("backend", name, "yes", "can join ranks here")
         else:
-            yield Answer("backend", name, "no", why, "cells with it are SKIPPED; run them where it is there")
+            yield Answer("backend", name, "no", str(why), "cells with it are SKIPPED; run them where it is there")
 
 
 def _faults() -> Iterator[Answer]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from harness.reason import SkipCode
 from harness.record.facts import ArmEnvironmentFacts, Frozen, Installed
 from harness.run import interpreters, pip
 from harness.run.interpreters import Interpreter, NoInterpreter
@@ -105,7 +106,7 @@ def provide(asked: Environment, *, says: Callable[[str], None] = lambda _text: N
     try:
         base = interpreters.find(asked.python)
     except NoInterpreter as error:
-        raise Unavailable(str(error)) from None
+        raise Unavailable(str(error), code=SkipCode.MACHINE_INTERPRETER) from None
     words = told(asked, base)
     place = cache() / key(asked, base)
     try:
@@ -241,7 +242,8 @@ def _venv(folder: Path, base: Interpreter) -> None:
         words = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
         if "No space left" in done.stderr:
             raise pip.problem(done.stderr, asked=[], python=base.version)
-        raise Unavailable(f"Python {base.version} makes no virtual environment: {pip.scrubbed(words)}")
+        message = f"Python {base.version} makes no virtual environment: {pip.scrubbed(words)}"
+        raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
 
 
 def _facts(folder: Path, asked: Environment, base: Interpreter, resolved: list[pip.Resolved]) -> ArmEnvironmentFacts:

@@ -138,7 +138,8 @@ def check(context, *, fixed):
 OTHER_FAILURE = """\
     if tokenizer is None:
         {line}"""
-LATER = "  # your line: {source}; with your code in its place, add `source: ...` to must_fail"
+NO_TOKENIZER = "no tokenizer"
+LATER = "  # your line: {source}; with your code in its place, put `source: ...` for `message` in must_fail"
 OWN_ERROR = """\
 class {error}(Exception):
     pass
@@ -197,7 +198,7 @@ def _scenario(folder: Path, answers: Answers) -> str:
         question=_quoted(answers.question),
         failing=answers.failing,
         error=answers.error,
-        source=f", source: {_quoted(answers.source)}" if _plays(answers) else "",
+        source=f", source: {_quoted(answers.source)}" if _plays(answers) else f", message: {NO_TOKENIZER}",
         ranks=json.dumps(list(answers.ranks)),
     )
 
@@ -213,7 +214,7 @@ def _subject(answers: Answers) -> str:
         failure = OTHER_FAILURE.format(line=answers.source)
     else:
         later = "" if answers.source == "assert tokenizer" else LATER.format(source=answers.source)
-        invented = f'raise {answers.error}("no tokenizer")' + later
+        invented = f'raise {answers.error}("{NO_TOKENIZER}")' + later
         failure = OTHER_FAILURE.format(line=invented)
     healthy = {"nonzero": "context.rank == 0", "every": "False"}.get(
         answers.failing, f"context.rank not in {answers.failing}"

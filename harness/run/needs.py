@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness import faults
+from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
 from harness.record.needs import unmet
 from harness.run.environments import Made
@@ -20,9 +21,9 @@ def refused(
     *,
     staged: Iterable[Path],
     environments: Mapping[str, Made],
-    unavailable: str,
-) -> str:
-    """Why this cell cannot run here; empty where it can.
+    unavailable: Skip | None,
+) -> Skip | None:
+    """Why this cell cannot run here; None where it can.
 
     Args:
         scenario: what it asks for.
@@ -30,30 +31,31 @@ def refused(
         environment: of this machine.
         staged: the folder of each arm's code.
         environments: of the arms that have their own.
-        unavailable: why an environment could not be had; empty where all are there.
+        unavailable: why an environment could not be had; None where all are there.
     """
     if missing := unmet(scenario.needs, environment):
         return missing
     if impossible := faults.refusal(scenario.faults):
-        return impossible
+        return Skip(SkipCode.MACHINE_FAULT, impossible)
     if unavailable:
         return unavailable
     if (words := scenario.subject.program) is not None:
         why = program.refusal(words[0], staged=list(staged))
-        return f"program {words[0]}: {why}" if why else ""
-    why = _backend_refusal(scenario, cell, environments)
-    return f"backend {cell.backend}: {why}" if why else ""
+        return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
+    lacking = _backend_refusal(scenario, cell, environments)
+    return Skip(lacking.code, f"backend {cell.backend}: {lacking}") if lacking else None
 
 
-def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, Made]) -> str:
+def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, Made]) -> Skip | None:
     backend = backends.find(cell.backend)
     arms = ["candidate"] + (["control"] if scenario.subject.control else [])
     for arm in arms:
         made = environments.get(arm)
         for library in backend.properties.libraries if backend is not None and made is not None else ():
             if made is not None and library not in made.facts.versions:
-                return f"{library} is not in the environment of the {arm}: name it in environment.packages"
+                told = f"{library} is not in the environment of the {arm}: name it in environment.packages"
+                return Skip(SkipCode.BACKEND_LIBRARY, told)
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend is not None and backend.properties.portable:
-        return ""
-    return backends.refusal(cell.backend, size=cell.ranks) or ""
+        return None
+    return backends.refusal(cell.backend, size=cell.ranks)

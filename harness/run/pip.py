@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.reason import SkipCode
 from harness.run.interpreters import ANSWER_WITHIN, Interpreter
 from harness.scenario.environment import normal
 from harness.world.descendants import die_with_parent
@@ -36,7 +37,14 @@ class EnvironmentProblem(Exception):
 
 
 class Unavailable(EnvironmentProblem):
-    """An environment that cannot be had on this machine now: its cells are SKIPPED with this reason."""
+    """An environment that cannot be had on this machine now: its cells are SKIPPED with this reason.
+
+    `code` says on what that depends: on what others offer, unless it is said.
+    """
+
+    def __init__(self, message: str, *, code: SkipCode = SkipCode.NETWORK_PACKAGES) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,8 @@ def _pip(python: Path, base: Interpreter) -> list[str]:
             return [str(python), "-s", str(runner)]
     for wheel in sorted((base.stdlib / "ensurepip" / "_bundled").glob("pip-*.whl")):
         return [str(python), "-s", str(wheel / "pip")]
-    raise Unavailable("no pip of 22.3 or later is here: install pip beside Rankproof")
+    message = "no pip of 22.3 or later is here: install pip beside Rankproof"
+    raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
 
 
 def _folders(base: Interpreter) -> Iterator[Path]:
@@ -163,7 +172,8 @@ def _run(command: list[str]) -> tuple[int, str]:
             preexec_fn=lambda: die_with_parent(parent) if sys.platform == "linux" else None,  # noqa: PLW1509
         )
     except OSError as error:
-        raise Unavailable(f"pip cannot be started: {error.strerror}") from None
+        message = f"pip cannot be started: {error.strerror}"
+        raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER) from None
     try:
         text, _ = process.communicate()
     except BaseException:

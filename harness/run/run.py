@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness import __version__
+from harness.reason import Skip
 from harness.record import environment, repository, sources
 from harness.record.arm_environment import asked
 from harness.record.assemble import PATCH_PATH, assemble
@@ -75,7 +76,7 @@ class Plan:
     candidate: int
     control: int
     cells: Sequence[Cell]
-    skipped: dict[str, str]
+    skipped: dict[str, Skip]
     folder: Path
 
     @property
@@ -208,7 +209,7 @@ def _run(
         cell.id: needs.refused(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
         for cell in matrix
     }
-    skipped = {cell: why for cell, why in refusals.items() if why}
+    skipped = {cell: why for cell, why in refusals.items() if why is not None}
     runnable = [cell for cell in matrix if cell.id not in skipped]
     control = scenario.trials.control if scenario.subject.control else 0
     planned(
@@ -257,9 +258,7 @@ def _run(
         environments={name: one.facts for name, one in made.items()},
         reproduces=material.reproduces if material is not None else None,
         cells=[
-            CellFacts(
-                id=cell.id, skipped=skipped.get(cell.id, ""), **counts.get(cell.id, {"candidate": 0, "control": 0})
-            )
+            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))
             for cell in matrix
         ],
     )
@@ -271,7 +270,9 @@ def _run(
     return Finished(record=record, folder=_sign(record, folder, key), signer=key)
 
 
-def _environments(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[dict[str, environments.Made], str]:
+def _environments(
+    scenario: Scenario, *, says: Callable[[str], None]
+) -> tuple[dict[str, environments.Made], Skip | None]:
     """The environments of the arms that have their own, and why one could not be had.
 
     Raises:
@@ -282,10 +283,10 @@ def _environments(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[d
         try:
             made[arm] = environments.provide(wanted, says=says)
         except Unavailable as error:
-            return {}, f"environment of the {arm}: {error}"
+            return {}, Skip(error.code, f"environment of the {arm}: {error}")
         except EnvironmentProblem as error:
             raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
-    return made, ""
+    return made, None
 
 
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:

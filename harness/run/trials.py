@@ -198,8 +198,8 @@ class Trials:
             controls = self._scenario.trials.control if "control" in self._arms else 0
             total = candidates + controls
             if self._hangs("control"):
-                yield from [(cell, "candidate")] * candidates
-                yield from [(cell, "control")] * controls
+                for position in range(total):
+                    yield cell, "candidate" if position < candidates else "control"
                 continue
             for position in range(total):
                 is_control = (position + 1) * controls // total > position * controls // total

@@ -8,6 +8,7 @@ from harness.checks import History
 from harness.checks.exit import ended
 from harness.checks.finding import canonical
 from harness.events import JSON
+from harness.reason import Void, VoidCode
 
 TEXT_LIMIT = 300
 
@@ -27,12 +28,12 @@ def how_it_ended(history: History, rank: int) -> str:
     return "its end was not seen"
 
 
-def harness_error(history: History) -> str:
-    """What went wrong in the harness, or empty."""
+def harness_error(history: History) -> Void | None:
+    """What went wrong in the harness, if anything."""
     if not (broken := history.noted("harness.error")):
-        return "" if history.noted("world.end") else "its events have no end"
+        return None if history.noted("world.end") else Void(VoidCode.NO_END, "its events have no end")
     values = broken[0].event.values
-    return short(f"{values.get('type')}: {values.get('message')}")
+    return Void(VoidCode.HARNESS_ERROR, short(f"{values.get('type')}: {values.get('message')}"))
 
 
 def shown(value: JSON) -> str:

@@ -13,8 +13,8 @@ from harness.backends import KINDS as BACKENDS
 from harness.checks import History
 from harness.events import JSON
 from harness.faults.proof import STRUCK, noted
+from harness.reason import DeviationCode
 from harness.scenario import End
-from harness.stats.reason import Otherwise
 
 # Errors that any typing mistake raises, and the codes with which a shell says that a program is not there.
 SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", "TypeError"})
@@ -59,29 +59,37 @@ class RankEnd:
             return self.code in NOT_STARTED
         return not SLIPS.isdisjoint(classes(self.error)) or raised_by_runtime(self.error)
 
-    def differs(self, stated: End) -> tuple[Otherwise, str] | None:
+    def differs(self, stated: End) -> tuple[DeviationCode, str] | None:
         """In what it ended otherwise than a scenario states, as a word and as the end of a sentence; None: in nothing.
 
         Args:
             stated: by which error, signal or code it has to end; one that says nothing is ended by nothing.
         """
         if stated.signal is not None:
-            return None if self.signal == stated.signal else (Otherwise.SIGNAL, f"did not end by {stated.signal}")
+            return (
+                None
+                if self.signal == stated.signal
+                else (DeviationCode.OTHER_SIGNAL, f"did not end by {stated.signal}")
+            )
         if stated.code is not None:
-            return None if self.code == stated.code else (Otherwise.CODE, f"did not end with code {stated.code}")
+            return (
+                None
+                if self.code == stated.code
+                else (DeviationCode.OTHER_EXIT_CODE, f"did not end with code {stated.code}")
+            )
         if self.error is None:
-            return Otherwise.ERROR, f"did not raise {stated.error or 'anything'}"
+            return DeviationCode.OTHER_ERROR, f"did not raise {stated.error or 'anything'}"
         if raised_by_runtime(self.error):
-            return Otherwise.SLIP, "was refused by its own context"
+            return DeviationCode.SLIP, "was refused by its own context"
         if stated.error is not None and self.error.get("type") != stated.error:
-            return Otherwise.ERROR, f"did not raise {stated.error}"
+            return DeviationCode.OTHER_ERROR, f"did not raise {stated.error}"
         if stated.source is not None and self.error.get("source") != stated.source:
-            return Otherwise.LINE, f"did not fail at {stated.source!r}"
+            return DeviationCode.OTHER_SOURCE, f"did not fail at {stated.source!r}"
         if stated.message is not None and stated.message not in str(self.error.get("message")):
-            return Otherwise.MESSAGE, f"did not say {stated.message!r}"
+            return DeviationCode.OTHER_MESSAGE, f"did not say {stated.message!r}"
         # A line or a text alone is no type: there anything may be raised, a slip too.
         if stated.error is None and self.is_slip:
-            return Otherwise.SLIP, "fell by a slip, whose type must_fail does not name"
+            return DeviationCode.SLIP, "fell by a slip, whose type must_fail does not name"
         return None
 
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from harness.checks import History
 from harness.checks.silence import window
 from harness.events import JSON
+from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
 from harness.stats.describe import how_it_ended, ranks_in_words
-from harness.stats.reason import Otherwise
 
 # How much later than asked for the harness may look.
 SLACK = 1.0
 # Events of a rank's own clock and the harness' meet at the edge of the window.
 EDGE_NS = 20_000_000
 LineOf = Callable[[str, int], str | None]
-Told = tuple[Otherwise, str]
+Told = tuple[DeviationCode, str]
 
 
 def hang_deviation(
@@ -41,22 +41,22 @@ def hang_deviation(
         text = (
             f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of stillness to prove"
         )
-        return Otherwise.HANG_WITHIN, f"{text}, and within is {must_fail.within:g} s"
+        return DeviationCode.HANG_NOT_WITHIN, f"{text}, and within is {must_fail.within:g} s"
     if unproved := history.noted("world.unproved"):
         values = unproved[0].event.values
-        code = Otherwise.HANG_UNREADABLE if values.get("code") == "unreadable" else Otherwise.HANG_MOVING
+        code = DeviationCode.HANG_UNREADABLE if values.get("code") == "unreadable" else DeviationCode.HANG_MOVING
         return code, f"that it hangs is not proved: {values.get('why')}"
     if not (proved := history.noted("world.still")):
-        return Otherwise.NO_HANG, f"it did not hang: {_how_it_went(history)}"
+        return DeviationCode.NO_HANG, f"it did not hang: {_how_it_went(history)}"
     still = proved[0].event
     seconds, started = still.values.get("seconds"), history.noted("world.start")
     if not isinstance(seconds, int | float) or seconds < needed:
-        return Otherwise.HANG_MOVING, f"it stood still for {seconds} s, and {needed:.1f} s are needed"
+        return DeviationCode.HANG_MOVING, f"it stood still for {seconds} s, and {needed:.1f} s are needed"
     if not started or still.ns - started[0].event.ns > (must_fail.within + SLACK) * 1e9:
-        return Otherwise.HANG_WITHIN, f"the hang was proved later than within {must_fail.within:g} s"
+        return DeviationCode.HANG_NOT_WITHIN, f"the hang was proved later than within {must_fail.within:g} s"
     since = still.ns - int(seconds * 1e9) + EDGE_NS
     if any(seen.event.by == "rank" and since < seen.event.ns <= still.ns for seen in history.seen):
-        return Otherwise.HANG_MOVING, "a rank emitted an event while the world is said to have stood still"
+        return DeviationCode.HANG_MOVING, "a rank emitted an event while the world is said to have stood still"
     return _elsewhere(must_fail.hang, history, wanted, line_of)
 
 
@@ -69,8 +69,8 @@ def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of
     place = repr(stated.source) if stated.source else f"function {stated.function}" if stated.function else stated.after
     if lost:
         where = standing(history, lost[0], line_of) or how_it_ended(history, lost[0])
-        return Otherwise.HANG_ELSEWHERE, f"rank {lost[0]} does not hang at {place}: {where}"
-    return Otherwise.RANKS, f"{ranks_in_words(there)} hang at {place} instead of {ranks_in_words(wanted)}"
+        return DeviationCode.HANG_ELSEWHERE, f"rank {lost[0]} does not hang at {place}: {where}"
+    return DeviationCode.OTHER_RANKS, f"{ranks_in_words(there)} hang at {place} instead of {ranks_in_words(wanted)}"
 
 
 def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bool:

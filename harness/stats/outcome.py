@@ -11,11 +11,11 @@ from harness.checks import Finding, History, RankFinding, judge_trial
 from harness.checks.exit import ended
 from harness.faults import Proved, prove
 from harness.faults.proof import STRUCK, noted
+from harness.reason import Deviation, Void, VoidCode
 from harness.scenario import Scenario, faults_of
 from harness.stats.describe import harness_error, how_it_ended, ranks_in_words, short, shown
 from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf
-from harness.stats.reason import Otherwise
 from harness.stats.stated import deviation
 
 Arm = Literal["candidate", "control"]
@@ -60,12 +60,11 @@ class Trial(Frozen):
         evidence: path of its `events.jsonl`.
         ms: how long it took, in milliseconds, from the request to the last word of its keeper.
         outcome: pass, fail, or void (not counted).
-        void: why it is void.
+        void: why it is void; None where it counts.
         failures: the checks that do not hold.
         first: the failure that came first; the `consequences` followed it.
         as_stated: for a control, whether it failed as `must_fail` says.
-        otherwise: for a control that did not, what it did instead.
-        otherwise_code: the same as one of a few stable words.
+        otherwise: for a control that did not, what it did instead; None for one that did.
         strikes: every fault of the scenario on every rank it is for.
     """
 
@@ -74,13 +73,12 @@ class Trial(Frozen):
     evidence: str
     ms: float
     outcome: Literal["pass", "fail", "void"]
-    void: str = ""
+    void: Void | None = None
     failures: list[Failure] = Field(default_factory=list)
     first: Moment | None = None
     consequences: list[Moment] = Field(default_factory=list)
     as_stated: bool | None = None
-    otherwise: str = ""
-    otherwise_code: Otherwise | None = None
+    otherwise: Deviation | None = None
     strikes: list[Strike] = Field(default_factory=list)
 
 
@@ -128,13 +126,12 @@ def judge(
     if void := void_reason(history) or unproved(arm, proved, failed=bool(failed)):
         return Trial(**common, outcome="void", void=void), findings
     moments = moments_of(history, ended_by_fault=ended)
-    as_stated, otherwise, code = None, "", None
+    as_stated: bool | None = None
+    otherwise: Deviation | None = None
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
-        differs = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
-        as_stated = differs is None
-        if differs is not None:
-            code, otherwise = differs
+        otherwise = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
+        as_stated = otherwise is None
     trial = Trial(
         **common,
         outcome="fail" if failed else "pass",
@@ -143,26 +140,26 @@ def judge(
         consequences=moments[1:] if failed else [],
         as_stated=as_stated,
         otherwise=otherwise,
-        otherwise_code=code,
     )
     return trial, findings
 
 
-def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> str:
-    """Why a trial does not count for want of a fault's proof; empty where it counts (docs/adr/0008).
+def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None:
+    """Why a trial does not count for want of a fault's proof; None where it counts (docs/adr/0008).
 
     A void must never take the place of a failure. So a candidate's trial in which a check failed is a failure, proof or
     no proof. A control's trial counts without the proof only where it had failed before the fault struck or was over.
     """
     missing = [found for found in proved if not found.proof.proved]
     if arm == "candidate" and failed:
-        return ""
+        return None
     if arm == "control" and failed:
         missing = [found for found in missing if not found.proof.overtaken]
     if not missing:
-        return ""
+        return None
     first = missing[0]
-    return short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.told}")
+    told = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.told}")
+    return Void(VoidCode.FAULT_NOT_PROVED, told)
 
 
 def _strike(found: Proved) -> Strike:
@@ -177,14 +174,14 @@ def _strike(found: Proved) -> Strike:
     )
 
 
-def void_reason(history: History) -> str:
-    """Why a trial does not count, whatever its faults: an error of the harness itself. Empty where there was none.
+def void_reason(history: History) -> Void | None:
+    """Why a trial does not count, whatever its faults: an error of the harness itself. None where there was none.
 
     Only until a rank has begun: ranks run as the same user, and one that could void its own failure by killing its
     keeper would be tried again until it passes. After that such an error is a failure of the trial.
     """
     if any(history.said(rank, "rank.begin") or history.executed(rank) for rank in range(history.size)):
-        return ""
+        return None
     return harness_error(history)
 
 

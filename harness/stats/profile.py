@@ -61,7 +61,7 @@ def profile(scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[
         CellProfile(
             id=cell.id,
             verdict=cell.verdict,
-            reasons=cell.reasons,
+            reasons=[str(reason) for reason in cell.reasons],
             candidate=trials(cell, cell.candidate),
             control=trials(cell, cell.control),
         )

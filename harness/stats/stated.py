@@ -9,25 +9,17 @@ no rank ended otherwise. The rules with their cases: docs/adr/0037.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from harness.checks import KINDS, Finding, History
+from harness.reason import Deviation, DeviationCode
 from harness.scenario import MustFail
 from harness.scenario.kinds import FailsAt
 from harness.stats.describe import harness_error, how_it_ended, ranks_in_words
 from harness.stats.ends import RankEnd, ends
 from harness.stats.hang import hang_deviation
-from harness.stats.reason import Otherwise
 
 # What a control's evidence must hold whatever it failed at.
 UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
-
-
-class Deviation(NamedTuple):
-    """Why a control did not fail as stated."""
-
-    code: Otherwise
-    text: str
 
 
 def deviation(
@@ -52,10 +44,12 @@ def deviation(
     wanted = must_fail.ranks.of(history.size)
     found = ends(history, faults=faults)
     if lost := harness_error(history):
-        return Deviation(Otherwise.HARNESS, f"the harness failed while its ranks ran: {lost}")
+        return Deviation(DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}")
     for finding in findings:
         if finding.check in UNTRUSTED and not finding.passed:
-            return Deviation(Otherwise.EVIDENCE, f"its evidence is not whole: {finding.check} does not hold")
+            return Deviation(
+                DeviationCode.EVIDENCE_NOT_WHOLE, f"its evidence is not whole: {finding.check} does not hold"
+            )
     if must_fail.hang is not None:
         told = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
         return Deviation(*told) if told else _other_cause(must_fail, history, found, wanted=(), before=None)
@@ -63,12 +57,12 @@ def deviation(
     if finding.passed:
         others = [one.check for one in findings if not one.passed]
         instead = f"; {', '.join(others)} failed instead" if others else ""
-        return Deviation(Otherwise.HELD, f"check {must_fail.check} held on every rank{instead}")
+        return Deviation(DeviationCode.CHECK_HELD, f"check {must_fail.check} held on every rank{instead}")
     if history.noted("world.deadline"):
-        return Deviation(Otherwise.DEADLINE, "it ran into the deadline")
+        return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
     if finding.failed_ranks != wanted:
         text = f"check {must_fail.check} failed on {ranks_in_words(finding.failed_ranks)}"
-        return Deviation(Otherwise.RANKS, f"{text} instead of {ranks_in_words(wanted)}")
+        return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {ranks_in_words(wanted)}")
     moments = []
     for rank in wanted:
         at = _failed_as_stated(must_fail, finding, history, found, rank)
@@ -77,7 +71,7 @@ def deviation(
         if at is not None:
             moments.append(at)
     if not moments:
-        return Deviation(Otherwise.PEER_GONE, f"{ranks_in_words(wanted)} only noticed that a peer was gone")
+        return Deviation(DeviationCode.PEER_GONE_ONLY, f"{ranks_in_words(wanted)} only noticed that a peer was gone")
     return _other_cause(must_fail, history, found, wanted=wanted, before=min(moments))
 
 
@@ -91,7 +85,7 @@ def _failed_as_stated(
     how = how_it_ended(history, rank)
     if must_fail.says_how:
         if end is None or end.stopped:
-            return Deviation(Otherwise.STOPPED, f"rank {rank} had not ended when the harness stopped it")
+            return Deviation(DeviationCode.STOPPED, f"rank {rank} had not ended when the harness stopped it")
         if told := end.differs(must_fail):
             return Deviation(told[0], f"rank {rank} {told[1]}: {how}")
     if moment is FailsAt.EVENT and part.line is not None:
@@ -104,14 +98,14 @@ def _failed_as_stated(
         return end.ns
     # What it should have said is missing, or its code is wrong, because it ended: by an end that nobody stated.
     if end.stopped:
-        return Deviation(Otherwise.STOPPED, f"rank {rank} had not failed when the harness stopped it")
+        return Deviation(DeviationCode.STOPPED, f"rank {rank} had not failed when the harness stopped it")
     if end.peer_gone:
         return None
     if end.error is None:
-        code = Otherwise.SLIP if end.is_slip else Otherwise.UNSTATED_END
+        code = DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END
         return Deviation(code, f"rank {rank} ended by what must_fail does not name (signal, code): {how}")
     return Deviation(
-        Otherwise.SLIP if end.is_slip else Otherwise.UNSTATED_END,
+        DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END,
         f"rank {rank} ended by an error that must_fail does not name: {how}",
     )
 
@@ -141,18 +135,22 @@ def _other_cause(
             continue
         if any(end.rank in also.ranks.of(history.size) and end.differs(also) is None for also in must_fail.also):
             continue
-        how = how_it_ended(history, end.rank)
-        if end.is_slip and not end.peer_gone:
-            return Deviation(Otherwise.SLIP, f"rank {end.rank} ended by a slip that nobody stated: {how}")
-        if end.rank in wanted and before is not None and end.ns >= before:
-            continue  # it failed first, and what followed in itself is a consequence
-        if end.peer_gone and before is not None:
-            continue
-        if end.peer_gone:
-            return Deviation(Otherwise.ELSEWHERE, f"rank {end.rank} ended, and what hangs may only wait for it: {how}")
-        if stated_is_peer_gone:
-            text = f"the stated error only says that a peer is gone, and rank {end.rank} ended otherwise: {how}"
-            return Deviation(Otherwise.ELSEWHERE, text)
-        if end.ns < before:
-            return Deviation(Otherwise.ELSEWHERE, f"rank {end.rank} ended before, by what nobody stated: {how}")
+        if why := _why_a_cause(end, before=before, stated_is_peer_gone=stated_is_peer_gone):
+            code, text = why
+            return Deviation(code, f"rank {end.rank} {text}: {how_it_ended(history, end.rank)}")
+    return None
+
+
+def _why_a_cause(end: RankEnd, *, before: int | None, stated_is_peer_gone: bool) -> tuple[DeviationCode, str] | None:
+    """Why an end that nobody stated may have made the stated ranks fail, as the end of a sentence."""
+    if end.is_slip and not end.peer_gone:
+        return DeviationCode.SLIP, "ended by a slip that nobody stated"
+    if before is None:
+        return DeviationCode.CAUSE_ELSEWHERE, "ended, and what hangs may only wait for it"
+    if end.peer_gone:
+        return None
+    if stated_is_peer_gone:
+        return DeviationCode.CAUSE_ELSEWHERE, "ended otherwise, and the stated error only says that a peer is gone"
+    if end.ns < before:
+        return DeviationCode.CAUSE_ELSEWHERE, "ended before, by what nobody stated"
     return None

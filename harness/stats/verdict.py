@@ -7,7 +7,7 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -18,6 +18,7 @@ from harness.checks import History
 from harness.checks.finding import canonical
 from harness.checks.silence import longest_silence
 from harness.digest import fold
+from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
 from harness.stats import environment, measured, outcome, sample
 from harness.stats.environment import ArmEnvironment
@@ -32,6 +33,14 @@ Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
+class Instead(Frozen):
+    """What a control did instead of failing as stated, and in how many trials."""
+
+    code: DeviationCode
+    text: str
+    count: int
+
+
 class Tally(Frozen):
     """One arm of a cell, counted.
 
@@ -43,7 +52,7 @@ class Tally(Frozen):
         upper: upper bound of the failure rate at the scenario's confidence.
         upper_with_voids: the same if every void trial had been a failure.
         as_stated: for a control, counted trials that failed as stated.
-        otherwise: for a control, what the others did instead, with how often.
+        otherwise: for a control, what the others did instead, by text.
         p_value: for a control, Fisher's one-sided p against the candidate.
     """
 
@@ -54,12 +63,12 @@ class Tally(Frozen):
     upper: float
     upper_with_voids: float
     as_stated: int | None = None
-    otherwise: dict[str, int] = Field(default_factory=dict)
+    otherwise: list[Instead] = Field(default_factory=list)
     p_value: float | None = None
 
 
 class CellVerdict(Frozen):
-    """One cell: its verdict, every reason for it (none for PASS), and per arm one trial rank by rank.
+    """One cell: its verdict, every reason for it (none for PASS) with its code, and per arm one trial rank by rank.
 
     `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
@@ -70,7 +79,7 @@ class CellVerdict(Frozen):
     ranks: int
     backend: str
     verdict: Word
-    reasons: list[str]
+    reasons: list[VerdictReason | Skip]
     candidate: Tally | None = None
     control: Tally | None = None
     samples: dict[Arm, sample.Sample] = Field(default_factory=dict)
@@ -102,7 +111,7 @@ class CellFiles:
     """A cell's trials, or why it was skipped."""
 
     cell: Cell
-    skipped: str
+    skipped: Skip | None
     candidate: Sequence[TrialFile] = ()
     control: Sequence[TrialFile] = ()
 
@@ -195,10 +204,10 @@ def _judge_cell(
 ) -> CellVerdict:
     cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
-    if files.skipped:
+    if files.skipped is not None:
         return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [files.skipped]})
-    unproven: Counter[str] = Counter()
     silence = 0.0
+    unproven: set[VerdictReason] = set()
 
     def trials(arm: Arm, planned: Sequence[TrialFile]) -> list[Trial]:
         nonlocal silence
@@ -243,7 +252,8 @@ def _judge_cell(
         control = _tally_control(scenario, trials("control", files.control), candidate)
         struck_alike = all(fault.arm is None for fault in scenario.faults)
         if struck_alike and arms["candidate"].same_as(arms["control"]):
-            unproven["both arms are the same code with the same arguments"] += 1
+            alike = "both arms are the same code with the same arguments"
+            unproven.add(VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike)))
     word, reasons = _decide(scenario, candidate, control, unproven)
     return CellVerdict.model_validate(
         {
@@ -260,9 +270,10 @@ def _judge_cell(
     )
 
 
-def _unproven(arm: Arm, code: ArmCode, history: History) -> set[str]:
+def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReason]:
     """Why it is not proved that this trial ran the arm's code (rule 12)."""
     found: set[str] = set()
+    elsewhere: set[str] = set()
     for rank in range(history.size):
         if (executed := history.executed(rank)) is not None:
             if executed.event.values.get("folder") != code.folder:
@@ -274,7 +285,7 @@ def _unproven(arm: Arm, code: ArmCode, history: History) -> set[str]:
             values = seen.event.values
             if values.get("elsewhere"):
                 found.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
-            found.update(environment.unproven(arm, code.environment, values.get("environment")))
+            elsewhere.update(environment.unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 found.add(f"{arm}: module {name} of the arm's code came from an installed copy")
@@ -283,7 +294,12 @@ def _unproven(arm: Arm, code: ArmCode, history: History) -> set[str]:
                 file, digest = module.get("file"), module.get("sha256")
                 if code.files.get(file) != digest:
                     found.add(f"{arm}: {file} that a rank loaded is not the arm's")
-    return found
+    yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in found)
+    yield from (VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere)
+
+
+def _not_proved(why: str) -> str:
+    return f"which code ran is not proved: {why}"
 
 
 def _outside(history: History) -> set[str]:
@@ -314,64 +330,71 @@ def _tally(scenario: Scenario, trials: list[Trial]) -> Tally:
 def _tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally) -> Tally:
     tally = _tally(scenario, trials)
     as_stated = sum(bool(trial.as_stated) for trial in trials)
-    otherwise = Counter(trial.otherwise for trial in trials if trial.otherwise)
+    counted = Counter(trial.otherwise for trial in trials if trial.otherwise is not None)
+    otherwise = [
+        Instead(code=what.code, text=what.text, count=count)
+        for what, count in sorted(counted.items(), key=lambda item: item[0].text)
+    ]
     p_value = fisher(as_stated, tally.counted, candidate.failed, candidate.counted)
-    return tally.model_copy(update={"as_stated": as_stated, "otherwise": dict(otherwise), "p_value": p_value})
+    return tally.model_copy(update={"as_stated": as_stated, "otherwise": otherwise, "p_value": p_value})
 
 
 def _decide(
-    scenario: Scenario, candidate: Tally, control: Tally | None, unproven: Mapping[str, int]
-) -> tuple[Word, list[str]]:
+    scenario: Scenario, candidate: Tally, control: Tally | None, unproven: Collection[VerdictReason]
+) -> tuple[Word, list[VerdictReason]]:
     """The rules of design §5, in their order."""
     if unproven:
-        return "INCONCLUSIVE", [f"which code ran is not proved: {why}" for why in sorted(unproven)]
+        return "INCONCLUSIVE", sorted(unproven, key=str)
     accept = scenario.trials.accept
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
-        return "FAIL", [
-            (
-                f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as high as "
-                f"{candidate.upper:.1%}, and less than {limit:.1%} is asked"
-            )
-        ]
-    reasons: list[str] = []
+        told = (
+            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as high as "
+            f"{candidate.upper:.1%}, and less than {limit:.1%} is asked"
+        )
+        return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, told)]
+    reasons: list[VerdictReason] = []
     if candidate.upper >= limit:
-        reasons.append(
+        told = (
             f"{candidate.counted} trials without a failure leave the failure rate below {candidate.upper:.1%} only, "
             f"and less than {limit:.1%} is asked"
         )
+        reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, told))
     if candidate.counted < scenario.trials.candidate:
-        reasons.append(
-            f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
-        )
+        told = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
+        reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, told))
     reasons += _doubt(scenario, control)
     return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
 
 
 def _why_void(tally: Tally) -> str:
-    usual = Counter(trial.void for trial in tally.trials if trial.void).most_common(1)
+    usual = Counter(trial.void for trial in tally.trials if trial.void is not None).most_common(1)
     return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
 
 
-def _doubt(scenario: Scenario, control: Tally | None) -> list[str]:
+def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
-        return ["there is no control: nothing shows that these checks can fail"]
-    reasons = []
+        told = "there is no control: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.NO_CONTROL, told)
+        return
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
     if control.counted < scenario.trials.control:
-        reasons.append(f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}")
-    instead = "; ".join(f"instead, in {count}: {what}" for what, count in sorted(control.otherwise.items()))
+        told = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
+        yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, told)
+    instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if share.every and as_stated < control.counted:
-        reasons.append(f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}")
+        told = f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}"
+        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, told)
     elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
-        reasons.append(
+        told = (
             f"the control failed as stated in {as_stated} of {control.counted} trials, at least "
             f"{share.at_least:.0%} is asked: {instead}"
         )
+        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, told)
     elif control.p_value is None or control.p_value >= SIGNIFICANT:
-        reasons.append(
+        told = (
             "the control's failures do not set it apart from the candidate "
             f"(Fisher's one-sided p = {control.p_value:.3f})"
         )
-    return reasons
+        yield VerdictReason(VerdictCode.CONTROL_NOT_APART, told)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from pydantic import Field
+
 from harness.record.facts import Frozen
 from harness.record.model import Record
 from harness.report.escape import visible
@@ -25,12 +27,14 @@ class Requirement(Frozen):
         scenario: the required scenario it is about; None for a rule about the whole.
         name: the rule's name, one of RULES and those that `decide` adds.
         reason: why the word is what it is.
+        codes: of what the reports give as reasons for it (docs/reading.md), and the words of those that were refused.
     """
 
     scenario: str | None
     name: str
     word: Word
     reason: str
+    codes: list[str] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

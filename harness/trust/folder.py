@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from harness.reason import RefusalWord
 from harness.trust import sshsig
 from harness.trust.manifest import DEEPEST, MOST_FILES
 from harness.trust.manifest import NAME as MANIFEST
@@ -202,15 +203,17 @@ class Reader:
         """
         expected = self.digests.get(name)
         if expected is None:
-            raise Refused("EVIDENCE MISSING", f"the record asks for {name!r}, which the manifest does not list")
+            raise Refused(
+                RefusalWord.EVIDENCE_MISSING, f"the record asks for {name!r}, which the manifest does not list"
+            )
         if name in self.kept:
             return self.kept[name]
         try:
             content = self.folder.read(name, LARGEST_FILE)
         except Unreadable as problem:
-            raise Refused("EVIDENCE MISSING", f"{problem.message}, and it was there a moment ago") from None
+            raise Refused(RefusalWord.EVIDENCE_MISSING, f"{problem.message}, and it was there a moment ago") from None
         if hashlib.sha256(content).hexdigest() != expected:
-            raise Refused("EVIDENCE EDITED", f"{name!r} was changed while it was being verified")
+            raise Refused(RefusalWord.EVIDENCE_EDITED, f"{name!r} was changed while it was being verified")
         return content
 
 
@@ -298,15 +301,17 @@ def _walk(
     read = Reader(folder, digests, kept)
     verifier.judge(judge, read)
     verifier.render(render, read)
-    envelope = _beside(verifier, folder, STATEMENT, "STATEMENT UNREADABLE", LARGEST_STATEMENT) if rebuild else None
+    envelope = (
+        _beside(verifier, folder, STATEMENT, RefusalWord.STATEMENT_UNREADABLE, LARGEST_STATEMENT) if rebuild else None
+    )
     state = rebuild or _no_statement
     digest = hashlib.sha256(report).hexdigest()
     verifier.check_statement(envelope, lambda manifest: state(read, digest, manifest))
-    shown = {view: _beside(verifier, folder, view, "VIEW UNREADABLE", LARGEST_FILE) for view in views}
+    shown = {view: _beside(verifier, folder, view, RefusalWord.VIEW_UNREADABLE, LARGEST_FILE) for view in views}
     verifier.check_views(shown, lambda view, manifest: views[view](read, manifest))
 
 
-def _beside(verifier: Verifier, folder: Folder, name: str, word: str, limit: int) -> bytes | None:
+def _beside(verifier: Verifier, folder: Folder, name: str, word: RefusalWord, limit: int) -> bytes | None:
     """A file that no manifest lists and that may be missing."""
     try:
         return folder.read(name, limit)
@@ -325,13 +330,13 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
     """Rule 5 for every listed file; returns the content of small ones, as far as there is room for it."""
     kept: dict[str, bytes] = {}
     left = LARGEST_KEPT
-    words = {"link": "EVIDENCE IS A LINK", "large": "EVIDENCE TOO LARGE"}
+    words = {"link": RefusalWord.EVIDENCE_IS_A_LINK, "large": RefusalWord.EVIDENCE_TOO_LARGE}
     room = LARGEST_TOTAL
     for path in digests:
         try:
             digest, size, content = folder.digest(path, min(LARGEST_FILE, room), keep=LARGEST_MENDED)
         except Unreadable as problem:
-            raise verifier.refuse_file(words.get(problem.kind, "EVIDENCE MISSING"), problem.message) from None
+            raise verifier.refuse_file(words.get(problem.kind, RefusalWord.EVIDENCE_MISSING), problem.message) from None
         room -= size
         verifier.take_file(path, digest, content)
         if content is not None and size <= left:

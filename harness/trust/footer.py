@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from harness.reason import RefusalWord
 from harness.trust.sshsig import BEGIN, END, NAMESPACE_REPORT
 
 HEADING = b"## Signature\n"
@@ -44,9 +45,9 @@ class Footer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no signature to check, as one of the words of `harness.trust.verification`."""
+    """Why there is no signature to check, as one of the words that `harness.trust.verification` explains."""
 
-    word: str
+    word: RefusalWord
     message: str
 
 
@@ -88,22 +89,26 @@ def split(report: bytes) -> Footer | Refusal:
     """Take a report apart, or say which word refuses it."""
     begins = report.count(BEGIN)
     if begins == 0:
-        return Refusal("UNSIGNED", _unsigned(report))
+        return Refusal(RefusalWord.UNSIGNED, _unsigned(report))
     if begins > 1:
-        return Refusal("TWO SIGNATURES", f"the file holds {begins} signature blocks; a report holds one, at its end")
+        return Refusal(
+            RefusalWord.TWO_SIGNATURES, f"the file holds {begins} signature blocks; a report holds one, at its end"
+        )
     start = report.index(BEGIN)
     signed, block = report[:start], report[start:]
     ends = block.count(END)
     if ends == 0:
-        return Refusal("TRUNCATED", "the file ends inside the signature")
+        return Refusal(RefusalWord.TRUNCATED, "the file ends inside the signature")
     if ends > 1 or END in signed:
-        return Refusal("MALFORMED FOOTER", "the last line of a signature stands in the file more than once")
+        return Refusal(RefusalWord.MALFORMED_FOOTER, "the last line of a signature stands in the file more than once")
     stop = block.index(END) + len(END)
     signature, rest = block[:stop] + b"\n", block[stop:]
     if rest != b"\n" + TAIL:
         return _wrong_end(rest)
     if not signed.endswith(SECTION) or not signature.startswith(BEGIN + b"\n"):
-        return Refusal("MALFORMED FOOTER", "the lines that introduce the signature are not the ones a report has")
+        return Refusal(
+            RefusalWord.MALFORMED_FOOTER, "the lines that introduce the signature are not the ones a report has"
+        )
     return Footer(signed[: -len(SECTION)], signed, signature)
 
 
@@ -144,7 +149,7 @@ def _unsigned(report: bytes) -> str:
 
 def _wrong_end(rest: bytes) -> Refusal:
     if (b"\n" + TAIL).startswith(rest):
-        return Refusal("TRUNCATED", "the file ends before the fence that closes the signature block")
+        return Refusal(RefusalWord.TRUNCATED, "the file ends before the fence that closes the signature block")
     if rest.startswith(b"\r"):
-        return Refusal("MALFORMED FOOTER", "the lines of the signature end with a carriage return")
-    return Refusal("TEXT AFTER SIGNATURE", "nothing may stand behind the signature: it is not covered by it")
+        return Refusal(RefusalWord.MALFORMED_FOOTER, "the lines of the signature end with a carriage return")
+    return Refusal(RefusalWord.TEXT_AFTER_SIGNATURE, "nothing may stand behind the signature: it is not covered by it")

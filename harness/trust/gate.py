@@ -22,6 +22,9 @@ from harness.trust.asked import Answer, Asked, Refusal, Report, Requirement, cou
 from harness.trust.policy import Required
 from harness.trust.rules import RULES, Found, holds
 
+# Rules whose reasons are those of the report's cells.
+TOLD_BY_CELLS = ("verdict", "cells")
+
 
 def decide(
     asked: Asked, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
@@ -59,14 +62,17 @@ def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Require
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
     told = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
-    return Requirement(scenario=None, name="verified", word="NOT VERIFIED", reason=some(told))
+    words = sorted({one.word for one in refusals})
+    return Requirement(scenario=None, name="verified", word="NOT VERIFIED", reason=some(told), codes=words)
 
 
 def _of_scenario(
     asked: Asked, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]
 ) -> list[Requirement]:
     def row(name: str, found: Found) -> Requirement:
-        return Requirement(scenario=required.scenario, name=name, word=found[0], reason=visible(found[1]))
+        cells = deciding.record.judgement.cells if mine and name in TOLD_BY_CELLS and found[0] != "MET" else ()
+        codes = sorted({str(reason.code) for cell in cells for reason in cell.reasons})
+        return Requirement(scenario=required.scenario, name=name, word=found[0], reason=visible(found[1]), codes=codes)
 
     if not mine:
         others = f"; the folder holds reports of {some([commit[:12] for commit in elsewhere])}" if elsewhere else ""

@@ -68,7 +68,11 @@ def _cells(asked: Asked, required: Required, report: Report) -> Found:
     found = {cell.id: cell for cell in report.record.judgement.cells}
     if missing := [cell for cell in wanted if cell not in found]:
         return "MISSING", f"no such cell in the report: {some(missing)}"
-    if skipped := [f"{cell}: {some(found[cell].reasons)}" for cell in wanted if found[cell].verdict == "SKIPPED"]:
+    if skipped := [
+        f"{cell}: {some([str(reason) for reason in found[cell].reasons])}"
+        for cell in wanted
+        if found[cell].verdict == "SKIPPED"
+    ]:
         return "CANNOT TELL", f"SKIPPED: {some(skipped)}"
     passed = sum(found[cell].verdict == "PASS" for cell in wanted)
     return "MET", f"{passed} of {counted(len(wanted), 'cell')} PASS"

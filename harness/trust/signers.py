@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from harness.reason import RefusalWord
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, fingerprint
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ _OPTION = re.compile(r'(?P<name>[A-Za-z-]+)(?:=(?:"(?P<quoted>[^"]*)"|(?P<plain>
 # No list, no pattern, no negation, nothing that quotes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@.:/+=_-]*")
 _TIME = re.compile(r"(\d{8})(?:(\d{4})(\d{2})?)?Z?", re.ASCII)
-
-SignerWord = Literal["UNKNOWN SIGNER", "SIGNER NOT ALLOWED HERE", "SIGNER EXPIRED"]
 
 
 class SignersMalformed(ValueError):
@@ -70,7 +69,7 @@ class AllowedLine:
 class NotAllowed:
     """Why no line accepts the key."""
 
-    word: SignerWord
+    word: RefusalWord
     message: str
 
 
@@ -93,19 +92,21 @@ def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> All
     shown = signature.fingerprint
     if policy.fingerprints and shown not in policy.fingerprints:
         wanted = ", ".join(policy.fingerprints)
-        return NotAllowed("UNKNOWN SIGNER", f"signed by {shown}, which is not the key asked for ({wanted})")
+        return NotAllowed(RefusalWord.UNKNOWN_SIGNER, f"signed by {shown}, which is not the key asked for ({wanted})")
     if policy.allowed is None:
         if not policy.fingerprints:
-            return NotAllowed("UNKNOWN SIGNER", f"signed by {shown}, and nothing says who may sign. {_how(signature)}")
+            return NotAllowed(
+                RefusalWord.UNKNOWN_SIGNER, f"signed by {shown}, and nothing says who may sign. {_how(signature)}"
+            )
         if signature.certifier is not None:
             message = f"{shown} is a certificate: accept its authority with a cert-authority line in allowed_signers"
-            return NotAllowed("UNKNOWN SIGNER", message)
+            return NotAllowed(RefusalWord.UNKNOWN_SIGNER, message)
         text = f'{shown} namespaces="{NAMESPACE_REPORT}" {signature.public_line}'
         return AllowedLine(0, text, shown, False, NAMESPACE_REPORT, None, None, signature.public_key)
     try:
         lines = read(policy.allowed)
     except SignersMalformed as problem:
-        return NotAllowed("UNKNOWN SIGNER", f"{policy.allowed_from}: {problem}")
+        return NotAllowed(RefusalWord.UNKNOWN_SIGNER, f"{policy.allowed_from}: {problem}")
     return _nearest(signature, policy, when, lines)
 
 
@@ -133,7 +134,7 @@ def _nearest(
     mine = [line for line in lines if line.public_key == key and line.certifies == certified]
     if not mine:
         message = f"signed by {shown}, which {policy.allowed_from} does not list. {_how(signature)}"
-        return NotAllowed("UNKNOWN SIGNER", message)
+        return NotAllowed(RefusalWord.UNKNOWN_SIGNER, message)
     here = [line for line in mine if NAMESPACE_REPORT in (line.namespaces or "").split(",")]
     if not here:
         where = f"{policy.allowed_from}, line {mine[0].number}"
@@ -141,7 +142,7 @@ def _nearest(
         if mine[0].namespaces is None:
             for_what = f"names no namespaces, which would allow {shown} to sign anything"
         message = f'{where} {for_what}: add namespaces="{NAMESPACE_REPORT}" if it may sign reports'
-        return NotAllowed("SIGNER NOT ALLOWED HERE", message)
+        return NotAllowed(RefusalWord.SIGNER_NOT_ALLOWED_HERE, message)
     for line in here:
         if (line.after is None or when >= line.after) and (line.before is None or when < line.before):
             return line
@@ -152,7 +153,7 @@ def _nearest(
         f"{policy.allowed_from}, line {last.number} allows {last.principals}{since}{until} only; "
         f"asked for {when:%Y-%m-%d %H:%M:%S} UTC"
     )
-    return NotAllowed("SIGNER EXPIRED", message)
+    return NotAllowed(RefusalWord.SIGNER_EXPIRED, message)
 
 
 def _how(signature: SshSignature) -> str:

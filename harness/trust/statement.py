@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from harness.events import EventError, strict_json
+from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
@@ -89,20 +90,24 @@ def check(envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[
     try:
         found = read(envelope)
     except MalformedEnvelope as problem:
-        return Refusal("STATEMENT MALFORMED", str(problem))
+        return Refusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
     if found.payload_type != PAYLOAD_TYPE:
-        return Refusal("STATEMENT MALFORMED", f"its payloadType is {found.payload_type!r}, and not {PAYLOAD_TYPE!r}")
+        return Refusal(
+            RefusalWord.STATEMENT_MALFORMED, f"its payloadType is {found.payload_type!r}, and not {PAYLOAD_TYPE!r}"
+        )
     mine = [each for each in found.signatures if each.said.fingerprint == fingerprint]
     if not mine:
         whose = ", ".join(sorted({each.said.fingerprint for each in found.signatures}))
-        return Refusal("STATEMENT BY ANOTHER KEY", f"it is signed by {whose}, the report by {fingerprint}")
+        return Refusal(RefusalWord.STATEMENT_BY_ANOTHER_KEY, f"it is signed by {whose}, the report by {fingerprint}")
     for each in found.signatures:
         if each.said.namespace != NAMESPACE_ATTESTATION:
             what = f"a signature made for {each.said.namespace!r}, a statement needs {NAMESPACE_ATTESTATION!r}"
-            return Refusal("STATEMENT WRONG NAMESPACE", what)
+            return Refusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
     good = keys(found, namespace=NAMESPACE_ATTESTATION, fits=fits)
     if bad := sorted({each.said.fingerprint for each in found.signatures} - good):
-        return Refusal("STATEMENT BADLY SIGNED", f"the signature by {bad[0]} is not over this payload and type")
+        return Refusal(
+            RefusalWord.STATEMENT_BADLY_SIGNED, f"the signature by {bad[0]} is not over this payload and type"
+        )
     if differs := disagreement(found.payload, rebuilt):
         return Refusal(*differs)
     others = sorted(good - {fingerprint})
@@ -110,29 +115,29 @@ def check(envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[
     return f"the statement is that of this report, by the same key{beside}"
 
 
-def disagreement(stated: bytes, rebuilt: bytes) -> tuple[str, str] | None:
+def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
     """The word and the message for how a statement differs from the one that report and record make; None if not."""
     if stated == rebuilt:
         return None
     try:
         said, own = strict_json(stated), strict_json(rebuilt)
     except EventError as problem:
-        return "STATEMENT MALFORMED", f"the payload is not strict JSON: {problem}"
+        return RefusalWord.STATEMENT_MALFORMED, f"the payload is not strict JSON: {problem}"
     for word, place in (
-        ("STATEMENT MALFORMED", ("_type",)),
-        ("STATEMENT MALFORMED", ("predicateType",)),
-        ("STATEMENT OF ANOTHER REPORT", ("subject",)),
-        ("STATEMENT OF ANOTHER RESULT", ("predicate", "result")),
-        ("STATEMENT OF ANOTHER RESULT", ("predicate", "passedTests")),
-        ("STATEMENT OF ANOTHER RESULT", ("predicate", "failedTests")),
+        (RefusalWord.STATEMENT_MALFORMED, ("_type",)),
+        (RefusalWord.STATEMENT_MALFORMED, ("predicateType",)),
+        (RefusalWord.STATEMENT_OF_ANOTHER_REPORT, ("subject",)),
+        (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "result")),
+        (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "passedTests")),
+        (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "failedTests")),
     ):
         one, other = _at(said, place), _at(own, place)
         if one != other:
             return word, f"its {'.'.join(place)} is {_shown(one)}, the report makes it {_shown(other)}"
     one, other = _commits(said), _commits(own)
     if one != other:
-        return "STATEMENT OF ANOTHER COMMIT", f"it names {_shown(one)}, the report {_shown(other)}"
-    return "STATEMENT DIFFERS", "it is not, byte for byte, what record and report make"
+        return RefusalWord.STATEMENT_OF_ANOTHER_COMMIT, f"it names {_shown(one)}, the report {_shown(other)}"
+    return RefusalWord.STATEMENT_DIFFERS, "it is not, byte for byte, what record and report make"
 
 
 def _configuration(record: Record) -> list[dict[str, Any]]:
@@ -178,7 +183,9 @@ def _extension(record: Record) -> dict[str, Any]:
 
 
 def _cell(record: Record, cell: CellVerdict) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": test_name(record, cell), "verdict": cell.verdict, "reasons": cell.reasons}
+    found: dict[str, Any] = {"name": test_name(record, cell), "verdict": cell.verdict}
+    found["reasons"] = [str(reason) for reason in cell.reasons]
+    found["codes"] = [reason.code for reason in cell.reasons]
     confidence = record.scenario.accept_confidence
     if (tally := cell.candidate) is not None:
         found["candidate"] = {

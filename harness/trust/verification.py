@@ -42,6 +42,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from harness.reason import RefusalWord
 from harness.report.escape import visible
 from harness.trust import statement
 from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
@@ -56,7 +57,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 STEPS = ("footer", "signature", "signer", "manifest", "files", "unlisted", "judged", "rendered", "statement", "views")
-WEAK = frozenset({"NOT JUDGED", "NOT RENDERED", "STATEMENT NOT REBUILT", "VIEW NOT RENDERED"})
+WEAK = frozenset(
+    {RefusalWord.NOT_JUDGED, RefusalWord.NOT_RENDERED, RefusalWord.STATEMENT_NOT_REBUILT, RefusalWord.VIEW_NOT_RENDERED}
+)
 
 Read: TypeAlias = Callable[[str], bytes]
 Judge: TypeAlias = Callable[[Read, Sequence[str]], str | None]
@@ -68,7 +71,7 @@ Rebuild: TypeAlias = Callable[[Read, str, str], bytes]
 class Refused(Exception):
     """A rule was broken. `word` is one of those listed above, `message` says what and where."""
 
-    def __init__(self, word: str, message: str) -> None:
+    def __init__(self, word: RefusalWord, message: str) -> None:
         super().__init__(word, message)
         self.word = word
         self.message = message
@@ -139,7 +142,7 @@ class Verifier:
     def refuse_report(self, message: str) -> Refused:
         """Rule 1, where there is no report to read."""
         self._begin("footer")
-        return self._refusal("NO REPORT", message)
+        return self._refusal(RefusalWord.NO_REPORT, message)
 
     def check_signature(self, report: bytes) -> None:
         """Rule 2. `report` is only used to explain a bad signature."""
@@ -148,13 +151,13 @@ class Verifier:
         try:
             signature = parse_signature(footer.signature)
         except MalformedSignature as problem:
-            raise self._refusal("BAD SIGNATURE", f"{problem}{self._mend(report)}") from None
+            raise self._refusal(RefusalWord.BAD_SIGNATURE, f"{problem}{self._mend(report)}") from None
         if signature.namespace != NAMESPACE_REPORT:
             message = f"the signature was made for {signature.namespace!r}, a report needs {NAMESPACE_REPORT!r}"
-            raise self._refusal("WRONG NAMESPACE", message)
+            raise self._refusal(RefusalWord.WRONG_NAMESPACE, message)
         if not self.ssh.fits(footer.signed, footer.signature, namespace=NAMESPACE_REPORT):
             message = "the text is not the text that was signed" + self._mend(report)
-            raise self._refusal("BAD SIGNATURE", message)
+            raise self._refusal(RefusalWord.BAD_SIGNATURE, message)
         self._signature, self.fingerprint = signature, signature.fingerprint
         self._pass(f"good signature by {signature.fingerprint}")
 
@@ -172,7 +175,7 @@ class Verifier:
             footer.signed, footer.signature, allowed=line.text, principal=name, namespace=NAMESPACE_REPORT, when=when
         )
         if name is None or not accepted:
-            word = "UNKNOWN SIGNER" if signature.certifier is None else "SIGNER EXPIRED"
+            word = RefusalWord.UNKNOWN_SIGNER if signature.certifier is None else RefusalWord.SIGNER_EXPIRED
             where = f"line {line.number} of {self.policy.allowed_from}"
             what = f"ssh-keygen does not accept {signature.fingerprint} by {where}"
             more = ": the certificate is not valid at that time, or not for this" if signature.certifier else ""
@@ -187,7 +190,7 @@ class Verifier:
             revoked=self.policy.revoked,
         ):
             message = f"{signature.fingerprint} is in the list of revoked keys, or that list cannot be read"
-            raise self._refusal("SIGNER REVOKED", message)
+            raise self._refusal(RefusalWord.SIGNER_REVOKED, message)
         self.signer = name
         self._pass(f"{name} may sign reports, as of {when:%Y-%m-%d %H:%M:%S} UTC{of_whom}")
 
@@ -195,20 +198,20 @@ class Verifier:
         """Rule 4. Without `data`, `problem` says why there is none. Returns path to digest of every file to check."""
         self._begin("manifest")
         if data is None:
-            raise self._refusal("MANIFEST MISSING", problem or f"{MANIFEST} is not there")
+            raise self._refusal(RefusalWord.MANIFEST_MISSING, problem or f"{MANIFEST} is not there")
         stated = stated_manifest(self._the_footer.body)
         if stated is None:
             message = "the report does not state one digest of its manifest, in one line"
-            raise self._refusal("MANIFEST NOT THE SIGNED ONE", message)
+            raise self._refusal(RefusalWord.MANIFEST_NOT_THE_SIGNED_ONE, message)
         self._digest = hashlib.sha256(data).hexdigest()
         if self._digest != stated:
             message = f"{MANIFEST} has sha256 {self._digest}, the report was signed with {stated}"
             undone = mend_of(data, stated)
-            raise self._refusal("MANIFEST NOT THE SIGNED ONE", message + undone)
+            raise self._refusal(RefusalWord.MANIFEST_NOT_THE_SIGNED_ONE, message + undone)
         try:
             self._digests = parse(data)
         except ManifestMalformed as malformed:
-            raise self._refusal("MANIFEST MALFORMED", str(malformed)) from None
+            raise self._refusal(RefusalWord.MANIFEST_MALFORMED, str(malformed)) from None
         self._pass(f"{len(self._digests)} files, sha256 {self._digest}")
         return dict(self._digests)
 
@@ -218,10 +221,10 @@ class Verifier:
             self._begin("files")
         if digest != self._digests[path]:
             message = f"{path!r} has sha256 {digest}, the manifest says {self._digests[path]}"
-            raise self._refusal("EVIDENCE EDITED", message + mend_of(content or b"", self._digests[path]))
+            raise self._refusal(RefusalWord.EVIDENCE_EDITED, message + mend_of(content or b"", self._digests[path]))
         self._seen.add(path)
 
-    def refuse_file(self, word: str, message: str) -> Refused:
+    def refuse_file(self, word: RefusalWord, message: str) -> Refused:
         """Rule 5, for a file that could not be taken."""
         if self._next() != "files":
             self._begin("files")
@@ -239,7 +242,7 @@ class Verifier:
         if extra:
             more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
             message = f"not in the manifest, so not covered by the signature: {', '.join(map(repr, extra[:5]))}{more}"
-            raise self._refusal("UNLISTED FILE", message)
+            raise self._refusal(RefusalWord.UNLISTED_FILE, message)
         self._pass("the folder holds nothing else")
 
     def judge(self, judge: Judge | None, read: Read) -> None:
@@ -248,12 +251,12 @@ class Verifier:
         try:
             difference = _no_judge() if judge is None else judge(read, tuple(self._digests))
         except CannotJudge as problem:
-            self._weak("NOT JUDGED", f"the verdicts could not be judged again: {problem}")
+            self._weak(RefusalWord.NOT_JUDGED, f"the verdicts could not be judged again: {problem}")
             return
         except Refused as changed:
             raise self._refusal(changed.word, changed.message) from None
         if difference is not None:
-            raise self._refusal("JUDGED DIFFERENTLY", difference)
+            raise self._refusal(RefusalWord.JUDGED_DIFFERENTLY, difference)
         self._pass("the verdicts follow from the evidence")
 
     def render(self, render: Render | None, read: Read) -> None:
@@ -262,12 +265,12 @@ class Verifier:
         try:
             body = _no_renderer() if render is None else render(read, self._digest)
         except CannotRender as problem:
-            self._weak("NOT RENDERED", f"the report could not be rendered again: {problem}")
+            self._weak(RefusalWord.NOT_RENDERED, f"the report could not be rendered again: {problem}")
             return
         except Refused as changed:
             raise self._refusal(changed.word, changed.message) from None
         if body != self._the_footer.body:
-            raise self._refusal("RENDERED DIFFERENTLY", first_difference(self._the_footer.body, body))
+            raise self._refusal(RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body))
         self._pass("the text is what the record renders to")
 
     def check_statement(self, data: bytes | None, rebuild: Callable[[str], bytes]) -> None:
@@ -279,7 +282,7 @@ class Verifier:
         try:
             rebuilt = rebuild(self._digest)
         except CannotRender as problem:
-            self._weak("STATEMENT NOT REBUILT", f"the statement could not be made again: {problem}")
+            self._weak(RefusalWord.STATEMENT_NOT_REBUILT, f"the statement could not be made again: {problem}")
             return
         except Refused as changed:
             raise self._refusal(changed.word, changed.message) from None
@@ -301,13 +304,15 @@ class Verifier:
             try:
                 again = rerender(name, self._digest)
             except CannotRender as problem:
-                self._weak("VIEW NOT RENDERED", f"{name} could not be rendered again: {problem}")
+                self._weak(RefusalWord.VIEW_NOT_RENDERED, f"{name} could not be rendered again: {problem}")
                 return
             except Refused as changed:
                 raise self._refusal(changed.word, changed.message) from None
             if content != again:
                 message = f"{name}, {first_difference(content, again, of='the view')}"
-                raise self._refusal("VIEW EDITED", message + mend_of(content, hashlib.sha256(again).hexdigest()))
+                raise self._refusal(
+                    RefusalWord.VIEW_EDITED, message + mend_of(content, hashlib.sha256(again).hexdigest())
+                )
         missing = sorted(views.keys() - there.keys())
         lacking = f"; not there: {', '.join(missing)}" if missing else ""
         if not there:
@@ -315,9 +320,9 @@ class Verifier:
             return
         self._pass(f"{', '.join(there)}: what the record renders to{lacking}")
 
-    def refuse_beside(self, word: str, message: str) -> Refused:
+    def refuse_beside(self, word: RefusalWord, message: str) -> Refused:
         """Rules 9 and 10, for a file that is there and cannot be read."""
-        self._begin("statement" if word.startswith("STATEMENT") else "views")
+        self._begin("statement" if word is RefusalWord.STATEMENT_UNREADABLE else "views")
         return self._refusal(word, message)
 
     def result(self, *, allow_unjudged: bool = False) -> Verification:
@@ -358,10 +363,10 @@ class Verifier:
     def _pass(self, message: str) -> None:
         self._steps.append(Step(self._next(), "passed", "", visible(message)))
 
-    def _weak(self, word: str, message: str) -> None:
+    def _weak(self, word: RefusalWord, message: str) -> None:
         self._steps.append(Step(self._next(), "refused", word, visible(message)))
 
-    def _refusal(self, word: str, message: str) -> Refused:
+    def _refusal(self, word: RefusalWord, message: str) -> Refused:
         # Names and lines of a stranger's folder end up on a terminal.
         shown = visible(message)
         self._steps.append(Step(self._next(), "refused", word, shown))
@@ -377,7 +382,7 @@ class Verifier:
         stated = stated_time(footer.body)
         if stated is None:
             message = "the report does not state one time at which it was made, so `--at report` has no answer"
-            raise self._refusal("SIGNER EXPIRED", message)
+            raise self._refusal(RefusalWord.SIGNER_EXPIRED, message)
         return stated, ", which is the signer's own claim"
 
     def _mend(self, report: bytes) -> str:

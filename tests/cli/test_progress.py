@@ -15,13 +15,20 @@ from pathlib import Path
 import pytest
 
 from harness.cli.progress import Count, Plain, Watched, progress_for
+from harness.reason import Skip, SkipCode
 from harness.run.run import Plan
 from harness.run.trials import Made
 from harness.scenario import Cell
 from tests.run.conftest import command, environment
 
 CELLS = (Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"), Cell("ranks=4,x=[red]", "b", 4, "gloo"))
-PLAN = Plan(candidate=3, control=2, cells=CELLS, skipped={"ranks=4,x=[red]": "no GPU"}, folder=Path("f"))
+PLAN = Plan(
+    candidate=3,
+    control=2,
+    cells=CELLS,
+    skipped={"ranks=4,x=[red]": Skip(SkipCode.MACHINE_GPUS, "no GPU")},
+    folder=Path("f"),
+)
 
 
 def made(*, arm: str = "candidate", failed: bool = False, void: bool = False) -> Made:

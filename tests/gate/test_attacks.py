@@ -59,7 +59,9 @@ def _ran(made: Copy, weaker: str) -> Copy:
     if "candidate: 4," in weaker:
         for folder in made.folder.glob("evidence/ranks-*/candidate-00004"):
             shutil.rmtree(folder)
-        cells = [{"id": f"ranks={ranks},backend=none", "skipped": "", "candidate": 4, "control": 5} for ranks in (1, 2)]
+        cells = [
+            {"id": f"ranks={ranks},backend=none", "skipped": None, "candidate": 4, "control": 5} for ranks in (1, 2)
+        ]
         made.facts(cells=cells)
     return made
 
@@ -98,7 +100,7 @@ def test_control_removed(place: Place, copy: Make) -> None:
     made = copy().scenario(lambda _: bare)
     for folder in (*made.folder.glob("evidence/ranks-*/control-*"), made.folder / "evidence/source/control"):
         shutil.rmtree(folder)
-    cells = [{"id": f"ranks={ranks},backend=none", "skipped": "", "candidate": 5, "control": 0} for ranks in (1, 2)]
+    cells = [{"id": f"ranks={ranks},backend=none", "skipped": None, "candidate": 5, "control": 0} for ranks in (1, 2)]
     facts = {"cells": cells, "source": {"commit": commit}}
     run = made.facts(**facts)
     path = made.folder / "evidence/run.json"
@@ -129,7 +131,7 @@ def test_a_cell_deselected_on_the_command_line(place: Place, copy: Make) -> None
     made = copy().facts(overrides=["matrix.ranks=[1]"])
     for folder in made.folder.glob("evidence/ranks-2*"):
         shutil.rmtree(folder)
-    made.facts(cells=[{"id": "ranks=1,backend=none", "skipped": "", "candidate": 5, "control": 5}]).sign("release")
+    made.facts(cells=[{"id": "ranks=1,backend=none", "skipped": None, "candidate": 5, "control": 5}]).sign("release")
     found = place.gate()
     assert not_met(found) == {"cells": "MISSING"}
     assert "ranks=2" in row(found, "cells").reason

@@ -161,8 +161,9 @@ def _skip(made: Copy, why: str = "program sh: it is not in PATH") -> Copy:
 
     for folder in made.folder.glob("evidence/ranks-2*"):
         shutil.rmtree(folder)
-    one = {"id": CELLS[0], "skipped": "", "candidate": 5, "control": 5}
-    return made.facts(cells=[one, {"id": CELLS[1], "skipped": why, "candidate": 0, "control": 0}])
+    one = {"id": CELLS[0], "skipped": None, "candidate": 5, "control": 5}
+    skipped = {"code": "skip:machine-program", "text": why}
+    return made.facts(cells=[one, {"id": CELLS[1], "skipped": skipped, "candidate": 0, "control": 0}])
 
 
 def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
@@ -170,6 +171,7 @@ def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
     _skip(copy()).sign()
     found = place.gate()
     assert (found.answer, not_met(found)) == ("CANNOT TELL", {"cells": "CANNOT TELL"})
+    assert [one.codes for one in found.requirements if one.codes] == [["skip:machine-program"]]
     place.policy(base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}'))
     assert not_met(place.gate()) == {}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.reason import SkipCode
 from harness.record import environment
 from harness.record.facts import Environment
 from harness.record.needs import unmet
@@ -55,18 +56,18 @@ def test_an_environment_that_nox_made_says_so(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("needs", "missing"),
     [
-        ({}, ""),
-        ({"cores": 10_000}, "cores"),
-        ({"memory": "900TiB"}, "memory"),
-        ({"nix": True}, "nix develop"),
-        ({"cores": 1, "memory": "1MiB"}, ""),
+        ({}, None),
+        ({"cores": 10_000}, SkipCode.MACHINE_CORES),
+        ({"memory": "900TiB"}, SkipCode.MACHINE_MEMORY),
+        ({"nix": True}, SkipCode.MACHINE_NIX),
+        ({"cores": 1, "memory": "1MiB"}, None),
     ],
 )
-def test_what_is_missing_is_said(here: Environment, needs: dict[str, object], missing: str) -> None:
+def test_what_is_missing_is_said(here: Environment, needs: dict[str, object], missing: SkipCode | None) -> None:
     """A need that is not met is the reason of a skip; one that is met says nothing."""
     # These tests pass inside `nix develop` too.
     found = unmet(Needs.model_validate(needs), here.model_copy(update={"nix": None}))
-    assert (missing in found) if missing else found == ""
+    assert (found and found.code) == missing
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.reason import SkipCode
 from harness.record.model import Record
 from tests.run import wheels
 
@@ -72,8 +73,11 @@ class Ran:
 def needs_packages(ran: Ran) -> None:
     """Skip the test where pip gets nothing: no index, no network, nothing in its cache."""
     for cell in ran.record.judgement.cells if (ran.results / "latest").exists() else ():
-        if cell.verdict == "SKIPPED" and cell.reasons[0].startswith("environment of the "):
-            pytest.skip(cell.reasons[0])
+        if cell.verdict == "SKIPPED" and cell.reasons[0].code in (
+            SkipCode.MACHINE_INTERPRETER,
+            SkipCode.NETWORK_PACKAGES,
+        ):
+            pytest.skip(str(cell.reasons[0]))
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
 from harness.stats.environment import ArmEnvironment, unproven
@@ -123,7 +124,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
     assert no_python.code == 2
     (cell,) = no_python.record.judgement.cells
     assert cell.verdict == "SKIPPED"
-    assert cell.reasons[0].startswith("environment of the control: Python 3.99 is not on this machine (")
+    assert str(cell.reasons[0]).startswith("environment of the control: Python 3.99 is not on this machine (")
     verified = rankproof("verify", str(no_python.folder), "--signer", fingerprint(no_python))
     assert verified.code == 0, verified.out + verified.err
 
@@ -135,7 +136,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
     (cell,) = offline.record.judgement.cells
     assert (cell.verdict, cell.candidate) == ("SKIPPED", None)
     why = "greeting==2.0 cannot be had: it is not in the cache, and pip finds no version of it"
-    assert cell.reasons == [f"environment of the candidate: {why}"]
+    assert [str(one) for one in cell.reasons] == [f"environment of the candidate: {why}"]
 
 
 @pytest.mark.slow
@@ -288,4 +289,4 @@ def test_the_backends_library_must_be_in_the_environment(
     ran = rankproof("run", folder, "--set", "matrix.backend=[gloo]", env=offered)
     assert ran.code == 2
     why = "backend gloo: torch is not in the environment of the candidate: name it in environment.packages"
-    assert ran.record.judgement.cells[0].reasons == [why]
+    assert ran.record.judgement.cells[0].reasons == [Skip(SkipCode.BACKEND_LIBRARY, why)]

@@ -83,7 +83,7 @@ def seed(forger: Forger) -> None:
 
 
 def reasons(forger: Forger) -> None:
-    forger.record(lambda record: _cell(record).update(reasons=["looks good"]))
+    forger.record(lambda record: _cell(record).update(reasons=[{"code": "verdict:no-control", "text": "looks good"}]))
 
 
 def excerpt(forger: Forger) -> None:
@@ -118,8 +118,8 @@ def another_host(forger: Forger) -> None:
 
 def skipped_cell(forger: Forger) -> None:
     shutil.rmtree(forger.folder / CELL)
-    why = "needs more cores than this machine has"
-    forger.facts(cells=[{"id": "ranks=2,backend=gloo", "skipped": why, "candidate": 0, "control": 0}])
+    skipped = {"code": "skip:machine-cores", "text": "needs more cores than this machine has"}
+    forger.facts(cells=[{"id": "ranks=2,backend=gloo", "skipped": skipped, "candidate": 0, "control": 0}])
 
 
 def one_trial_many_times(forger: Forger) -> None:

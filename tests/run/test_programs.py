@@ -71,7 +71,7 @@ def test_an_interpreter_that_is_missing_skips_the_cell(tmp_path: Path, rankproof
     ran = rankproof("run", str(write(tmp_path / "it", SCENARIO.replace("[sh,", "[no-such-shell,"))))
     assert ran.code == 2
     cell = ran.record.judgement.cells[0]
-    assert (cell.verdict, cell.reasons) == ("SKIPPED", ["program no-such-shell: it is not in PATH"])
+    assert (cell.verdict, *map(str, cell.reasons)) == ("SKIPPED", "program no-such-shell: it is not in PATH")
 
 
 @pytest.mark.slow

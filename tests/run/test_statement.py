@@ -153,7 +153,8 @@ def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
     """There is no word for INCONCLUSIVE in a test result: it is FAILED, and the extension says which and why."""
     found = json.loads(signed.read("results.json"))
     found["judgement"].update(verdict="INCONCLUSIVE", reasons=["too few"])
-    found["judgement"]["cells"][0].update(verdict="INCONCLUSIVE", reasons=["too few"])
+    few = {"code": "verdict:too-few-trials", "text": "too few"}
+    found["judgement"]["cells"][0].update(verdict="INCONCLUSIVE", reasons=[few])
     found["judgement"]["cells"].append({**found["judgement"]["cells"][0], "id": "ranks=3", "verdict": "SKIPPED"})
     record = Record.model_validate(found)
     said = json.loads(statement.build(record, report="0" * 64, manifest="1" * 64, source_files="2" * 64))["predicate"]

@@ -275,6 +275,7 @@ def test_junit_words(
 ) -> None:
     """FAIL is a failure, INCONCLUSIVE an error, SKIPPED skipped; what was expected passes, others' bugs are skipped."""
     made = record(cell(verdict=verdict, reasons=["because"]), scenario=scenario)
+    code = "verdict:too-few-trials"
     made = made.model_copy(
         update={"judgement": made.judgement.model_copy(update={"as_expected": bool(scenario.get("expects"))})}
     )
@@ -284,6 +285,9 @@ def test_junit_words(
     assert [child.tag for child in case if child.tag != "properties"] == ([element] if element else [])
     if element:
         assert (case.find(element) or case.findall(element)[0]).get("message") == f"{verdict}: because"
+        assert case.findall(element)[0].get("type") == (None if element == "skipped" else code)
+    codes = [one.get("value") for one in case.iter("property") if one.get("name") == "codes"]
+    assert codes == [code]
 
 
 def test_step_summary(rankproof: Callable[..., Ran], scenario: Callable[..., Path], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from harness.checks import History
 from harness.digest import fold
 from harness.events import Event
+from harness.reason import DeviationCode, VerdictCode
 from harness.scenario import Scenario, cells, parse_scenario
 from harness.stats.outcome import moments_of
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge, merge
@@ -86,7 +87,7 @@ def judged(
             path = f"evidence/cell/{arm}-{index}/events.jsonl"
             files[path] = "".join(event.line() + "\n" for event in events).encode()
             planned[arm].append(TrialFile(index=index, seed="1", evidence=path))
-    cell = CellFiles(cell=cells(asked)[0], skipped="", candidate=planned["candidate"], control=planned["control"])
+    cell = CellFiles(cell=cells(asked)[0], skipped=None, candidate=planned["candidate"], control=planned["control"])
     return judge(asked, [cell], arms=arms, read=files.__getitem__, names=files)
 
 
@@ -110,6 +111,7 @@ def test_58_clean_trials_are_not_enough() -> None:
     found = judged(clean(58), [broken()] * 5)
     assert found.verdict == "INCONCLUSIVE"
     assert "5.0%" in found.reasons[0]
+    assert [reason.code for reason in found.cells[0].reasons] == [VerdictCode.TOO_FEW_TRIALS]
 
 
 def test_one_failure_in_59_is_a_fail_and_one_in_100_is_not() -> None:
@@ -118,16 +120,29 @@ def test_one_failure_in_59_is_a_fail_and_one_in_100_is_not() -> None:
     assert judged([*clean(99), broken()], [broken()] * 5).verdict == "PASS"
 
 
-CONTROLS: dict[str, tuple[list[Events], str]] = {
-    "passes": (clean(5), "held on every rank"),
-    "once passes": ([*[broken()] * 4, healthy()], "4 of 5"),
-    "fails on another rank": ([broken(ranks=(0,))] * 5, "failed on rank 0 instead of rank 1"),
-    "fails on more ranks": ([broken(ranks=(0, 1))] * 5, "failed on ranks 0, 1 instead of rank 1"),
-    "raises something else": ([broken(error="OSError")] * 5, "did not raise AssertionError"),
-    "fails on another line": ([broken(source="assert model")] * 5, "did not fail at 'assert tokenizer'"),
+CONTROLS: dict[str, tuple[list[Events], str, DeviationCode]] = {
+    "passes": (clean(5), "held on every rank", DeviationCode.CHECK_HELD),
+    "once passes": ([*[broken()] * 4, healthy()], "4 of 5", DeviationCode.CHECK_HELD),
+    "fails on another rank": (
+        [broken(ranks=(0,))] * 5,
+        "failed on rank 0 instead of rank 1",
+        DeviationCode.OTHER_RANKS,
+    ),
+    "fails on more ranks": (
+        [broken(ranks=(0, 1))] * 5,
+        "failed on ranks 0, 1 instead of rank 1",
+        DeviationCode.OTHER_RANKS,
+    ),
+    "raises something else": ([broken(error="OSError")] * 5, "did not raise AssertionError", DeviationCode.OTHER_ERROR),
+    "fails on another line": (
+        [broken(source="assert model")] * 5,
+        "did not fail at 'assert tokenizer'",
+        DeviationCode.OTHER_SOURCE,
+    ),
     "hangs": (
         [[*broken(), Event(ns=10**10, by="harness", name="world.deadline", values={"after": 60.0, "ranks": [1]})]] * 5,
         "deadline",
+        DeviationCode.DEADLINE,
     ),
 }
 
@@ -135,10 +150,15 @@ CONTROLS: dict[str, tuple[list[Events], str]] = {
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_that_behaves_otherwise_is_inconclusive(name: str) -> None:
     """A control that passes, hangs, or fails elsewhere or otherwise proves nothing, and the reason says what it did."""
-    control, what = CONTROLS[name]
+    control, what, code = CONTROLS[name]
     found = judged(clean(59), control)
     assert found.verdict == "INCONCLUSIVE"
     assert any(what in reason for reason in found.reasons)
+    assert [reason.code for reason in found.cells[0].reasons] == [VerdictCode.CONTROL_NOT_AS_STATED]
+    tally = found.cells[0].control
+    assert tally is not None
+    assert [instead.code for instead in tally.otherwise] == [code]
+    assert {trial.otherwise.code for trial in tally.trials if trial.otherwise} == {code}
 
 
 def test_a_share_needs_significance_too() -> None:
@@ -159,7 +179,7 @@ def test_void_trials_are_not_counted_and_the_second_bound_counts_them() -> None:
     assert cell.candidate is not None
     assert (cell.candidate.counted, cell.candidate.voids, cell.candidate.failed) == (59, 1, 0)
     assert cell.candidate.upper_with_voids > cell.candidate.upper
-    assert "No space left" in cell.candidate.trials[59].void
+    assert "No space left" in str(cell.candidate.trials[59].void)
 
 
 def test_a_rank_cannot_make_its_own_failure_void() -> None:
@@ -271,7 +291,7 @@ def with_fault(candidate: Sequence[Events], control: Sequence[Events]) -> Judgem
         arm: [TrialFile(index=index, seed="1", evidence=f"{arm}-{index}") for index in range(len(trials))]
         for arm, trials in (("candidate", candidate), ("control", control))
     }
-    cell = CellFiles(cell=cells(planned)[0], skipped="", candidate=files["candidate"], control=files["control"])
+    cell = CellFiles(cell=cells(planned)[0], skipped=None, candidate=files["candidate"], control=files["control"])
     return judge(planned, [cell], arms=ARMS, read=texts.__getitem__, names=texts.keys())
 
 
@@ -305,7 +325,7 @@ def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None
     assert outcomes(found)[1] == ["fail", "void", "void"]
     assert cell.control is not None
     assert (cell.control.as_stated, cell.control.counted) == (1, 1)
-    assert cell.control.trials[1].void == "fault late on rank 1 has no proof: it never said decode, and returned"
+    assert str(cell.control.trials[1].void) == "fault late on rank 1 has no proof: it never said decode, and returned"
 
 
 def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:

@@ -43,7 +43,7 @@ def test_every_backend_of_the_format_is_there() -> None:
         assert backend is not None
         assert backend.name == name
     assert backends.find("gloop") is None
-    assert backends.refusal("gloop", size=2) == "not in this version yet"
+    assert str(backends.refusal("gloop", size=2)) == "not in this version yet"
 
 
 def test_looking_for_reasons_loads_no_library() -> None:
@@ -61,30 +61,30 @@ def test_nccl_names_how_many_gpus_are_missing(
 ) -> None:
     """Fewer GPUs than ranks is a refusal with both numbers; as many are enough; hidden ones do not count."""
     with_gpus(0)
-    assert backends.refusal("nccl", size=2) == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
+    assert str(backends.refusal("nccl", size=2)) == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
     with_gpus(1)
-    assert backends.refusal("nccl", size=2) == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
+    assert str(backends.refusal("nccl", size=2)) == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
     assert backends.refusal("nccl", size=1) is None
     with_gpus(4)
     assert backends.refusal("nccl", size=4) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     nccl.gpus.cache_clear()
-    assert backends.refusal("nccl", size=4) == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
+    assert str(backends.refusal("nccl", size=4)) == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
 
 
 def test_nccl_needs_a_torch_with_cuda(with_gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs do not help a torch that was built without CUDA."""
     with_gpus(4)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.13.0+cpu")
-    assert backends.refusal("nccl", size=2) == "torch 2.13.0+cpu is built without CUDA"
+    assert str(backends.refusal("nccl", size=2)) == "torch 2.13.0+cpu is built without CUDA"
 
 
 def test_a_ring_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of one, and a machine without MLX, are refused with the reason and the remedy."""
-    assert "at least 2 ranks" in (backends.refusal("mlx-ring", size=1) or "")
+    assert "at least 2 ranks" in str(backends.refusal("mlx-ring", size=1))
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlx" else found(name))
-    assert (backends.refusal("mlx-ring", size=2) or "").startswith("MLX is not installed here: pip install 'mlx")
+    assert str(backends.refusal("mlx-ring", size=2)).startswith("MLX is not installed here: pip install 'mlx")
 
 
 def test_ranks_without_a_group_are_told_who_they_are(live: Live) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from harness.reason import DeviationCode
 from harness.scenario import parse_scenario
 from harness.stats import outcome
-from harness.stats.reason import Otherwise
 from tests.world.conftest import Lived
 
 SCENARIO = """
@@ -44,37 +44,36 @@ STATED = {
     "dies_of_a_signal": "{check: ready, ranks: [1], signal: SIGSEGV}",
     "leaves_with_a_code": "{check: ended, ranks: [1], code: 3}",
 }
-SLIPS: dict[tuple[str, str], Otherwise] = {
-    ("name_error", READY): Otherwise.SLIP,
-    ("missing_import", READY): Otherwise.SLIP,
-    ("missing_attribute", READY): Otherwise.SLIP,
-    ("misspelt_keyword", READY): Otherwise.SLIP,
-    ("misspelt_keyword", "{check: ready, ranks: [1], source: 'return function(*args, **kwargs)'}"): Otherwise.SLIP,
-    ("subclass_of_a_slip", READY): Otherwise.SLIP,
-    ("emit_of_something_else", READY): Otherwise.SLIP,
-    ("emit_of_something_else", "{check: ready, ranks: [1], error: ValueError, message: JSON}"): Otherwise.SLIP,
-    ("setup_assert", READY): Otherwise.UNSTATED_END,
-    ("setup_assert", ASSERT): Otherwise.LINE,
-    ("missing_file", READY): Otherwise.UNSTATED_END,
-    ("peer_slips_and_i_am_slow", READY): Otherwise.RANKS,
-    ("peer_slips_and_i_am_slow", "{check: ready, ranks: every}"): Otherwise.SLIP,
-    ("peer_slips_and_i_notice", "{check: ready, ranks: every}"): Otherwise.SLIP,
+SLIPS: dict[tuple[str, str], DeviationCode] = {
+    ("name_error", READY): DeviationCode.SLIP,
+    ("missing_import", READY): DeviationCode.SLIP,
+    ("missing_attribute", READY): DeviationCode.SLIP,
+    ("misspelt_keyword", READY): DeviationCode.SLIP,
+    ("misspelt_keyword", "{check: ready, ranks: [1], source: 'return function(*args, **kwargs)'}"): DeviationCode.SLIP,
+    ("subclass_of_a_slip", READY): DeviationCode.SLIP,
+    ("emit_of_something_else", READY): DeviationCode.SLIP,
+    ("emit_of_something_else", "{check: ready, ranks: [1], error: ValueError, message: JSON}"): DeviationCode.SLIP,
+    ("setup_assert", READY): DeviationCode.UNSTATED_END,
+    ("setup_assert", ASSERT): DeviationCode.OTHER_SOURCE,
+    ("missing_file", READY): DeviationCode.UNSTATED_END,
+    ("peer_slips_and_i_am_slow", READY): DeviationCode.OTHER_RANKS,
+    ("peer_slips_and_i_am_slow", "{check: ready, ranks: every}"): DeviationCode.SLIP,
+    ("peer_slips_and_i_notice", "{check: ready, ranks: every}"): DeviationCode.SLIP,
     ("peer_falls_first", "{check: ready, ranks: every, error: AssertionError, source: assert context.rank == 0}"): (
-        Otherwise.ERROR
+        DeviationCode.OTHER_ERROR
     ),
-    ("out_of_memory", READY): Otherwise.UNSTATED_END,
-    ("out_of_memory", "{check: ready, ranks: [1], signal: SIGSEGV}"): Otherwise.SIGNAL,
-    ("another_signal", "{check: ended, ranks: [1], signal: SIGSEGV}"): Otherwise.SIGNAL,
-    ("unmeant_code", READY): Otherwise.UNSTATED_END,
-    ("unmeant_code", "{check: ended, ranks: [1]}"): Otherwise.UNSTATED_END,
-    ("unmeant_code", "{check: ended, ranks: [1], code: 4}"): Otherwise.CODE,
-    ("sys_exit", "{check: ended, ranks: [1]}"): Otherwise.UNSTATED_END,
-    ("falls_before_its_value", "{check: value, ranks: [1]}"): Otherwise.UNSTATED_END,
-    ("same_error_elsewhere", ASSERT): Otherwise.LINE,
-    ("hangs_instead", READY): Otherwise.DEADLINE,
-    ("the_bug", "{check: ready, ranks: [0]}"): Otherwise.RANKS,
-    ("the_bug", "{check: value, ranks: [0]}"): Otherwise.RANKS,
-    ("silent_rank", "{check: ended, ranks: [1]}"): Otherwise.HELD,
+    ("out_of_memory", READY): DeviationCode.UNSTATED_END,
+    ("out_of_memory", "{check: ready, ranks: [1], signal: SIGSEGV}"): DeviationCode.OTHER_SIGNAL,
+    ("another_signal", "{check: ended, ranks: [1], signal: SIGSEGV}"): DeviationCode.OTHER_SIGNAL,
+    ("unmeant_code", READY): DeviationCode.UNSTATED_END,
+    ("unmeant_code", "{check: ended, ranks: [1], code: 4}"): DeviationCode.OTHER_EXIT_CODE,
+    ("sys_exit", "{check: ended, ranks: [1], code: 3}"): DeviationCode.OTHER_EXIT_CODE,
+    ("falls_before_its_value", "{check: value, ranks: [1]}"): DeviationCode.UNSTATED_END,
+    ("same_error_elsewhere", ASSERT): DeviationCode.OTHER_SOURCE,
+    ("hangs_instead", READY): DeviationCode.DEADLINE,
+    ("the_bug", "{check: ready, ranks: [0]}"): DeviationCode.OTHER_RANKS,
+    ("the_bug", "{check: value, ranks: [0]}"): DeviationCode.OTHER_RANKS,
+    ("silent_rank", "{check: ended, ranks: [1], code: 3}"): DeviationCode.CHECK_HELD,
 }
 
 
@@ -95,11 +94,12 @@ def test_a_control_that_fails_as_its_bug_does_counts(live: Callable[..., Lived],
 
 @pytest.mark.parametrize(("case", "code"), SLIPS.items(), ids=[f"{entry}-{code}" for (entry, _), code in SLIPS.items()])
 def test_a_slip_in_a_control_is_told_as_what_it_is(
-    live: Callable[..., Lived], case: tuple[str, str], code: Otherwise
+    live: Callable[..., Lived], case: tuple[str, str], code: DeviationCode
 ) -> None:
     """No slip is taken for the bug, whatever the control is said to do."""
     entry, must_fail = case
     rest: dict[str, Any] = {"deadline": 1.0} if entry == "hangs_instead" else {}
     trial = judged(live(f"slipping:{entry}", **rest), must_fail)
     assert trial.as_stated is False
-    assert trial.otherwise_code == code, trial.otherwise
+    assert trial.otherwise is not None
+    assert trial.otherwise.code == code, trial.otherwise

@@ -17,6 +17,7 @@ from harness.backends import KINDS, BackendProperties
 from harness.events import JSON
 from harness.rank.context import Group
 from harness.rank.spec import RankSpec
+from harness.reason import Skip, SkipCode
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
     from harness.world.ports import PortLease
@@ -45,7 +46,7 @@ class Backend(Protocol):
     name: str
     properties: BackendProperties
 
-    def refusal(self, *, size: int) -> str | None:
+    def refusal(self, *, size: int) -> Skip | None:
         """Why a world of `size` cannot run on this machine, or None. A refused cell is SKIPPED with this reason."""
         ...
 
@@ -70,7 +71,9 @@ def find(name: str) -> Backend | None:
     return cast("Backend", importlib.import_module(module).BACKEND)
 
 
-def refusal(name: str, *, size: int) -> str | None:
+def refusal(name: str, *, size: int) -> Skip | None:
     """Why a cell with this backend cannot run here, or None."""
     backend = find(name)
-    return "not in this version yet" if backend is None else backend.refusal(size=size)
+    if backend is None:
+        return Skip(SkipCode.BACKEND_UNKNOWN, "not in this version yet")
+    return backend.refusal(size=size)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.backends.gloo import PROPERTIES
 from harness.rank.spec import RankSpec
+from harness.reason import Skip, SkipCode
 from harness.world.backends import Backend, Rendezvous
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
@@ -68,9 +69,11 @@ class Gloo:
     name = "gloo"
     properties = PROPERTIES
 
-    def refusal(self, *, size: int) -> str | None:
+    def refusal(self, *, size: int) -> Skip | None:
         del size
-        return None if importlib.util.find_spec("torch") else "torch is not installed here"
+        if importlib.util.find_spec("torch"):
+            return None
+        return Skip(SkipCode.BACKEND_LIBRARY, "torch is not installed here")
 
     def prepare(self, *, size: int, ports: PortLease) -> Rendezvous:
         del ports

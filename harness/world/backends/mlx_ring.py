@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.backends.mlx_ring import PROPERTIES
 from harness.rank.spec import RankSpec
+from harness.reason import Skip, SkipCode
 from harness.world.backends import Backend, Rendezvous
 from harness.world.descendants import die_with_parent, inspect
 
@@ -170,12 +171,13 @@ class MlxRing:
     name = "mlx-ring"
     properties = PROPERTIES
 
-    def refusal(self, *, size: int) -> str | None:
+    def refusal(self, *, size: int) -> Skip | None:
         if not _is_installed():
             extra = "" if sys.platform == "darwin" else "[cpu]"
-            return f"MLX is not installed here: pip install 'mlx{extra}'"
+            return Skip(SkipCode.BACKEND_LIBRARY, f"MLX is not installed here: pip install 'mlx{extra}'")
         if size < 2:
-            return "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+            told = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+            return Skip(SkipCode.CELL_TOO_SMALL, told)
         return None
 
     def prepare(self, *, size: int, ports: PortLease) -> Rendezvous:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.backends.nccl import PROPERTIES
 from harness.rank.spec import RankSpec
+from harness.reason import Skip, SkipCode
 from harness.world.backends import Backend, Rendezvous, gloo
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
@@ -74,16 +75,15 @@ class Nccl:
     name = "nccl"
     properties = PROPERTIES
 
-    def refusal(self, *, size: int) -> str | None:
+    def refusal(self, *, size: int) -> Skip | None:
         if importlib.util.find_spec("torch") is None:
-            return "torch is not installed here"
+            return Skip(SkipCode.BACKEND_LIBRARY, "torch is not installed here")
         # What torch was built with stands in its version; importing it to ask would cost the harness seconds.
         if (version := importlib.metadata.version("torch")).endswith("+cpu"):
-            return f"torch {version} is built without CUDA"
+            return Skip(SkipCode.BACKEND_LIBRARY, f"torch {version} is built without CUDA")
         if (found := gpus()) < size:
-            return (
-                f"nccl needs a GPU per rank: {size} ranks, {found or 'no'} NVIDIA GPU{'' if found == 1 else 's'} here"
-            )
+            here = f"{found or 'no'} NVIDIA GPU{'' if found == 1 else 's'} here"
+            return Skip(SkipCode.CELL_GPUS, f"nccl needs a GPU per rank: {size} ranks, {here}")
         return None
 
     def prepare(self, *, size: int, ports: PortLease) -> Rendezvous:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.backends.none import PROPERTIES
 from harness.rank.spec import RankSpec
+from harness.reason import Skip
 from harness.world.backends import Backend, Rendezvous
 
 if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
@@ -48,7 +49,7 @@ class Nothing:
     name = "none"
     properties = PROPERTIES
 
-    def refusal(self, *, size: int) -> str | None:
+    def refusal(self, *, size: int) -> Skip | None:
         del size
         return None
 
