@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import re
-import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE
 from harness.run.again import Again
+from harness.run.revision import Repository, RevisionError
 from harness.trust.folder import Unreadable, read_signers, verify_folder
 from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
@@ -90,9 +90,8 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 def _own_signers() -> Path | None:
     """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
     try:
-        done = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False)
-        top = Path(done.stdout.strip()) if done.returncode == 0 else Path()
-    except OSError:
+        top = Repository(Path(), given="here").root or Path()
+    except RevisionError:  # no repository, or no git
         top = Path()
     found = top / DEFAULT_SIGNERS
     return found if found.is_file() else None
