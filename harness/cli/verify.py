@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE
+from harness.cli.unpacked import NoBundle, report_of
 from harness.run.again import Again
 from harness.run.revision import Repository, RevisionError
 from harness.trust.folder import Unreadable, read_signers, verify_folder
@@ -26,7 +27,15 @@ def main(options: argparse.Namespace) -> int:
     """Verify a report, step by step; exit 3 where it is refused."""
     # What is made here lives until the program ends: looking for cycles in it only takes time.
     gc.disable()
-    report = options.report / "report.md" if options.report.is_dir() else options.report
+    try:
+        with report_of(options.report) as report:
+            return _verify(options, report)
+    except NoBundle as problem:
+        print(f"{options.report}: REFUSED: {problem}")
+        return REFUSED
+
+
+def _verify(options: argparse.Namespace, report: Path) -> int:
     try:
         accepted, again = policy_of(options), Again()
         found = verify_folder(
@@ -49,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
     allowed = " and ".join(
         [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
     )
-    _print(report, found, allowed=allowed)
+    _print(report if options.report.is_dir() else options.report, found, allowed=allowed)
     return PASS if found.ok else REFUSED
 
 
