@@ -17,7 +17,6 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from harness.tokenizer.loading.connection import cut, way_to
@@ -69,14 +68,6 @@ class Passing(Exception):
         self.status = status
         self.most = most
         self.differs = differs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """An answer's body and the link to the next page, if it has one."""
-
-    body: bytes
-    next_page: str | None
 
 
 class Body:
