@@ -149,7 +149,6 @@ def record(
                 "candidate_trials": 5,
                 "control_trials": 5,
                 "must_fail": "check met fails, on ranks: [1]",
-                "unmeasured": [],
                 "faults": [],
                 **(scenario or {}),
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import email
 import importlib.util
 import os
@@ -17,6 +18,7 @@ from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import harness
 
@@ -92,6 +94,32 @@ def test_installed_environment_satisfies_the_package() -> None:
     for item in map(Requirement, declared):
         if item.marker is None or item.marker.evaluate():
             assert item.specifier.contains(metadata.version(item.name), prereleases=True), str(item)
+
+
+# Declared and imported by nothing here: for the scenarios of whoever serves with it.
+UNUSED = {"mlx-lm"}
+# pydantic's other half: its documentation imports from it, and pydantic pins it.
+BROUGHT = {"pydantic_core"}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    """The package's dependencies are the distributions that its code imports, wherever in a file it does."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    declared = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
+    trees = [ast.parse(path.read_text()) for path in (PROJECT / "harness").rglob("*.py")]
+    modules = {name for tree in trees for node in ast.walk(tree) for name in imported(node)}
+    modules -= sys.stdlib_module_names | BROUGHT | {"harness"}
+    homes = metadata.packages_distributions()
+    needed = {name: {canonicalize_name(home) for home in homes.get(name, ())} for name in modules}
+    assert {name: sorted(found) for name, found in needed.items() if not found & declared} == {}
+    assert declared - set().union(*needed.values()) == UNUSED
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The top names of what a node imports from elsewhere."""
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    return [str(node.module).partition(".")[0]] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
 
 
 def test_cpu_environment_holds_no_cuda() -> None:

@@ -132,12 +132,16 @@ def _schema(schema: argparse.ArgumentParser) -> None:
 
 def _show(show: argparse.ArgumentParser) -> None:
     show.add_argument(
-        "run", type=Path, nargs="?", default=Path("results/latest"), help="a run's folder (default: results/latest)"
+        "run",
+        type=Path,
+        nargs="?",
+        default=Path("results/latest"),
+        help="a run's folder, or a bundle (default: results/latest)",
     )
 
 
 def _verify(verify: argparse.ArgumentParser) -> None:
-    verify.add_argument("report", type=Path, help="report.md, or the folder it lies in")
+    verify.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     _signers(verify)
 
 

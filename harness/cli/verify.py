@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import gc
 import re
-import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE
+from harness.cli.unpacked import NoBundle, report_of
 from harness.run.again import Again
+from harness.run.revision import Repository, RevisionError
 from harness.trust.folder import Unreadable, read_signers, verify_folder
 from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
@@ -26,7 +27,15 @@ def main(options: argparse.Namespace) -> int:
     """Verify a report, step by step; exit 3 where it is refused."""
     # What is made here lives until the program ends: looking for cycles in it only takes time.
     gc.disable()
-    report = options.report / "report.md" if options.report.is_dir() else options.report
+    try:
+        with report_of(options.report) as report:
+            return _verify(options, report)
+    except NoBundle as problem:
+        print(f"{options.report}: REFUSED: {problem}")
+        return REFUSED
+
+
+def _verify(options: argparse.Namespace, report: Path) -> int:
     try:
         accepted, again = policy_of(options), Again()
         found = verify_folder(
@@ -49,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
     allowed = " and ".join(
         [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
     )
-    _print(report, found, allowed=allowed)
+    _print(report if options.report.is_dir() else options.report, found, allowed=allowed)
     return PASS if found.ok else REFUSED
 
 
@@ -90,9 +99,8 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 def _own_signers() -> Path | None:
     """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
     try:
-        done = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False)
-        top = Path(done.stdout.strip()) if done.returncode == 0 else Path()
-    except OSError:
+        top = Repository(Path(), given="here").root or Path()
+    except RevisionError:  # no repository, or no git
         top = Path()
     found = top / DEFAULT_SIGNERS
     return found if found.is_file() else None

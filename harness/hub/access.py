@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.hub.problem import LogLost
 
@@ -169,8 +169,3 @@ class AccessLog:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-
-def as_values(access: Access) -> dict[str, Any]:
-    """The line as a mapping, for evidence."""
-    return dict(json.loads(access.line()))

@@ -295,7 +295,6 @@ def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         candidate_trials=scenario.trials.candidate,
         control_trials=scenario.trials.control if control else 0,
         must_fail=_must_fail(scenario) if control else None,
-        unmeasured=[],
         faults=[
             FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, told=faults.told(fault))
             for fault in scenario.faults

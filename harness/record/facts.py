@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from harness.reason import Skip
 
@@ -227,14 +227,6 @@ class Reproduces(Frozen):
     source: str
     candidate: str = ""
     varied: Varied | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_varied(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `varied` out where there is none: records from before it stay what they are, byte for byte."""
-        found: dict[str, Any] = dump(self)
-        if self.varied is None:
-            del found["varied"]
-        return found
 
 
 class CellFacts(Frozen):

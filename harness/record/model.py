@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import ValidationError
 
 from harness.events import JSON, EventError, strict_json
 from harness.record.facts import Frozen, RevisionFacts, RunFacts
@@ -48,16 +48,7 @@ class ScenarioSummary(Frozen):
     candidate_trials: int
     control_trials: int
     must_fail: str | None
-    unmeasured: list[str]
     faults: list[FaultSummary]
-
-    @model_serializer(mode="wrap")
-    def _without_use(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `use` out where there is none: records from before it was there stay what they are, byte for byte."""
-        found: dict[str, Any] = dump(self)
-        if self.use is None:
-            del found["use"]
-        return found
 
 
 class ArmSummary(Frozen):

@@ -18,7 +18,6 @@ from harness.record.facts import NixFacts
 from harness.world import driver
 from harness.world.paths import ROOT
 
-MADE_BY_NIX = "rankproof-environment.json"
 SOURCES = ("flake.nix", "flake.lock", "nix/", "locks/", "harness/", "scenarios/", "pyproject.toml", "noxfile.py")
 SHOWN = 20
 

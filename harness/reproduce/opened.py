@@ -110,14 +110,8 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
         raise FileNotFoundError(given)
     inputs = None
     if given.is_file() and is_bundle(given):
-        try:
-            with given.open("rb") as file:
-                index = unpack(file, scratch / "bundle")
-            if index.report != _digest(scratch / "bundle" / "run" / REPORT):
-                raise NotTrusted("it is no bundle that may be unpacked: its report is not the one that its index names")
-        except ArchiveError as error:
-            raise NotTrusted(f"it is no bundle that may be unpacked: {escape_terminal(str(error), 500)}") from None
-        folder, inputs = scratch / "bundle" / "run", scratch / "bundle" / "inputs"
+        bundle = unpacked(given, scratch)
+        folder, inputs = bundle / "run", bundle / "inputs"
     else:
         report = given / REPORT if given.is_dir() else given
         folder = _copied(report, scratch / "run", policy=policy)
@@ -133,6 +127,24 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     if not found.ok and not trust:
         raise NotTrusted(f"{found.word}: {found.message}", found)
     return _opened(folder, inputs, found)
+
+
+def unpacked(bundle: Path, scratch: Path) -> Path:
+    """Unpack a bundle into a folder of our own; returns where its folders `run`, `inputs` and `lock` lie.
+
+    Raises:
+        NotTrusted: it is not, byte for byte, a bundle.
+        OSError: there is no space for it.
+    """
+    target = scratch / "bundle"
+    try:
+        with bundle.open("rb") as file:
+            index = unpack(file, target)
+    except ArchiveError as error:
+        raise NotTrusted(f"it is no bundle that may be unpacked: {escape_terminal(str(error), 500)}") from None
+    if index.report != _digest(target / "run" / REPORT):
+        raise NotTrusted("it is no bundle that may be unpacked: its report is not the one that its index names")
+    return target
 
 
 def _digest(report: Path) -> str:

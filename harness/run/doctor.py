@@ -18,7 +18,7 @@ from harness.record import environment
 from harness.record.facts import Environment
 from harness.run.environments import cached
 from harness.trust.key import KeyProblem, find_signer
-from harness.trust.sshsig import SshsigError
+from harness.trust.sshsig import INSTALL, SshsigError
 from harness.world import backends, driver
 from harness.world.pool import is_linux
 from harness.world.ports import NoPort, PortLease
@@ -102,7 +102,7 @@ def _tools(machine: Environment) -> Iterator[Answer]:
     else:
         yield Answer("machine", "GPU", "note", "no NVIDIA driver answers: everything runs on the CPU")
     for program, what, remedy in (
-        ("ssh-keygen", "signs and verifies reports", "install OpenSSH 8.9 or newer"),
+        ("ssh-keygen", "signs and verifies reports", INSTALL),
         ("git", "names the commit in reports", "install git"),
         ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
     ):
@@ -126,7 +126,7 @@ def _signing() -> Iterator[Answer]:
         yield Answer("signing", "key", "no" if problem.asked else "note", str(problem))
         return
     except SshsigError as problem:
-        yield Answer("signing", "key", "no", str(problem), "install OpenSSH 8.9 or newer")
+        yield Answer("signing", "key", "no", str(problem), INSTALL)
         return
     yield Answer("signing", "key", "yes", f"{signer.origin}, {signer.fingerprint}")
     for reason in signer.passed_over:

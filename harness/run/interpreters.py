@@ -89,5 +89,8 @@ def _candidates(version: str) -> Iterator[Path]:
         if (found := shutil.which(name)) is not None:
             yield Path(found)
     for variable, usual, pattern in KEPT:
-        folder = Path(os.environ.get(variable) or usual).expanduser()
-        yield from sorted(folder.glob(pattern.format(version=version)), reverse=True)
+        try:
+            folder = Path(os.environ.get(variable) or usual).expanduser()
+            yield from sorted(folder.glob(pattern.format(version=version)), reverse=True)
+        except (OSError, RuntimeError):  # a folder that may not be read, the home of nobody
+            continue

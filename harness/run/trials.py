@@ -119,7 +119,6 @@ class Trials:
             (BEGIN, END) if any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure) else ()
         )
         self._silences: dict[str, float] = {}
-        self._program = scenario.subject.program is not None
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in arms.values()])
 
     @property

@@ -2,7 +2,7 @@
 
 ``load_scenario`` and ``parse_scenario`` give a ``Scenario`` or raise ``ScenarioError``, the one exception of this
 package, with all problems of the file: file, line, column, key, what was found, what is allowed, what to do. ``cells``
-and ``trials`` turn the matrix into the plan of a run.
+turns the matrix into the plan of a run.
 """
 
 from harness.scenario.check import (
@@ -32,7 +32,7 @@ from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario,
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
 from harness.scenario.must_fail import End, HangsAt, MustFail
-from harness.scenario.plan import Cell, Trial, cells, derive_seed, trials
+from harness.scenario.plan import Cell, cells, derive_seed
 from harness.scenario.problem import Problem, ScenarioError
 from harness.scenario.schema import json_schema, schema_text
 from harness.scenario.subject import Arm, Control, Subject
@@ -77,7 +77,6 @@ __all__ = [
     "Share",
     "StartLateFault",
     "Subject",
-    "Trial",
     "Trials",
     "WithinCheck",
     "World",
@@ -89,6 +88,5 @@ __all__ = [
     "parse_scenario",
     "scenario_files",
     "schema_text",
-    "trials",
     "trials_needed",
 ]

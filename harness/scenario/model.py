@@ -97,7 +97,7 @@ class Accept(Closed):
 
     failure_rate_below: Percent = Field(
         0.05,
-        description="The upper bound of the failure rate must not be above this, in percent.",
+        description="The upper bound of the failure rate must be below this, in percent; equal to it is not enough.",
         json_schema_extra={"default": "5%"},
     )
     confidence: Percent = Field(

@@ -1,4 +1,4 @@
-"""The plan of a scenario: matrix to cells, cells to trials, each with a derived seed."""
+"""The plan of a scenario: matrix to cells, and the seed of each of their trials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from harness.scenario.model import Scenario
 
@@ -27,16 +26,6 @@ class Cell:
     axes: Mapping[str, AxisValue] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One start of one world. ``index`` counts from 0 within its arm; ``seed`` is unsigned and has 64 bits."""
-
-    cell: Cell
-    arm: Literal["candidate", "control"]
-    index: int
-    seed: int
-
-
 def cells(scenario: Scenario) -> tuple[Cell, ...]:
     """Return the cells in the order of the file, the last axis changing fastest, without the excluded ones."""
     combinations = scenario.matrix.combinations()
@@ -51,23 +40,10 @@ def cells(scenario: Scenario) -> tuple[Cell, ...]:
     return tuple(found)
 
 
-def trials(scenario: Scenario, cell: Cell) -> tuple[Trial, ...]:
-    """Return the trials of a cell: those of the candidate, then those of the control where there is one.
-
-    Trials of the same index share their seed across the arms, so that the arms can be compared in pairs.
-    """
-    arms: list[tuple[Literal["candidate", "control"], int]] = [("candidate", scenario.trials.candidate)]
-    if scenario.subject.control is not None:
-        arms.append(("control", scenario.trials.control))
-    return tuple(
-        Trial(cell, arm, index, derive_seed(scenario.seed, scenario.id, cell.id, index))
-        for arm, count in arms
-        for index in range(count)
-    )
-
-
 def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | None = None) -> int:
     """Derive the seed of a trial, or of one rank in it: 64 bits, unsigned.
+
+    No arm goes into it: trials of the same number share their seed across the arms, to be compared in pairs.
 
     The first eight bytes, big-endian, of the sha256 over ``rankproof seed 1`` and each part, every one of them preceded
     by its length in bytes as eight big-endian bytes; numbers are written in decimal, and the rank is left out where

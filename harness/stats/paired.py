@@ -33,7 +33,9 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
-    """Fisher's exact test, two-sided: every table that is no likelier than this one counts.
+    """Fisher's exact test, two-sided, as R and SciPy define it: every table that is no likelier than this one counts.
+
+    Twice the smaller tail is another test. Likelihoods are whole numbers here, so two that tie are equal: no tolerance.
 
     Raises:
         ValueError: more failures than trials.
@@ -45,7 +47,8 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
         k: math.comb(trials_a, k) * math.comb(trials_b, failed - k)
         for k in range(max(0, failed - trials_b), min(trials_a, failed) + 1)
     }
-    return float(Fraction(sum(found for found in ways.values() if found <= ways[failed_a]), sum(ways.values())))
+    # Python divides whole numbers of any size exactly; a fraction would first look for their common divisor.
+    return sum(found for found in ways.values() if found <= ways[failed_a]) / sum(ways.values())
 
 
 def trials_to_tell(rate_a: float, rate_b: float) -> int | None:

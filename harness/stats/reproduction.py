@@ -13,9 +13,9 @@ from typing import Literal
 
 from harness.scenario import SIGNIFICANT, AgreeCheck, EqualCheck, Scenario, WithinCheck
 from harness.stats.frozen import Frozen
-from harness.stats.intervals import fisher
 from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm
+from harness.stats.paired import fisher_two_sided
 from harness.stats.profile import CellProfile, TrialProfile
 from harness.stats.verdict import Word
 
@@ -184,7 +184,7 @@ def more_trials(counts: Counts, *, level: float) -> int | None:
 
     def tells(count: int) -> bool:
         failed = round(rate * count)
-        return two_sided(counts.failed_then, counts.counted_then, failed, count) < level
+        return fisher_two_sided(counts.failed_then, counts.counted_then, failed, count) < level
 
     high = max(1, counts.counted_now)
     while not tells(high):
@@ -198,15 +198,6 @@ def more_trials(counts: Counts, *, level: float) -> int | None:
     return max(0, high - counts.counted_now)
 
 
-def two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
-    """Fisher's exact test, two-sided: twice the smaller one-sided probability, at most 1."""
-    if not trials_a or not trials_b:
-        return 1.0
-    return min(
-        1.0, 2 * min(fisher(failed_a, trials_a, failed_b, trials_b), fisher(failed_b, trials_b, failed_a, trials_a))
-    )
-
-
 def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]) -> Counts:
     counted_then, counted_now = ([trial for trial in side if trial.outcome != "void"] for side in (then, now))
     failed_then, failed_now = (sum(trial.outcome == "fail" for trial in side) for side in (counted_then, counted_now))
@@ -217,7 +208,7 @@ def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile])
         failed_now=failed_now,
         counted_now=len(counted_now),
         voids_now=len(now) - len(counted_now),
-        p_value=two_sided(failed_then, len(counted_then), failed_now, len(counted_now)),
+        p_value=fisher_two_sided(failed_then, len(counted_then), failed_now, len(counted_now)),
         failures_then=_failures(counted_then),
         failures_now=_failures(counted_now),
     )

@@ -112,21 +112,11 @@ def split(report: bytes) -> Footer | Refusal:
     return Footer(signed[: -len(SECTION)], signed, signature)
 
 
-def manifest_line(digest: str) -> str:
-    """The line of the body that binds the manifest, as markdown. `digest` is 64 lower-case hex digits."""
-    return f"Manifest: `MANIFEST.sha256` sha256 `{digest}`"
-
-
 def stated_manifest(body: bytes) -> str | None:
     """The manifest digest a body states, or None if it states none, or more than one."""
     lines = _MANIFEST.findall(body)
     found = _MANIFEST_EXACT.fullmatch(lines[0]) if len(lines) == 1 else None
     return found[1].decode() if found else None
-
-
-def made_line(when: datetime) -> str:
-    """The line of the body that says when the report was made, as markdown. `when` carries a time zone."""
-    return f"Made: `{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}`"
 
 
 def stated_time(body: bytes) -> datetime | None:

@@ -33,6 +33,8 @@ NAMESPACE_ATTESTATION = "attestation@rankproof"
 BEGIN = b"-----BEGIN SSH SIGNATURE-----"
 END = b"-----END SSH SIGNATURE-----"
 TIMEOUT = 30.0
+# Tried: 8.7 crashes at any file of allowed signers; 8.8 asks whether a certificate is valid now, not at the time given.
+INSTALL = "install OpenSSH 8.9 or newer (package openssh-client)"
 
 _CERTIFICATE = "-cert-v01@openssh.com"
 KEY_TYPES = frozenset(
@@ -307,7 +309,7 @@ def program() -> str:
     """
     path = shutil.which("ssh-keygen")
     if path is None:
-        raise NoSshKeygen("ssh-keygen is not on the PATH: install OpenSSH 8.8 or newer (package openssh-client)")
+        raise NoSshKeygen(f"ssh-keygen is not on the PATH: {INSTALL}")
     return path
 
 

@@ -15,7 +15,7 @@ import pytest
 from harness.reproduce.archive import Index, unpack
 from harness.reproduce.leaks import Needles
 from harness.world import names
-from tests.reproduce.conftest import RANK, SCENARIO, Person
+from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.run.repositories import git
 
 pytestmark = pytest.mark.slow  # each makes a run
@@ -74,6 +74,32 @@ def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(ann: Perso
         assert found[f"run/{path}"] == (moved / path).read_bytes()
     for arm in ("candidate", "control"):
         assert found[f"run/evidence/source/{arm}/rank.sh"] == RANK.encode()
+
+
+def test_a_bundle_is_verified_and_shown_as_its_run_is(usual: tuple[Person, Ran], bob: Person) -> None:
+    """`verify` and `show` take a bundle as they take a run, with the same words and codes, and leave nothing."""
+    ann, ran = usual
+    bundle = bob.folder / "run.rankproof.tar.xz"
+    assert ann("bundle", str(ran.folder), "--out", str(bundle)).code == 0
+    (empty := bob.folder / "tmp").mkdir()
+
+    def told(command: str, what: Path) -> tuple[int, str]:
+        done = bob(command, str(what), env={"TMPDIR": str(empty)})
+        return done.code, done.out.replace(str(ran.report), "IT").replace(str(bundle), "IT")
+
+    assert told("verify", bundle) == told("verify", ran.folder)
+    assert told("verify", bundle)[0] == 3
+    bob.trusts = [ann.fingerprint]
+    assert told("verify", bundle) == told("verify", ran.folder)
+    assert told("verify", bundle)[0] == 0
+    assert told("show", bundle) == told("show", ran.folder)
+    assert told("show", bundle)[0] == 0
+    bundle.write_bytes(bundle.read_bytes()[:-40])
+    for command, code in (("verify", 3), ("show", 64)):
+        found = told(command, bundle)
+        assert found[0] == code, found
+        assert "it is no bundle that may be unpacked" in found[1]
+    assert list(empty.iterdir()) == []
 
 
 def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -147,7 +146,7 @@ def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: 
     assert done.code == 1, done.out
     assert "none of 2 single changes is shown to make it REPRODUCED" in done.out
     assert [answer_of(folder) for folder in runs(bob)] == ["NOT REPRODUCED"] * 3
-    few = bob("reproduce", str(report), "--vary", "--trials", "2")
+    few = bob("reproduce", str(report), "--vary", "--trials", "1")
     assert few.code == 2, few.out
     assert "vary: nothing is varied: CANNOT TELL, so nothing is excluded yet" in few.out
     assert len(runs(bob)) == 4
@@ -214,7 +213,7 @@ def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Projec
     same = record(first).run.reproduces
     assert same is not None
     assert same.report == told.report
-    assert "varied" not in json.loads((first / "evidence" / "run.json").read_text())["reproduces"]
+    assert same.varied is None
     bob.trusts = [bob.fingerprint]
     assert [bob("verify", str(folder)).code for folder in (first, second)] == [0, 0]
 

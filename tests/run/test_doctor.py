@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +11,22 @@ from pathlib import Path
 import pytest
 
 from harness.run.doctor import examine
+from harness.trust.sshsig import NoSshKeygen, program
 from tests.run.conftest import Ran
 
 Run = Callable[..., Ran]
 
 
 def test_every_no_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine without programs on its path, each missing one is a no with something to do."""
+    """On a machine without programs on its path, each missing one is a no with what to do, as signing says."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     answers = examine(results=tmp_path / "results")
     missing = {answer.what: answer.remedy for answer in answers if answer.word == "no"}
     assert {"git", "ssh-keygen"} <= set(missing)
     assert all(missing.values())
+    with pytest.raises(NoSshKeygen, match=re.escape(missing["ssh-keygen"])):
+        program()
 
 
 def test_it_makes_nothing(rankproof: Run, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_an_input_is_given_by_digest(scenario: Write, rankproof: Run) -> None:
 
 
 def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: Run) -> None:
-    """Two runs give every rank the same random numbers, and no two ranks of a trial the same."""
+    """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a trial the same."""
     subject = SUBJECT.replace(
         "    assert thing", "    import random\n    context.emit('drew', number=random.random())\n    assert thing"
     )
@@ -179,6 +179,7 @@ def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: 
 
     first, second = drawn(), drawn()
     assert first == second
+    assert first[:5] == first[5:]
     assert all(len(set(trial)) == 2 for trial in first)
 
 

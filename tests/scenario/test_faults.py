@@ -88,3 +88,13 @@ def test_faults_on_other_ranks_or_at_other_events_do_not_meet(good: str, problem
         "id: h, kind: pause, ranks: [1], at: b, for: 1s",
     )
     assert problems(text) == ()
+
+
+def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(good: str, problems: Any) -> None:
+    """Rules of the hub never meet, and two with one id are refused like any two faults, at the second one's id."""
+    hub = "\ninputs: {files: {layouts: [gpt2]}}\nhub: {serve: files}\n"
+    fault = "kind: hub, ranks: [1], answer: {kind: reset}"
+    assert problems(with_faults(good, f"id: f, {fault}", f"id: g, {fault}") + hub) == ()
+    (found,) = problems(with_faults(good, f"id: f, {fault}", f"id: f, {fault}") + hub)
+    assert (found.key, found.kind) == ("faults[1].id", "error")
+    assert "is the id of another one" in found.message

@@ -6,7 +6,7 @@ import doctest
 
 import pytest
 
-from harness.scenario import Scenario, cells, derive_seed, parse_scenario, plan, trials
+from harness.scenario import Scenario, cells, derive_seed, parse_scenario, plan
 
 
 def of_matrix(good: str, matrix: str) -> Scenario:
@@ -44,17 +44,6 @@ def test_too_many_combinations_are_refused(good: str) -> None:
     """A matrix that would take days is refused before a cell is made."""
     with pytest.raises(Exception, match="at most 256"):
         of_matrix(good, f"{{ranks: [2, 3], a: {list(range(50))}, b: {list(range(50))}, c: {list(range(50))}}}")
-
-
-def test_trials_of_both_arms_share_their_seeds(scenario: Scenario) -> None:
-    """The candidate's trials come first, then the control's; trials of equal number can be compared in pairs."""
-    cell = cells(scenario)[0]
-    planned = trials(scenario, cell)
-    candidate = [trial for trial in planned if trial.arm == "candidate"]
-    control = [trial for trial in planned if trial.arm == "control"]
-    assert planned == (*candidate, *control)
-    assert [trial.index for trial in candidate] == list(range(59))
-    assert [trial.seed for trial in control] == [trial.seed for trial in candidate[:5]]
 
 
 def test_seeds_are_what_they_always_were() -> None:

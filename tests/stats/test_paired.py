@@ -34,15 +34,36 @@ def test_mcnemar_is_what_counting_says(only_a: int, only_b: int) -> None:
     ("table", "expected"),
     [
         ((3, 59, 0, 59), 2 * math.comb(59, 3) / math.comb(118, 3)),
-        ((5, 5, 0, 5), 0.007937),
+        ((5, 5, 0, 5), 2 / math.comb(10, 5)),
         ((0, 59, 0, 59), 1.0),
-        ((8, 10, 1, 6), 0.034965),  # the whales and sharks of SciPy's documentation
-        ((1, 20, 6, 20), 0.0915),
+        ((0, 0, 3, 59), 1.0),
+        # Groups of two sizes, where twice the smaller tail would be another number; R and SciPy print these.
+        ((3, 10, 0, 40), 0.006122448979591837),
+        ((0, 40, 3, 10), 0.006122448979591837),
+        ((2, 59, 2, 5), 0.027865389942333365),
+        ((8, 10, 1, 6), 0.03496503496503495),  # the whales and sharks of SciPy's documentation
+        ((1, 20, 6, 20), 0.09147609147609148),
     ],
 )
 def test_fisher_two_sided(table: tuple[int, int, int, int], expected: float) -> None:
     """Known values: 3 of 59 against 0 of 59 is 0.24, and so no difference."""
-    assert fisher_two_sided(*table) == pytest.approx(expected, abs=1e-4)
+    assert fisher_two_sided(*table) == pytest.approx(expected, rel=1e-12)
+
+
+TRIALS = st.integers(0, 150).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@pytest.mark.slow
+def test_fisher_is_scipys() -> None:
+    """SciPy's two-sided test gives the same p for any two counts."""
+    stats = pytest.importorskip("scipy.stats", exc_type=ImportError)
+
+    @given(TRIALS, TRIALS)
+    def same(a: tuple[int, int], b: tuple[int, int]) -> None:
+        expected = stats.fisher_exact([[a[0], a[1] - a[0]], [b[0], b[1] - b[0]]]).pvalue
+        assert fisher_two_sided(*a, *b) == pytest.approx(float(expected), rel=1e-9)
+
+    same()
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from harness.events import Event
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.numbers import numbers_of, same_numbers
 from harness.stats.outcome import Failure, Moment, Trial
+from harness.stats.paired import fisher_two_sided
 from harness.stats.profile import CellProfile, TrialProfile
-from harness.stats.reproduction import CellAnswer, reproduction, two_sided
+from harness.stats.reproduction import CellAnswer, reproduction
 from harness.stats.signature import Signature, signature_of
 
 SCENARIO = b"""
@@ -103,7 +103,7 @@ def test_not_reproduced_only_where_the_numbers_exclude_it(
     if answer == "CANNOT TELL":
         assert found.more_trials
         total = now[1] + found.more_trials
-        assert two_sided(*then, 0, total) < 0.05 <= two_sided(*then, 0, total - 1)
+        assert fisher_two_sided(*then, 0, total) < 0.05 <= fisher_two_sided(*then, 0, total - 1)
 
 
 def test_many_cells_share_the_level(scenario: Scenario) -> None:
@@ -134,11 +134,10 @@ def test_a_rate_that_never_settles_is_no_endless_search(scenario: Scenario) -> N
     assert (found.answer, found.more_trials) == ("CANNOT TELL", None)
 
 
-def test_fisher_two_sided_as_in_the_books() -> None:
-    """3 of 59 against 0 of 59 is p = 0.24, and either order gives the same."""
-    assert math.isclose(two_sided(3, 59, 0, 59), 0.2437, abs_tol=1e-3)
-    assert two_sided(0, 59, 3, 59) == two_sided(3, 59, 0, 59)
-    assert two_sided(0, 0, 3, 59) == 1.0
+def test_the_report_and_the_comparison_use_one_test(scenario: Scenario) -> None:
+    """The p of a rerun's report is the one `compare` prints: 3 of 10 against 0 of 40 is 0.0061, not twice a tail."""
+    found = answered(scenario, cell("FAIL", side(3, 10)), cell("PASS", side(0, 40)))
+    assert found.arms[0].p_value == pytest.approx(0.006122448979591837, rel=1e-12)
 
 
 def history(value: Any, *more: Event) -> History:

@@ -10,7 +10,7 @@ from harness.checks import History
 from harness.digest import fold
 from harness.events import Event
 from harness.reason import DeviationCode, VerdictCode
-from harness.scenario import Scenario, cells, parse_scenario
+from harness.scenario import Scenario, cells, json_schema, parse_scenario
 from harness.stats.outcome import moments_of
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge, merge
 from tests.checks.conftest import healthy
@@ -27,7 +27,7 @@ subject:
     with: {{loader: rank-0-only}}
     must_fail: {{check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer, share: {share}}}
 matrix: {{ranks: [2], backend: [gloo]}}
-trials: {{candidate: {candidate}, control: {control}}}
+trials: {{candidate: {candidate}, control: {control}, accept: {{failure_rate_below: {below}}}}}
 checks:
   - {{id: ready, kind: event, ranks: every, event: tokenizer.ready}}
   - {{id: ended, kind: exit, ranks: every, code: 0}}
@@ -37,8 +37,9 @@ ARMS = {"candidate": ArmCode(files=CODE, arguments={"x": 1}), "control": ArmCode
 Events = list[Event]
 
 
-def scenario(*, candidate: int = 59, control: int = 5, share: str = "every") -> Scenario:
-    return parse_scenario(TEXT.format(candidate=candidate, control=control, share=share).encode(), name="it")
+def scenario(*, candidate: int = 59, control: int = 5, share: str = "every", below: str = "5%") -> Scenario:
+    text = TEXT.format(candidate=candidate, control=control, share=share, below=below)
+    return parse_scenario(text.encode(), name="it")
 
 
 def broken(error: str = "AssertionError", source: str = "assert tokenizer", ranks: Sequence[int] = (1,)) -> Events:
@@ -77,9 +78,10 @@ def judged(
     arms: dict[str, ArmCode] = ARMS,
     share: str = "every",
     planned_candidate: int | None = None,
+    below: str = "5%",
 ) -> Judgement:
     """Judge one cell made of these trials."""
-    asked = scenario(candidate=planned_candidate or len(candidate), control=len(control), share=share)
+    asked = scenario(candidate=planned_candidate or len(candidate), control=len(control), share=share, below=below)
     files: dict[str, bytes] = {}
     planned: dict[str, list[TrialFile]] = {"candidate": [], "control": []}
     for arm, trials in (("candidate", candidate), ("control", control)):
@@ -112,6 +114,15 @@ def test_58_clean_trials_are_not_enough() -> None:
     assert found.verdict == "INCONCLUSIVE"
     assert "5.0%" in found.reasons[0]
     assert [reason.code for reason in found.cells[0].reasons] == [VerdictCode.TOO_FEW_TRIALS]
+
+
+def test_a_bound_as_high_as_what_is_accepted_is_not_below_it() -> None:
+    """One clean trial leaves 95 % at 95 % confidence: the verdict asks for less, as the schema tells editors."""
+    (cell,) = judged(clean(1), [broken()] * 50, below="95%").cells
+    assert cell.verdict == "INCONCLUSIVE"
+    assert "less than 95.0% is asked" in cell.reasons[0]
+    told = json_schema()["$defs"]["Accept"]["properties"]["failure_rate_below"]["description"]
+    assert "must be below this" in told
 
 
 def test_one_failure_in_59_is_a_fail_and_one_in_100_is_not() -> None:
@@ -285,7 +296,7 @@ def with_fault(candidate: Sequence[Events], control: Sequence[Events]) -> Judgem
         for arm, trials in (("candidate", candidate), ("control", control))
         for index, events in enumerate(trials)
     }
-    text = TEXT.format(candidate=len(candidate), control=len(control), share="every") + FAULT
+    text = TEXT.format(candidate=len(candidate), control=len(control), share="every", below="5%") + FAULT
     planned = parse_scenario(text.encode(), name="it")
     files = {
         arm: [TrialFile(index=index, seed="1", evidence=f"{arm}-{index}") for index in range(len(trials))]

@@ -14,7 +14,7 @@ import pytest
 
 from harness.trust import sshsig
 from harness.trust.folder import verify_folder
-from harness.trust.footer import attach, made_line, manifest_line, signed_part
+from harness.trust.footer import attach, signed_part
 from harness.trust.manifest import encode
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_REPORT
@@ -43,8 +43,8 @@ def render(read: Read, manifest_digest: str) -> bytes:
     record = json.loads(read("results.json"))
     rows = "".join(f"| {name} | {outcome} |\n" for name, outcome in record["trials"].items())
     return (
-        f"# {record['title']}\n\n{made_line(MADE)}\n\n| trial | outcome |\n|---|---|\n{rows}\n"
-        f"Prompt: héllo ✅ “quoted” 日本\n\n{manifest_line(manifest_digest)}\n"
+        f"# {record['title']}\n\nMade: `{MADE:%Y-%m-%dT%H:%M:%SZ}`\n\n| trial | outcome |\n|---|---|\n{rows}\n"
+        f"Prompt: héllo ✅ “quoted” 日本\n\nManifest: `MANIFEST.sha256` sha256 `{manifest_digest}`\n"
     ).encode()
 
 

@@ -16,8 +16,6 @@ from harness.trust import sshsig
 from harness.trust.footer import (
     Footer,
     attach,
-    made_line,
-    manifest_line,
     signed_part,
     split,
     stated_manifest,
@@ -135,11 +133,12 @@ def test_manifest_is_canonical(data: bytes) -> None:
 
 def test_lines_of_the_body() -> None:
     """The two lines that bind a body are read back as they are written, and only where there is one of each."""
-    digest = "ab" * 32
-    assert stated_manifest(f"x\n{manifest_line(digest)}\n".encode()) == digest
-    assert stated_manifest(f"{manifest_line(digest)}\n".encode() * 2) is None
-    assert stated_manifest(f"{manifest_line(digest)} and more\n".encode()) is None
-    assert stated_time(f"{made_line(NOW)}\n".encode()) == NOW
+    digest, made = "ab" * 32, f"Made: `{NOW:%Y-%m-%dT%H:%M:%SZ}`\n".encode()
+    line = f"Manifest: `MANIFEST.sha256` sha256 `{digest}`"
+    assert stated_manifest(f"x\n{line}\n".encode()) == digest
+    assert stated_manifest(f"{line}\n".encode() * 2) is None
+    assert stated_manifest(f"{line} and more\n".encode()) is None
+    assert stated_time(made) == NOW
     assert stated_time(b"Made: `yesterday`\n") is None
 
 

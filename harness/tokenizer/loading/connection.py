@@ -5,6 +5,7 @@ The standard library's own way bounds each address of a host alone, and the look
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import socket
@@ -13,23 +14,28 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from typing import Any
+from typing import Any, NamedTuple
 
 
-def connect_to(address: str, *, timeout: float) -> http.client.HTTPConnection:
-    """A connection that is still to be made; making it takes at most `timeout` seconds, each answer as well."""
-    made = _connection(address, timeout=timeout)
+class Way(NamedTuple):
+    """How an address is reached: a connection that is still to be made, and what a request on it must say.
+
+    Attributes:
+        target: what stands in the request line: the path, or through a plain proxy the whole address.
+        headers: for the proxy that the request goes to, if it asks who comes.
+    """
+
+    connection: http.client.HTTPConnection
+    target: str
+    headers: dict[str, str]
+
+
+def way_to(address: str, *, timeout: float) -> Way:
+    """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
+    way = _way(address, timeout=timeout)
     # The one place where the library connects, for all four kinds of connection; there is no public one.
-    made._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
-    return made
-
-
-def target_of(address: str, connection: http.client.HTTPConnection) -> str:
-    """What stands in the request line: the path, or through a plain proxy the whole address."""
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme == "http" and (connection.host, connection.port) != (parts.hostname, parts.port or 80):
-        return address
-    return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+    way.connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
+    return way
 
 
 def cut(line: socket.socket) -> None:
@@ -38,22 +44,31 @@ def cut(line: socket.socket) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
-def _connection(address: str, *, timeout: float) -> http.client.HTTPConnection:
+def _way(address: str, *, timeout: float) -> Way:
     parts = urllib.parse.urlsplit(address)
     host = parts.hostname or ""
+    path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
     proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else None
     if parts.scheme == "https":
         context = ssl.create_default_context()
-        if not proxy:
-            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context)
-        through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        if through is None:
+            return Way(http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context), path, {})
         tunnel = http.client.HTTPSConnection(through.hostname or "", through.port, timeout=timeout, context=context)
-        tunnel.set_tunnel(host, parts.port or 443)
-        return tunnel
-    if not proxy:
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
-    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    return http.client.HTTPConnection(through.hostname or "", through.port, timeout=timeout)
+        tunnel.set_tunnel(host, parts.port or 443, headers=_credentials(through))
+        return Way(tunnel, path, {})
+    if through is None:
+        return Way(http.client.HTTPConnection(host, parts.port, timeout=timeout), path, {})
+    plain = http.client.HTTPConnection(through.hostname or "", through.port, timeout=timeout)
+    return Way(plain, address, _credentials(through))
+
+
+def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
+    """The header that tells a proxy the name and password of its address, where they are percent-encoded."""
+    if proxy.username is None:
+        return {}
+    known = b":".join(urllib.parse.unquote_to_bytes(part or "") for part in (proxy.username, proxy.password))
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(known).decode()}"}
 
 
 def _reached(place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None) -> socket.socket:

@@ -17,10 +17,9 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
-from harness.tokenizer.loading.connection import connect_to, cut, target_of
+from harness.tokenizer.loading.connection import cut, way_to
 from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
 from harness.tokenizer.loading.request import Request
 
@@ -69,14 +68,6 @@ class Passing(Exception):
         self.status = status
         self.most = most
         self.differs = differs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """An answer's body and the link to the next page, if it has one."""
-
-    body: bytes
-    next_page: str | None
 
 
 class Body:
@@ -213,7 +204,8 @@ class Wire:
         status: int | None = None
         body: Body | None = None
         problem: str | None = None
-        connection = connect_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
+        way = way_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
+        connection = way.connection
         cutter: threading.Timer | None = None
         response: http.client.HTTPResponse | None = None
         try:
@@ -224,7 +216,7 @@ class Wire:
                 cutter = threading.Timer(self.deadline.left(), cut, [connection.sock])
                 cutter.daemon = True
                 cutter.start()
-                connection.request("GET", target_of(address, connection), headers=headers)
+                connection.request("GET", way.target, headers={**headers, **way.headers})
                 response = connection.getresponse()
                 status = response.status
                 body = Body(response)
