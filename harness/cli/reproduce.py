@@ -51,6 +51,7 @@ def main(options: argparse.Namespace) -> int:
                 trials=options.trials,
                 fresh_seeds=options.only_fresh_seeds,
                 inputs=paths(options.input, what="--input"),
+                results=options.results,
             )
             opened = open_report(
                 options.report, policy=policy_of(options), trust=options.i_trust_this_file, scratch=scratch
