@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from harness.report.escape import escape_terminal
 from harness.run.run import Plan
 from harness.run.trials import Made
 from harness.scenario import Cell
@@ -152,7 +153,8 @@ class Watched:
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
 
-        self._console = Console(file=stream, highlight=False)
+        # It moves the cursor, so it writes to the terminal itself; what it shows of a scenario is escaped here.
+        self._console = Console(file=getattr(stream, "bare", stream), highlight=False)
         # What the terminal cannot show must not break it: a C locale gets ASCII.
         self._ascii = not (self._console.encoding or "").lower().startswith("utf")
         self._count = Count()
@@ -210,7 +212,7 @@ class Watched:
         if plan is None:
             return table
         for cell in plan.cells:
-            name = escape(cell.id)
+            name = escape(escape_terminal(cell.id))
             if cell.id in plan.skipped:
                 table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
                 continue
