@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
-import io
 import os
 import sys
+
+from harness.cli.streams import discard, streams
 
 PASS, FAIL, INCONCLUSIVE, REFUSED, USAGE, OUR_BUG = 0, 1, 2, 3, 64, 70
 VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
@@ -19,6 +20,11 @@ VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    with streams():
+        return _main(arguments)
+
+
+def _main(arguments: list[str] | None) -> int:
     from harness.cli.arguments import COMMANDS, parser
 
     words = sys.argv[1:] if arguments is None else arguments
@@ -30,10 +36,6 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         # The first word decides which command it is; the others' arguments are not made for it.
         given = parser(words[0] if words and words[0] in COMMANDS else None)
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character gets its escape, not our traceback.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     options = given.parse_args(words)
     # A plugin of some installed package could change how everything here is validated; and looking for one takes time.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -48,18 +50,13 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INCONCLUSIVE
-    except BrokenPipeError:
-        # Whoever read our output has left; the interpreter must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        print("rankproof: the reader of this output has left", file=sys.stderr)
-        return INCONCLUSIVE
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_nowhere():
             print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
             return USAGE
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return _our_bug()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        discard(1)
         print(f"rankproof: cannot write: {error.strerror}", file=sys.stderr)
         return INCONCLUSIVE
     except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is told apart from every verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from harness import __version__
 from harness.cli import USAGE
 
 EPILOG = (
-    "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run), 3 verification refused, "
+    "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run, no key could sign), 3 verification refused, "
     "64 usage or scenario error, 70 our own bug"
 )
 COMPARED = (
@@ -63,7 +64,7 @@ def _run(run: argparse.ArgumentParser) -> None:
     _scenarios(run)
     _overrides(run)
     run.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="where runs are kept (default: results)"
+        "--results", type=_folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
     )
     run.add_argument(
         "--repo", type=Path, metavar="PATH", help="take both arms from this git repository (default rev: HEAD)"
@@ -96,9 +97,7 @@ def _lint(lint: argparse.ArgumentParser) -> None:
 
 
 def _doctor(doctor: argparse.ArgumentParser) -> None:
-    doctor.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="where runs would be kept"
-    )
+    doctor.add_argument("--results", type=_folder, default="results", metavar="FOLDER", help="where runs would be kept")
 
 
 def _init(init: argparse.ArgumentParser) -> None:
@@ -203,7 +202,7 @@ def _reproduce(command: argparse.ArgumentParser) -> None:
     )
     _inputs(command)
     command.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="where runs are kept (default: results)"
+        "--results", type=_folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
     )
     command.add_argument(
         "--jobs", type=_positive, metavar="N", help="worlds at the same time (default: half the cores)"
@@ -303,6 +302,16 @@ def _challenge(text: str) -> str:
     if not 0 < len(text) <= 200 or not text.isascii() or not text.isprintable() or text != text.strip():
         raise argparse.ArgumentTypeError("must be 1 to 200 printable ASCII characters without a blank at either end")
     return text
+
+
+def _folder(text: str) -> Path:
+    try:
+        Path(text).stat()
+    except OSError as error:
+        # What is missing is made, and what may not be written is told by whoever writes: these can never be a folder.
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise argparse.ArgumentTypeError(f"{text}: {error.strerror}: name another folder") from None
+    return Path(text)
 
 
 def _positive(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import secrets
 import sys
@@ -29,7 +30,7 @@ def main(options: argparse.Namespace) -> int:
     gc.disable()
     found = _decide(options)
     if options.json:
-        print(found.model_dump_json(indent=1))
+        print(json.dumps(found.model_dump(mode="json"), indent=1))
     else:
         _print(found)
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from harness import __version__
 from harness.cli.progress import progress_for
-from harness.cli.run import program, sign_with
+from harness.cli.run import program
 from harness.record import environment
 from harness.record.facts import Varied
 from harness.record.model import Record
@@ -50,13 +50,12 @@ def print_plan(options: argparse.Namespace, prepared: Prepared) -> None:
         _print_walk(found)
 
 
-def make(options: argparse.Namespace, prepared: Prepared) -> Answer | None:
+def make(options: argparse.Namespace, prepared: Prepared, signer: Signing) -> Answer | None:
     """Make all passes that are asked for, and print their answers.
 
     Returns:
         Their answer together; None where a pass could not be made.
     """
-    signer = sign_with(options)
     try:
         first = _pass(options, prepared, signer)
     except (Interrupted, RunError) as error:

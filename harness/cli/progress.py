@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from harness.report.escape import escape_terminal
 from harness.run.run import Plan
 from harness.run.trials import Made
 from harness.scenario import Cell
@@ -46,7 +49,12 @@ def progress_for(stream: TextIO) -> Progress:
 
 @dataclass
 class Count:
-    """What is known so far. `not_as_hoped`: candidates that failed, controls that did not; `flying`: ranks alive."""
+    """What is known so far.
+
+    Attributes:
+        flying: ranks of the worlds that were handed to a lane and have not ended.
+        not_as_hoped: candidates that failed, controls that did not.
+    """
 
     total: int = 0
     done: int = 0
@@ -90,37 +98,50 @@ class Count:
 
 
 class Plain:
-    """A line every ten seconds."""
+    """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just then."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._count = Count()
-        self._last = 0.0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._teller: threading.Thread | None = None
         self._cell = ""
 
     def planned(self, plan: Plan) -> None:
         """Say how many trials there will be, and which cells are skipped."""
         self._count = Count(total=plan.trials)
-        self._last = time.monotonic()
         for cell, why in plan.skipped.items():
             self._line(f"{cell}: SKIPPED: {why}")
         cells = len(plan.cells) - len(plan.skipped)
         self._line(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
+        self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
+        self._teller.start()
 
     def began(self, cell: Cell) -> None:
         """Count it."""
-        self._count.began(cell)
-        self._cell = cell.id
+        with self._lock:
+            self._count.began(cell)
+            self._cell = cell.id
 
     def told(self, made: Made) -> None:
-        """Count it, and say so now and then."""
-        self._count.told(made)
-        if time.monotonic() - self._last >= EVERY:
-            self._last = time.monotonic()
-            self._line(f"{self._cell}: {self._count.line()}")
+        """Count it."""
+        with self._lock:
+            self._count.told(made)
 
     def done(self) -> None:
-        """Nothing to clear."""
+        """Say nothing more."""
+        self._over.set()
+        if self._teller is not None:
+            self._teller.join()
+
+    def _tell(self) -> None:
+        while not self._over.wait(EVERY):
+            with self._lock:
+                line = f"{self._cell}: {self._count.line()}" if self._cell else self._count.line()
+            # A stream that is gone takes nothing more; the run goes on without it.
+            with contextlib.suppress(OSError, ValueError):
+                self._line(line)
 
     def _line(self, text: str) -> None:
         print(f"  {text}", file=self._stream, flush=True)
@@ -132,7 +153,8 @@ class Watched:
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
 
-        self._console = Console(file=stream, highlight=False)
+        # It moves the cursor, so it writes to the terminal itself; what it shows of a scenario is escaped here.
+        self._console = Console(file=getattr(stream, "bare", stream), highlight=False)
         # What the terminal cannot show must not break it: a C locale gets ASCII.
         self._ascii = not (self._console.encoding or "").lower().startswith("utf")
         self._count = Count()
@@ -190,7 +212,7 @@ class Watched:
         if plan is None:
             return table
         for cell in plan.cells:
-            name = escape(cell.id)
+            name = escape(escape_terminal(cell.id))
             if cell.id in plan.skipped:
                 table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
                 continue

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness import __version__
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, passes
 from harness.cli.bundle import paths
+from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.record import environment
 from harness.record.original import GROUPS, differences, same_environment
@@ -51,6 +52,7 @@ def main(options: argparse.Namespace) -> int:
                 trials=options.trials,
                 fresh_seeds=options.only_fresh_seeds,
                 inputs=paths(options.input, what="--input"),
+                results=options.results,
             )
             opened = open_report(
                 options.report, policy=policy_of(options), trust=options.i_trust_this_file, scratch=scratch
@@ -167,8 +169,9 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
 
 
 def _run(options: argparse.Namespace, prepared: Prepared) -> int:
-    answer = passes.make(options, prepared)
-    return INCONCLUSIVE if answer is None else CODES[answer]
+    signer = sign_with(options)
+    answer = passes.make(options, prepared, signer)
+    return INCONCLUSIVE if answer is None else demand_signed(CODES[answer], signer, unsigned=options.unsigned)
 
 
 def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> None:

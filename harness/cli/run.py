@@ -24,7 +24,10 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected."""
+    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected.
+
+    Nothing that ended UNSIGNED for want of a key is a PASS.
+    """
     loaded, problems = load_all(options.scenarios, [*options.overrides, *_revisions(options)])
     if problems:
         print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
@@ -69,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
             continue
         progress.done()
         _print(finished[-1])
-    return _merged(finished, failed=failed)
+    return demand_signed(_merged(finished, failed=failed), signer, unsigned=options.unsigned)
 
 
 def _revisions(options: argparse.Namespace) -> list[str]:
@@ -96,6 +99,17 @@ def sign_with(options: argparse.Namespace) -> Callable[[], Signer | None]:
         return lambda: None
     _introduce(signer)
     return lambda: signer
+
+
+def demand_signed(code: int, signer: Callable[[], Signer | None], *, unsigned: bool) -> int:
+    """Exit code 0 stands for a report that convinces somebody: without a key it is 2, unless that was asked for."""
+    if code != PASS or unsigned or signer() is not None:
+        return code
+    print(
+        "rankproof: UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned",
+        file=sys.stderr,
+    )
+    return INCONCLUSIVE
 
 
 def _introduce(signer: SshSigner) -> None:

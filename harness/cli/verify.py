@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
+import os
 import re
 import sys
 from datetime import datetime
@@ -12,8 +14,9 @@ from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE
 from harness.cli.unpacked import NoBundle, report_of
+from harness.record.repository import refusal
 from harness.run.again import Again
-from harness.run.revision import Repository, RevisionError
+from harness.run.revision import RevisionError, git
 from harness.trust.folder import Unreadable, read_signers, verify_folder
 from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
@@ -98,12 +101,19 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 
 def _own_signers() -> Path | None:
     """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
-    try:
-        top = Repository(Path(), given="here").root or Path()
-    except RevisionError:  # no repository, or no git
-        top = Path()
+    top, why = Path(), ""
+    # Without git, or outside of a repository, the list may still lie here.
+    with contextlib.suppress(RevisionError):
+        done = git("rev-parse", "--show-toplevel")
+        if done.returncode == 0:
+            top = Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+        why = refusal(done.stderr)
     found = top / DEFAULT_SIGNERS
-    return found if found.is_file() else None
+    if found.is_file():
+        return found
+    if why:
+        print(f"{DEFAULT_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
+    return None
 
 
 def _print(report: Path, found: Verification, *, allowed: str) -> None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
 
 from harness.record.facts import Source
+from harness.record.results import is_of_runs
 
 ANSWER_WITHIN = 30.0
 PATCH_LIMIT = 1024 * 1024
 NO_HOOKS = "core.hooksPath=/dev/null"
 
 
-def describe(folder: Path) -> Source:
+def describe(folder: Path, *, results: Path | None = None) -> Source:
     """Say which commit `folder` is at, and whether the tree was changed since. What git does not tell stays unknown.
 
-    Git-ignored files (our own `results/`) do not make a tree dirty.
+    What git ignores does not make a tree dirty, nor does what runs left in `results`, the folder of all results: only
+    untracked files that lie there as a run's do, so that nothing else can hide in it.
     """
-    commit = _git(folder, "rev-parse", "HEAD")
+    done = _run(folder, "rev-parse", "HEAD")
+    commit = _answer(done)
     if commit is None:
         return Source(
             commit=None,
@@ -27,10 +31,9 @@ def describe(folder: Path) -> Source:
             untracked=None,
             origin=None,
             scenario=None,
-            why_unknown="git names no commit for this folder",
+            why_unknown=refusal(done.stderr if done else b"") or "git names no commit for this folder",
         )
-    status = _git(folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True)
-    lines = status.splitlines() if status is not None else None
+    lines = _changes(folder, results)
     origin = _git(folder, "config", "--get", "remote.origin.url")
     return Source(
         commit=commit,
@@ -41,6 +44,37 @@ def describe(folder: Path) -> Source:
         scenario=(_git(folder, "rev-parse", "--show-prefix") or "").rstrip("/") or None,
         why_unknown="git could not say whether the tree was changed" if lines is None else "",
     )
+
+
+def refusal(said: bytes) -> str:
+    """Why git says nothing at all of a repository that is there, and what to do, by its complaint in the C locale.
+
+    Names no folder: a record holds none of this machine's. Empty where the complaint is about something else.
+    """
+    if b"dubious ownership" not in said and b"unsafe repository" not in said:
+        return ""
+    return (
+        "git refuses the repository because its folder belongs to another user (dubious ownership): chown it, or, if "
+        "you trust what is in it, git config --global --add safe.directory FOLDER"
+    )
+
+
+def _changes(folder: Path, results: Path | None) -> list[str] | None:
+    """What differs from the commit in the whole tree, without what runs left; None where git does not tell."""
+    found = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", whole_tree=True)
+    if found is None:
+        return None
+    lines = found.split("\0")[:-1]
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    if not lines or results is None or top is None:
+        return lines
+    inside = os.path.relpath(os.path.realpath(results), os.path.realpath(top))
+    beginning = "" if inside == "." else f"{inside}/"
+    return [
+        line
+        for line in lines
+        if not (line.startswith(f"?? {beginning}") and is_of_runs(line.removeprefix(f"?? {beginning}")))
+    ]
 
 
 def status(folder: Path) -> list[str] | None:
@@ -86,6 +120,16 @@ def _without_home(place: str) -> str:
 
 
 def _git(folder: Path, *arguments: str, whole_tree: bool = False) -> str | None:
+    return _answer(_run(folder, *arguments, whole_tree=whole_tree))
+
+
+def _answer(done: subprocess.CompletedProcess[bytes] | None) -> str | None:
+    if done is None or done.returncode:
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
+
+
+def _run(folder: Path, *arguments: str, whole_tree: bool = False) -> subprocess.CompletedProcess[bytes] | None:
     # No optional locks: a report must not touch the index of the repository it describes; and no program of its config.
     command = [
         "git",
@@ -101,9 +145,13 @@ def _git(folder: Path, *arguments: str, whole_tree: bool = False) -> str | None:
     if whole_tree:
         command += ["--", ":/"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=ANSWER_WITHIN, check=False, stdin=subprocess.DEVNULL
+        return subprocess.run(
+            command,
+            capture_output=True,
+            timeout=ANSWER_WITHIN,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") if done.returncode == 0 else None

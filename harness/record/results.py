@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,16 @@ LATEST = "latest"
 LOCK = ".lock"
 LOCK_WITHIN = 30.0
 NOTE = "UNFINISHED.txt"
+IGNORED = """\
+# Results are evidence, not source. rankproof wrote this file when it made the folder; remove it to keep results in git.
+*
+"""
+_RUN = re.compile(r"[^/]+/[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}(\.unfinished)?/.+|([^/]+/)?(latest|\.latest-[^/]+)|\.lock")
+
+
+def is_of_runs(path: str) -> bool:
+    """Whether a file, by its path in the folder of all results, lies where this module writes."""
+    return bool(_RUN.fullmatch(path))
 
 
 class ResultsError(Exception):
@@ -41,13 +52,13 @@ class ResultsFolder:
         """
         self.made = datetime.now(UTC)
         self.id = f"{self.made:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-        self._root = root
+        self.root = root
         self._scenario = root / scenario
         self.path = self._scenario / f"{self.id}{UNFINISHED}"
         self.digests: dict[str, str] = {}
         self._lock = threading.Lock()
         with _told(self.path):
-            root.mkdir(parents=True, exist_ok=True)
+            _make(root)
             with self._guard():
                 self.path.mkdir(parents=True)
 
@@ -118,7 +129,7 @@ class ResultsFolder:
             (self.path / NOTE).write_text(text)
 
     def _point_latest(self, final: Path) -> None:
-        for folder, target in ((self._scenario, final.name), (self._root, f"{self._scenario.name}/{final.name}")):
+        for folder, target in ((self._scenario, final.name), (self.root, f"{self._scenario.name}/{final.name}")):
             draft = folder / f".{LATEST}-{self.id}"
             # A file system without links keeps its runs; only the shortcut is missing.
             with contextlib.suppress(OSError):
@@ -128,14 +139,25 @@ class ResultsFolder:
     @contextmanager
     def _guard(self) -> Iterator[None]:
         try:
-            with FileLock(self._root / LOCK, timeout=LOCK_WITHIN):
+            with FileLock(self.root / LOCK, timeout=LOCK_WITHIN):
                 yield
         except Timeout:
             message = (
-                f"{self._root / LOCK} is held by another run for more than {LOCK_WITHIN:.0f} s: "
+                f"{self.root / LOCK} is held by another run for more than {LOCK_WITHIN:.0f} s: "
                 "end that run, or use another folder with --results"
             )
             raise ResultsError(message) from None
+
+
+def _make(root: Path) -> None:
+    """Make the folder of all results where it is missing; only a new one is hidden from git."""
+    try:
+        root.mkdir(parents=True)
+    except FileExistsError:
+        if not root.is_dir():
+            raise
+        return
+    (root / ".gitignore").write_text(IGNORED)
 
 
 @contextmanager

@@ -109,6 +109,11 @@ def escape_terminal(text: str, limit: int | None = None) -> str:
     return visible(bounded(text, limit))
 
 
+def escape_lines(text: str) -> str:
+    """Several lines for a terminal, without any control sequence. Landmarks stay: nothing looks for them there."""
+    return "\n".join(_HIDDEN.sub(_shown, line) for line in text.split("\n"))
+
+
 def _code_html(shown: str) -> str:
     # Inside <code> markdown still reads inline markup, so all its characters become entities.
     return _CODE_HTML.sub(lambda m: f"&#{ord(m[0])};", shown)

@@ -36,6 +36,7 @@ class Wish:
         trials: candidate's trials per cell, instead of the report's.
         fresh_seeds: other seeds than the report's, and no pass with those.
         inputs: where inputs lie, by name.
+        results: the folder of all results, which is no part of a source.
     """
 
     repo: Path | None = None
@@ -45,6 +46,7 @@ class Wish:
     trials: int | None = None
     fresh_seeds: bool = False
     inputs: Mapping[str, Path]
+    results: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +149,11 @@ def _parsed(text: bytes, overrides: Sequence[str]) -> Scenario:
 
 def _rebuild(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Rebuilt:
     if wish.candidate is not None:
-        return source.from_revision(opened, wish.candidate, wish.repo or here)
+        return source.from_revision(opened, wish.candidate, wish.repo or here, results=wish.results)
     if wish.source is not None:
-        return source.from_elsewhere(opened, wish.source)
+        return source.from_elsewhere(opened, wish.source, results=wish.results)
     if wish.repo is not None:
         return source.from_commit(opened, wish.repo, scratch)
     if wish.evidence:
         return source.from_evidence(opened)
-    return source.from_checkout(opened, here) or source.from_evidence(opened)
+    return source.from_checkout(opened, here, results=wish.results) or source.from_evidence(opened)

@@ -91,8 +91,10 @@ def from_evidence(opened: Opened) -> Rebuilt:
     return Rebuilt(arms=_kept(opened), source=source, patch=None, told=EVIDENCE)
 
 
-def from_checkout(opened: Opened, here: Path) -> Rebuilt | None:
+def from_checkout(opened: Opened, here: Path, *, results: Path | None = None) -> Rebuilt | None:
     """The checkout that `here` lies in, as it stands; None where it does not hold the scenario.
+
+    What runs left in `results` is no change of it.
 
     Raises:
         SourceDiffers: its scenario or its code is not the report's.
@@ -111,7 +113,7 @@ def from_checkout(opened: Opened, here: Path) -> Rebuilt | None:
         differences.append(str(error))
     if differences:
         raise SourceDiffers(f"{told}{_untracked(opened.record.run.source)}", differences)
-    source = described.describe(folder)
+    source = described.describe(folder, results=results)
     return Rebuilt(
         arms=_kept(opened),
         source=source,
@@ -154,7 +156,7 @@ def from_commit(opened: Opened, repository: Path, scratch: Path) -> Rebuilt:
     return Rebuilt(arms=_kept(opened), source=source, patch=changes, told=told, folder=folder)
 
 
-def from_elsewhere(opened: Opened, folder: Path) -> Rebuilt:
+def from_elsewhere(opened: Opened, folder: Path, *, results: Path | None = None) -> Rebuilt:
     """The candidate from a folder as it stands; the control stays the report's.
 
     Raises:
@@ -172,7 +174,7 @@ def from_elsewhere(opened: Opened, folder: Path) -> Rebuilt:
         code = _staged(_alone(opened.scenario), place)["candidate"]
     except (RevisionError, arms.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
-    source = described.describe(place)
+    source = described.describe(place, results=results)
     state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
     told = f"a folder as it stood, at commit {source.commit[:12]}{state}" if source.commit else "a folder as it stood"
     return Rebuilt(
@@ -185,7 +187,7 @@ def from_elsewhere(opened: Opened, folder: Path) -> Rebuilt:
     )
 
 
-def from_revision(opened: Opened, rev: str, repository: Path) -> Rebuilt:
+def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path | None = None) -> Rebuilt:
     """The candidate from another revision of a repository; the control stays the report's.
 
     Raises:
@@ -208,7 +210,7 @@ def from_revision(opened: Opened, rev: str, repository: Path) -> Rebuilt:
     same = code.files == opened.code("candidate")
     return Rebuilt(
         arms={**_kept(opened), "candidate": code},
-        source=described.describe(repository),
+        source=described.describe(repository, results=results),
         patch=None,
         told=EVIDENCE,
         candidate="" if same else f"commit {commit[:12]} of the repository given",

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.record.repository import refusal
 from harness.scenario.problem import closest, printable
 
 ANSWER_WITHIN = 120.0
@@ -171,7 +172,8 @@ class Repository:
         return done.stdout
 
     def _complaint(self, *arguments: str) -> str:
-        return _last_line(self._run(*arguments).stderr).replace(f"{self._path}", self._given)
+        said = self._run(*arguments).stderr
+        return refusal(said) or _last_line(said).replace(f"{self._path}", self._given)
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return git("-C", str(self._path), *arguments, given=given)

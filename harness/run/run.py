@@ -193,7 +193,7 @@ def _run(
         staged = arms.stage(
             scenario, folder=loaded.folder, inputs=[resolved.path for resolved in found.values()], results=folder
         )
-        source = repository.describe(loaded.folder)
+        source = repository.describe(loaded.folder, results=folder.root)
         patch = repository.patch(loaded.folder) if source.dirty else None
     else:
         found, staged, source, patch = material.inputs, material.stage(folder), material.source, material.patch

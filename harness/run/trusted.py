@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.record.repository import refusal
 from harness.run.revision import RevisionError, git
 from harness.scenario.problem import printable
 
@@ -47,9 +48,14 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        done = self._git("rev-parse", "--is-shallow-repository", "--show-prefix")
-        if done is None:
-            raise NoCommit(f"{folder} lies in no git repository, or git refuses it: run the gate inside a clone")
+        try:
+            asked = git("-C", str(folder), "rev-parse", "--is-shallow-repository", "--show-prefix")
+        except RevisionError as error:
+            raise NoCommit(str(error)) from None
+        if asked.returncode:
+            why = refusal(asked.stderr) or "it lies in no git repository: run the gate inside a clone"
+            raise NoCommit(f"{folder.resolve()}: {why}")
+        done = asked.stdout
         shallow, _, prefix = done.partition(b"\n")
         self.is_shallow = shallow == b"true"
         self.prefix = os.fsdecode(prefix.strip(b"\n"))

@@ -34,6 +34,7 @@ NODE_LIMIT = 10_000
 WHOLE_LIMIT = 2**53 - 1
 """Largest whole number that every JSON reader keeps exactly."""
 
+CLOSING = {"{": "}", "[": "]"}
 NULL = {"", "~", "null"}
 TRUTH = {"true": True, "false": False}
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -106,10 +107,12 @@ def parse_value(text: str, *, at: Mark) -> Document:
 
 @dataclass(slots=True)
 class _Frame:
-    """A collection that is still open. ``path`` is None for one that is read but not kept."""
+    """A collection that is still open. ``path`` is None for one that is read but not kept; ``bracket`` opened it."""
 
     node: dict[str, Tree] | list[Tree]
     path: Path | None
+    mark: Mark
+    bracket: str
     key_next: bool = True
     slot: Path | None = None
 
@@ -231,7 +234,11 @@ class _Builder:
             self.fatal(mark, f"is nested deeper than {DEPTH_LIMIT} levels; a scenario needs fewer than ten")
         node: dict[str, Tree] | list[Tree] = {} if isinstance(event, MappingStartEvent) else []
         self.put(frame, path, node)
-        self.stack.append(_Frame(node, path))
+        place = event.start_mark
+        first = self.text[place.index : place.index + 1] if place is not None and event.flow_style else ""
+        # A single pair in a list is a mapping that nothing opens.
+        bracket = first if first in CLOSING else ""
+        self.stack.append(_Frame(node, path, mark, bracket))
 
     def scalar(self, event: ScalarEvent, mark: Mark, path: Path | None) -> Tree:
         text: str = event.value
@@ -287,8 +294,21 @@ class _Builder:
         place = error.problem_mark or error.context_mark
         mark = self.origin if place is None else self.mark(place.line, place.column)
         problem = error.problem or error.context or "it cannot be read"
+        self.unclosed(mark, ends="end" in problem and "stream" in problem, quote=error.context_mark)
         context = f" {error.context}" if error.context and error.problem else ""
         self.fatal(mark, f"is not valid YAML{context}: {printable(problem, limit=120)}{_advice(problem)}")
+
+    def unclosed(self, mark: Mark, *, ends: bool, quote: yaml.error.Mark | None) -> None:
+        """Report what is open where it was opened: it is met lines later, on one that nothing is wrong with."""
+        if ends and quote is not None and (opened := self.text[quote.index : quote.index + 1]) in ("'", '"'):
+            self.fatal(
+                self.mark(quote.line, quote.column), f"is not valid YAML: {opened} is opened here and not closed"
+            )
+        frame = next((frame for frame in reversed(self.stack) if frame.bracket), None)
+        if frame is not None and (ends or mark.line > frame.mark.line):
+            before = "the end" if ends else f"line {mark.line}, column {mark.column}"
+            missing = f"{CLOSING[frame.bracket]}{'' if ends else ' or a comma'} is missing before {before}"
+            self.fatal(frame.mark, f"is not valid YAML: {frame.bracket} is opened here, and {missing}")
 
     def mark(self, line: int, column: int) -> Mark:
         """Place a PyYAML mark, which counts from 0, in the file or in the override."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 
 from harness.stats.verdict import CellVerdict
 from harness.trust.asked import Asked, Report, Word, counted, some
@@ -109,11 +110,11 @@ def _age(asked: Asked, _required: Required, report: Report) -> Found:
     if made is None:
         return "REFUSED", f"it states no time: {report.record.run.made!r}"
     if made > asked.now + AHEAD:
-        return "REFUSED", f"it says it was made {made - asked.now} from now"
+        return "REFUSED", f"it says it was made {_span((made - asked.now).total_seconds())} from now"
     age = max(asked.now - made, timedelta())
     most = asked.policy.max_age
     if most is not None and age.total_seconds() > most:
-        return "REFUSED", f"made {_span(age.total_seconds())} ago, at most {_span(most)} is asked"
+        return "REFUSED", f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the policy allows"
     limit = "" if most is None else f", at most {_span(most)} is asked"
     return "MET", f"made {_span(age.total_seconds())} ago{limit}"
 
@@ -165,10 +166,14 @@ def _lock(asked: Asked, _required: Required, report: Report) -> Found:
 
 
 def _span(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.0f} s"
+    """Time in plain words: the largest unit, and where there are few of it, the next one."""
+    units = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+    for (size, unit), (smaller, lesser) in pairwise(units):
+        count, left = divmod(int(seconds), size)
+        if count:
+            rest = left // smaller if count < 10 else 0
+            return counted(count, unit) + (f" {counted(rest, lesser)}" if rest else "")
+    return counted(int(seconds), "second")
 
 
 RULES: dict[str, Rule] = {

@@ -106,6 +106,40 @@ def test_a_channel_that_is_not_whole_fails(history: Make, name: str) -> None:
     assert failing(history(more=[note(name, 1)])) == {"world:channel-is-whole": (1,)}
 
 
+def closed(change: Callable[[Event], Event | None] = lambda event: event) -> Callable[[Event], Event | None]:
+    """A program's life in which rank 1 closed its channel when it had said all it says here."""
+
+    def life(event: Event) -> Event | None:
+        if (event.rank, event.name) == (1, "tokenizer.ready"):
+            return change(event._replace(name="ready", values={}))
+        if (event.rank, event.name) == (1, "decode"):
+            return event._replace(by="harness", name="channel.closed", values={})
+        return None if (kept := as_program(event)) is None else change(kept)
+
+    return life
+
+
+def test_a_program_may_close_its_channel_and_end(history: Make) -> None:
+    """A program that said `ready`, closed its channel and ended with code 0 has nothing against it."""
+    assert history(closed()).noted("channel.closed", 1)
+    assert failing(history(closed())) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        on(1, "rank.exited", values={"code": 3}),
+        on(1, "rank.exited", values={"code": None, "signal": "SIGKILL"}),
+        on(1, "rank.exited", by="rank"),
+        on(1, "ready"),
+        on(1, "ready", by="harness"),
+    ],
+)
+def test_a_program_that_lost_its_channel_fails(history: Make, change: Callable[[Event], Event | None]) -> None:
+    """Closed before it was ready, or before an end that is not its own, the channel hid what belongs to that end."""
+    assert failing(history(closed(change)))["world:channel-is-whole"] == (1,)
+
+
 def test_a_deadline_fails_the_world(history: Make) -> None:
     """A world that had to be stopped did not finish, even if every rank claims that it ended."""
     found = failing(

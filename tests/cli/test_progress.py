@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -14,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import progress
 from harness.cli.progress import Count, Plain, Watched, progress_for
 from harness.reason import Skip, SkipCode
-from harness.run.run import Plan
+from harness.run.run import Plan, run
 from harness.run.trials import Made
-from harness.scenario import Cell
-from tests.run.conftest import command, environment
+from harness.scenario import Cell, load_scenario
+from tests.run.conftest import SCENARIO, SUBJECT, command, environment
 
 CELLS = (Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"), Cell("ranks=4,x=[red]", "b", 4, "gloo"))
 PLAN = Plan(
@@ -56,6 +58,45 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     assert "ranks=4,x=[red]: SKIPPED: no GPU" in stream.getvalue()
     assert "5 trials in 1 cell\n" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.slow
+def test_ranks_in_flight_are_counted_while_they_fly(
+    scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines come while worlds live, and say how many ranks these have."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    subject = SUBJECT.replace("broken):", 'broken, gate):\n    open(gate, "rb").close()')
+    text = re.sub("broken: (true|false)", rf"\g<0>, gate: {gate}", SCENARIO)
+    opened: list[int] = []
+
+    class Watching(io.StringIO):
+        def write(self, text: str) -> int:
+            # No rank gets on before a line has told of all of them.
+            if "4 ranks in flight" in text and not opened:
+                opened.append(os.open(gate, os.O_RDWR))
+            return super().write(text)
+
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    found = load_scenario(scenario({"scenario.yaml": text, "subject.py": subject}))
+    stream = Watching()
+    plain = Plain(stream)
+    run(
+        found,
+        results=tmp_path / "results",
+        signer=lambda: None,
+        jobs=2,
+        planned=plain.planned,
+        began=plain.began,
+        told=plain.told,
+    )
+    plain.done()
+    os.close(*opened)
+    numbers = [int(line.split(" ranks in flight")[0].split()[-1]) for line in stream.getvalue().splitlines()[1:]]
+    assert 4 in numbers
+    assert set(numbers) <= {0, 2, 4}
 
 
 @pytest.mark.parametrize("variable", ["CI", "TERM"])

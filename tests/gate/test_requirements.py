@@ -231,7 +231,27 @@ def test_a_report_that_is_too_old(place: Place, copy: Make) -> None:
     copy().made(datetime.now(UTC) - timedelta(days=8)).sign()
     assert not_met(place.gate()) == {}
     place.policy("max_age: 7d")
-    assert not_met(place.gate()) == {"age": "REFUSED"}
+    found = place.gate()
+    assert not_met(found) == {"age": "REFUSED"}
+    assert row(found, "age").reason == "made 8 days ago, more than the 7 days that the policy allows"
+
+
+@pytest.mark.parametrize(
+    ("ago", "words"),
+    [
+        (timedelta(days=1501, hours=2), "1501 days"),
+        (timedelta(days=7, hours=1, minutes=59), "7 days 1 hour"),
+        (timedelta(hours=3, seconds=59, microseconds=9), "3 hours"),
+        (timedelta(minutes=90), "1 hour 30 minutes"),
+        (timedelta(minutes=59, seconds=30), "59 minutes"),
+    ],
+)
+def test_an_age_is_told_in_plain_words(place: Place, copy: Make, ago: timedelta, words: str) -> None:
+    """Days, hours and minutes, and no digits that nobody reads: of the past and of a time that is still to come."""
+    made = datetime.now(UTC).replace(microsecond=0)
+    copy().made(made).sign()
+    assert row(place.gate(now=made + ago), "age").reason == f"made {words} ago"
+    assert row(place.gate(now=made - ago), "age").reason == f"it says it was made {words} from now"
 
 
 def test_a_report_from_the_future(place: Place, copy: Make) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.events import Event
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.run.repositories import commit, git
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,32 @@ def test_a_fix_beside_its_bug_is_a_pass_that_verifies(scenario: Write, rankproof
     assert verified.code == 0, verified.out
     assert "judged     ok" in verified.out
     assert "rendered   ok" in verified.out
+
+
+def test_a_report_that_no_key_could_sign_is_no_pass(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+    """Where there is no place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for that."""
+    (tmp_path / "file").touch()
+    nowhere = {"HOME": str(tmp_path / "file")}
+    ran = rankproof("run", str(scenario()), "--set", "trials.candidate=5", env=nowhere)
+    assert (ran.code, ran.record.judgement.verdict) == (2, "PASS"), ran.out + ran.err
+    assert ran.err.endswith("UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned\n")
+    places = (str(ran.folder), "--results", str(tmp_path / "more"))
+    again = ("reproduce", *places, "--i-trust-this-file", "--from-evidence")
+    assert rankproof(*again, env=nowhere).code == 2
+    wanted = rankproof(*again, "--unsigned", env=nowhere)
+    assert wanted.code == 0, wanted.out + wanted.err
+    assert "for want of a key" not in wanted.err
+
+
+def test_the_first_run_in_a_repository_is_of_a_clean_tree(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+    """A run's own results do not make the commit that it tests "changed since", though git ignores none of them."""
+    scenario()
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path, {".gitignore": "/home/\n", "results/README.md": "Ours.\n"})
+    ran = rankproof("run", "scenario", "--set", "trials.candidate=5")
+    assert ran.code == 0, ran.out + ran.err
+    assert (ran.record.run.source.dirty, ran.record.run.source.untracked) == (False, 0)
+    assert git(tmp_path, "status", "--porcelain", "--untracked-files=all").startswith("?? results/")
 
 
 def test_every_rank_is_a_process_of_its_own(scenario: Write, rankproof: Run) -> None:

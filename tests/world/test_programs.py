@@ -165,6 +165,26 @@ def test_lines_that_are_no_events_fail_the_trial(play: Any) -> None:
     assert lived.capture.logs[0] == b"printed\n"
 
 
+# Busy, as a clean-up is, for longer than a channel may be closed as a part of the end.
+BUSY = r"""
+now() { read -r seconds rest </proc/uptime; echo "${seconds%.*}"; }
+begin=$(now)
+until [ "$(($(now) - begin))" -ge 2 ]; do :; done
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "deadline", "whole"), [(BUSY, 20.0, True), (BUSY + "exit 3\n", 20.0, False), ("sleep 600\n", 1.0, False)]
+)
+def test_a_program_may_close_its_channel_long_before_it_ends(play: Any, end: str, deadline: float, whole: bool) -> None:
+    """Silence before its own end is no failure of the channel; before any other end it is."""
+    lived = play(READY + "exec 3>&-\n" + end, size=1, deadline=deadline)
+    assert lived.history.noted("channel.closed", 0)
+    assert lived.findings["channel-is-whole"].passed is whole
+    assert lived.passed is whole
+
+
 @pytest.mark.parametrize(("rights", "code"), [(0o755, 0), (0o644, 70)])
 def test_a_script_of_the_folder_can_be_the_program(play: Any, tmp_path: Path, rights: int, code: int) -> None:
     """The program itself may be a file of the arm; one that cannot be executed ends with its reason in the log."""

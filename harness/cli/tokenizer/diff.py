@@ -47,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
     if options.semantic:
         found = [one for one in found if one.semantic]
     if options.json:
-        print(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        print(json.dumps([asdict(one) for one in found]))
         return FAIL if found else PASS
     for one in found:
         _print(one)

@@ -1,0 +1,106 @@
+"""The streams that commands print to: there even where nobody opened them, and showing what would be hidden."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+# Its reader has left, it was opened for reading only, its terminal is gone.
+LOST = (errno.EPIPE, errno.EBADF, errno.EIO)
+
+
+class Shown:
+    """Writes text for people: what a terminal would act on or hide, whoever it came from, is written as an escape.
+
+    A stream that is lost while a command works takes nothing more, and the command goes on: its exit code is an answer
+    too, and a run of an hour is not thrown away because its output went through `head`.
+
+    Attributes:
+        bare: the stream below, for a table that moves the cursor. It escapes its texts itself.
+    """
+
+    def __init__(self, bare: TextIO) -> None:
+        self.bare = bare
+
+    def write(self, text: str) -> int:
+        """Write text, however many lines.
+
+        Raises:
+            OSError: no space is left.
+        """
+        try:
+            self.bare.write(shown(text))
+        except OSError as error:
+            self._lost(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what waits.
+
+        Raises:
+            OSError: no space is left.
+        """
+        try:
+            self.bare.flush()
+        except OSError as error:
+            self._lost(error)
+
+    def _lost(self, error: OSError) -> None:
+        if error.errno not in LOST:
+            raise error
+        discard(self.bare.fileno())
+        self.bare.flush()
+        if self.bare.fileno() != 2:
+            what = "the reader of this output has left" if error.errno == errno.EPIPE else "nothing more can be printed"
+            print(f"rankproof: {what}: going on without", file=sys.stderr)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bare, name)
+
+
+def shown(text: str) -> str:
+    """Text of several lines with everything invisible in it as an escape."""
+    # Most text is printable ASCII, in which nothing is hidden; what is needed for more takes time to load.
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    from harness.report.escape import escape_lines
+
+    return escape_lines(text)
+
+
+def discard(number: int) -> None:
+    """Let a descriptor lead nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, number)
+    os.close(null)
+
+
+@contextmanager
+def streams() -> Iterator[None]:
+    """Print through `Shown`, and have all three streams whichever of them the caller has closed."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one. A file of ours that got it would be printed into.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    sys.stdout, sys.stderr = cast("TextIO", Shown(sys.stdout)), cast("TextIO", Shown(sys.stderr))
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its escape, not our traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard(1)
+        sys.stdin, sys.stdout, sys.stderr = before
