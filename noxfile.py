@@ -346,8 +346,22 @@ def validate(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests."""
-    ready(session).run(session, "-m", "pytest", *session.posargs)
+    """Run the tests, a worker per core; `-- -n0` in one process, `-- -m "not slow"` only what takes no second."""
+    environment = ready(session)
+    # pytest keeps what it made of the tests' asserts; where that is forbidden, every worker makes it again.
+    environment.variables["PYTHONDONTWRITEBYTECODE"] = None
+    # Two at least, because many tests wait; eight at most, because each has warm servers of its own. Each begins with
+    # one stretch of the tests (worksteal), so that what a folder's tests share is made once.
+    workers = ("-n", str(min(8, max(2, os.cpu_count() or 2))), "--dist", "worksteal")
+    environment.run(session, "-m", "pytest", *workers, *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def quick(session: nox.Session) -> None:
+    """The inner loop: lint, types and the tests that take no second each; the arguments go to pytest."""
+    session.notify("lint", posargs=[])
+    session.notify("types", posargs=[])
+    session.notify("tests", posargs=["-m", "not slow", *session.posargs])
 
 
 @nox.session(venv_backend="none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -28,6 +27,9 @@ def describe(distributions: Iterable[str]) -> dict[str, Any]:
 
 
 def _package(name: str) -> dict[str, str | None] | None:
+    # A third of what a fresh rank imports, and most ranks are asked for no package.
+    import importlib.metadata
+
     try:
         found = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:

@@ -74,7 +74,8 @@ def test_every_kind_is_here() -> None:
     assert FAULTS.keys() == KINDS.keys()
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=200)
 @given(EVENTS)
 def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Event]) -> None:
     """Whatever the events, every fault on every rank is judged, in words, by lines that exist."""
@@ -89,7 +90,8 @@ def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Ev
         assert found.proof.proved or not found.proof.ends
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=200)
 @given(EVENTS)
 def test_nothing_that_a_rank_says_alone_proves_a_fault(events: Sequence[Event]) -> None:
     """Without the words of the harness and of the process that forked it, no rank proves anything."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.run.gate import NotTrusted
@@ -52,7 +52,7 @@ def test_a_role_that_nobody_has() -> None:
         parse_policy(POLICY.replace("ci: [ci, ci-two], release: [release]", "ci: []").encode(), name="p.yaml")
 
 
-@settings(deadline=None)
+@pytest.mark.slow
 @given(
     st.binary(max_size=300) | st.text(max_size=300).map(lambda text: POLICY.encode() + text.encode("utf-8", "replace"))
 )

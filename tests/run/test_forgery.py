@@ -15,7 +15,7 @@ from harness.record.model import Record
 from harness.report.report import render
 from harness.trust import footer, manifest
 from harness.trust.key import find_signer
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.run.conftest import ALONE, APART, SUBJECT, Ran, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ Run = Callable[..., Ran]
 Write = Callable[..., Path]
 RUN = "evidence/run.json"
 BESIDE = frozenset({"report.md", "MANIFEST.sha256", "attestation.dsse.json", "report.html", "junit.xml"})
-CELL = "evidence/ranks-2-backend-gloo"
+CELL = "evidence/ranks-2-backend-none"
 
 
 class Forger:
@@ -109,7 +109,7 @@ def another_time(forger: Forger) -> None:
 
 
 def another_start(forger: Forger) -> None:
-    forger.facts(start="fresh")
+    forger.facts(start="warm")
 
 
 def another_host(forger: Forger) -> None:
@@ -119,7 +119,7 @@ def another_host(forger: Forger) -> None:
 def skipped_cell(forger: Forger) -> None:
     shutil.rmtree(forger.folder / CELL)
     skipped = {"code": "skip:machine-cores", "text": "needs more cores than this machine has"}
-    forger.facts(cells=[{"id": "ranks=2,backend=gloo", "skipped": skipped, "candidate": 0, "control": 0}])
+    forger.facts(cells=[{"id": "ranks=2,backend=none", "skipped": skipped, "candidate": 0, "control": 0}])
 
 
 def one_trial_many_times(forger: Forger) -> None:
@@ -179,37 +179,37 @@ def _trial(record: dict[str, Any], arm: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One honest run, to be forged again and again."""
-    import subprocess
-
-    from tests.run.conftest import command, environment
-
     root = tmp_path_factory.mktemp("original")
     folder = root / "scenario"
     folder.mkdir()
-    (folder / "scenario.yaml").write_text(SCENARIO.replace("candidate: 5,", "candidate: 6,"))
-    (folder / "subject.py").write_text(SUBJECT)
-    done = subprocess.run(
-        command("run", str(folder), "--results", str(root / "results")),
-        env=environment(root / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return Ran(0, done.stdout, done.stderr, root / "results")
+    (folder / "scenario.yaml").write_text(APART.replace("candidate: 5,", "candidate: 6,"))
+    (folder / "subject.py").write_text(ALONE)
+    ran = run_command(root, "run", str(folder))
+    assert ran.code == 0, ran.err
+    return ran
+
+
+@pytest.fixture
+def forger(original: Ran, tmp_path: Path) -> Forger:
+    """Somebody with a copy of it, who has signed it again."""
+    root = tmp_path / "copy"
+    shutil.copytree(original.results.parent, root, symlinks=True)
+    found = Forger(Ran(0, "", "", root / "results"))
+    found.sign()
+    return found
+
+
+def test_what_was_signed_again_unchanged_is_accepted(forger: Forger, rankproof: Run) -> None:
+    """The forger's pen is good: what it writes without a forgery verifies."""
+    honest = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
+    assert honest.code == 0, honest.out
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
 def test_what_was_edited_and_signed_again_is_refused(
-    original: Ran, rankproof: Run, tmp_path: Path, forge: Callable[[Forger], None]
+    forger: Forger, rankproof: Run, forge: Callable[[Forger], None]
 ) -> None:
     """Editing record or evidence, and signing manifest and text again with the allowed key, is JUDGED DIFFERENTLY."""
-    root = tmp_path / "copy"
-    shutil.copytree(original.results.parent, root, symlinks=True)
-    forger = Forger(Ran(0, "", "", root / "results"))
-    forger.sign()
-    honest = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
-    assert honest.code == 0, honest.out
     forge(forger)
     forger.sign()
     refused = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
@@ -218,24 +218,24 @@ def test_what_was_edited_and_signed_again_is_refused(
 
 
 @pytest.mark.parametrize("broken", ["import nosuchlib", "def meat(context, **_): pass"])
-def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproof: Run, broken: str) -> None:
+def test_a_control_that_cannot_be_loaded_is_no_control(apart: Write, rankproof: Run, broken: str) -> None:
     """A typing mistake in the control fails every check, and proves nothing about the bug."""
-    text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
+    text = APART.replace("with: {broken: true}", "file: old.py").replace(
         "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
     )
-    ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": broken})))
+    ran = rankproof("run", str(apart({"scenario.yaml": text, "old.py": broken})))
     assert ran.code == 2
     assert "ended by an error that must_fail does not name" in ran.out
 
 
 @pytest.mark.parametrize("mistake", ["with: {brokn: true}", "file: old.py"])
-def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproof: Run, mistake: str) -> None:
+def test_a_control_that_cannot_be_called_is_no_control(apart: Write, rankproof: Run, mistake: str) -> None:
     """An argument that the entry does not take ends every rank before its first line: that is not the bug."""
-    text = SCENARIO.replace("with: {broken: true}", mistake).replace(
+    text = APART.replace("with: {broken: true}", mistake).replace(
         "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
     )
     old = "def meet(context, *, other): pass\n"
-    ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": old})))
+    ran = rankproof("run", str(apart({"scenario.yaml": text, "old.py": old})))
     assert ran.code == 2
     assert "ended by an error that must_fail does not name: TypeError" in ran.out
 
@@ -249,16 +249,16 @@ def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproo
         ("thing = 0; context.emit('thing', value=thing); thing = undefined", ""),
     ],
 )
-def test_a_control_that_slips_before_its_wrong_value(scenario: Write, rankproof: Run, line: str, why: str) -> None:
+def test_a_control_that_slips_before_its_wrong_value(apart: Write, rankproof: Run, line: str, why: str) -> None:
     """Where a wrong value is stated and no error, some rank must have reported a wrong value."""
-    text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
+    text = APART.replace("with: {broken: true}", "file: old.py").replace(
         "check: met, ranks: nonzero, error: AssertionError, source: assert thing", "check: thing, ranks: every"
     )
     text += "  - {id: thing, kind: equal, ranks: every, value: thing.value, to: 1}\n"
     code = "def meet(context, **_):\n    thing = 1\n    LINE\n    context.emit('thing', value=thing)\n"
-    code += "    context.emit('met')\n    context.group.barrier()\n"
+    code += "    context.emit('met')\n"
     files = {"scenario.yaml": text, "subject.py": code.replace("LINE", "pass"), "old.py": code.replace("LINE", line)}
-    ran = rankproof("run", str(scenario(files)))
+    ran = rankproof("run", str(apart(files)))
     assert ran.code == (2 if why else 0), ran.out + ran.err
     assert why in ran.out
 
@@ -283,15 +283,15 @@ def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scen
     assert (ran.folder / "evidence/source/candidate/data.txt").read_text() == "as it was"
 
 
-def test_code_from_outside_is_named_with_its_digest(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+def test_code_from_outside_is_named_with_its_digest(apart: Write, rankproof: Run, tmp_path: Path) -> None:
     """A module that is put on the path by hand is not in the evidence, and the report says so."""
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "real_code.py").write_text("THING = 'thing'\n")
-    subject = SUBJECT.replace(
+    subject = ALONE.replace(
         "    thing =", f"    import sys\n    sys.path.insert(0, {str(outside)!r})\n    import real_code\n    thing ="
     )
-    ran = rankproof("run", str(scenario({"subject.py": subject})))
+    ran = rankproof("run", str(apart({"subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
     digest = hashlib.sha256((outside / "real_code.py").read_bytes()).hexdigest()
     assert ran.record.judgement.cells[0].outside == [f"real_code (real_code.py, sha256 {digest})"]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 from harness.scenario.document import parse_document
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

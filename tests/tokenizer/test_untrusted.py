@@ -239,7 +239,9 @@ def test_an_object_that_panics_is_an_ordinary_error() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(content=st.one_of(st.binary(max_size=200), st.integers(0, len(GOOD)).map(lambda at: GOOD.encode()[:at])))
 def test_any_bytes_are_an_object_or_a_refusal(content: bytes, tmp_path: Path) -> None:
     """Reading never fails in another way than by `Unreadable`."""

@@ -355,6 +355,7 @@ def test_closed_descriptors_do_not_silence_a_rank(live: Live) -> None:
     assert raised.error(1)["source"] == 'raise ValueError("heard all the same")'
 
 
+@pytest.mark.slow
 def test_closed_descriptors_and_a_hang_end_at_the_deadline(live: Live) -> None:
     """A silent rank is stopped like any other, and its channel is known to have closed early."""
     lived = live("wrecking:close_and_hang", deadline=1.0)

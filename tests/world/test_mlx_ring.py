@@ -24,7 +24,7 @@ assert RING is not None
 pytestmark = pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RING.refusal(size=2)))
 
 
-@pytest.mark.parametrize("size", range(2, 9))
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in range(3, 9))])
 def test_every_size_is_a_whole_ring(live: Live, size: int) -> None:
     """Rings of two to eight ranks sum and gather, and MLX itself reports every rank and the size."""
     lived = live("ring:sums", size=size, backend="mlx-ring")
@@ -37,7 +37,7 @@ def test_every_size_is_a_whole_ring(live: Live, size: int) -> None:
     assert lived.passed, lived.capture.logs
 
 
-@pytest.mark.parametrize("longest", [0, 1, 255, 3_000_000])
+@pytest.mark.parametrize("longest", [0, 1, 255, pytest.param(3_000_000, marks=pytest.mark.slow)])
 def test_bytes_of_unequal_length_arrive_as_they_were_sent(live: Live, longest: int) -> None:
     """Every rank gets every rank's bytes, also where a rank, or every rank, sends none, or megabytes."""
     lived = live("ring:lengths", size=3, backend="mlx-ring", arguments={"longest": longest})
@@ -55,13 +55,13 @@ def test_fresh_ranks_make_the_same_ring(live: Live) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_no_rank_ever_sleeps_because_it_connected_too_early(live: Live, size: int) -> None:
-    """None of fifty rings takes the second that MLX sleeps when a neighbour does not listen yet."""
+def test_no_rank_ever_sleeps_because_it_connected_too_early(live: Live, size: int, often: Callable[..., range]) -> None:
+    """No ring of many takes the second that MLX sleeps when a neighbour does not listen yet."""
     env = {"MLX_RING_VERBOSE": "1"}
-    found = [live("calm:gather", size=size, backend="mlx-ring", env=env) for _ in range(50)]
+    found = [live("calm:gather", size=size, backend="mlx-ring", env=env) for _ in often(12, soak=50)]
     assert all(lived.passed for lived in found)
     logs = [log for lived in found for log in lived.capture.logs.values()]
-    assert len(logs) == 50 * size
+    assert len(logs) == len(found) * size
     assert all(b"connecting to" in log and b"Attempt" not in log for log in logs)
     joined = sorted(
         max(lived.said(rank, "backend.ready")[0].ns - lived.said(rank, "rank.begin")[0].ns for rank in range(size))
@@ -70,6 +70,7 @@ def test_no_rank_ever_sleeps_because_it_connected_too_early(live: Live, size: in
     print(f"\nrings of {size}: joined after {statistics.median(joined) / 1e6:.0f} ms, max {joined[-1] / 1e6:.0f} ms")
 
 
+@pytest.mark.slow
 def test_a_rank_late_to_its_ring_is_waited_for(live: Live) -> None:
     """The last rank, or the one before, may come late: the others wait, and the ring is whole and was never refused."""
     for late in (0, 1, 2):
@@ -229,9 +230,9 @@ def test_without_ports_the_trial_is_void(live: Live, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "mlx-ring"])
-def test_eight_ranks_meet_again_and_again(live: Live, backend: str) -> None:
-    """Thirty worlds of eight ranks, more than this machine has cores, and not one flake."""
-    found = [live("calm:gather", size=8, backend=backend) for _ in range(30)]
+def test_eight_ranks_meet_again_and_again(live: Live, backend: str, often: Callable[..., range]) -> None:
+    """Worlds of eight ranks, more than most machines have cores, one after another, and not one flake."""
+    found = [live("calm:gather", size=8, backend=backend) for _ in often(8, soak=30)]
     assert all(lived.passed and lived.survivors == 0 for lived in found)
     walls = sorted(lived.seconds for lived in found)
     print(f"\n{backend}, 8 ranks: median {statistics.median(walls):.2f} s, max {walls[-1]:.2f} s")

@@ -134,6 +134,7 @@ def test_a_program_that_fails_is_seen_from_outside(play: Any, end: str, seen: ob
     assert finished.ranks[1].reason == f"it ended with {f'code {seen}' if isinstance(seen, int) else seen}"
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_stopped_without_being_asked_for_stacks(play: Any) -> None:
     """At the deadline its state is noted, and SIGKILL is the only signal that reaches it, whatever it claims to be."""
     claim = 'echo \'{"event": "rank.begin"}\' >&3\n'

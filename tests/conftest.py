@@ -1,0 +1,48 @@
+"""What holds for every test: how often a race is tried, what a run says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+SECOND = 1.0
+
+with contextlib.suppress(ModuleNotFoundError):  # `nox -s interop` has none
+    import hypothesis
+
+    # A busy machine takes long over an example, and over making one; that is no finding.
+    hypothesis.settings.register_profile(
+        "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="repeat what must never flake as often as before a release")
+
+
+@pytest.fixture(scope="session")
+def often(pytestconfig: pytest.Config) -> Callable[..., range]:
+    """Turns of something that must never flake: a few in every run, as many as `soak` says with --soak."""
+    soaking = pytestconfig.getoption("--soak")
+    return lambda few, *, soak: range(soak if soaking else few)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that took over a second and are not marked `slow`, with a fixture that they were first to need.
+
+    Said, never a failure: on a busy machine any test may take long.
+    """
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and "slow" not in report.keywords:
+                seconds[report.nodeid] += report.duration
+    longest = [(name, took) for name, took in seconds.most_common(10) if took > SECOND]
+    if longest:
+        terminalreporter.section("over a second and not marked slow", sep="-")
+        for name, took in longest:
+            terminalreporter.line(f"{took:6.1f} s  {name}")
