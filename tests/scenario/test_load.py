@@ -115,7 +115,7 @@ def test_a_path_given_on_the_command_line_is_relative_to_where_it_is_typed(
         ("world.deadline=60", 16, "world.deadline", "60s", "unit"),
         ("world.start=wrm", 13, "world.start", "warm", "warm or fresh"),
         ("title=a: b", 7, "", None, "more than one value"),
-        ("title=[1", 9, "", None, "not valid YAML"),
+        ("title=[1", 7, "", None, "not valid YAML"),
         ("title=&a b", 7, "", None, "anchor"),
         ("title=a\0b", 8, "", None, "NUL"),
         ("nothing", 1, "", None, "key.path=value"),

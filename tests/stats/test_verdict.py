@@ -120,7 +120,7 @@ def test_a_bound_as_high_as_what_is_accepted_is_not_below_it() -> None:
     """One clean trial leaves 95 % at 95 % confidence: the verdict asks for less, as the schema tells editors."""
     (cell,) = judged(clean(1), [broken()] * 50, below="95%").cells
     assert cell.verdict == "INCONCLUSIVE"
-    assert "less than 95.0% is asked" in cell.reasons[0]
+    assert "less than 95.0% is asked" in str(cell.reasons[0])
     told = json_schema()["$defs"]["Accept"]["properties"]["failure_rate_below"]["description"]
     assert "must be below this" in told
 
