@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.scenario.problem import closest, printable
+from harness.forms.problem import closest, printable
 
 ANSWER_WITHIN = 120.0
 LFS = b"version https://git-lfs.github.com/spec/v1\n"

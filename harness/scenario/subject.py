@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from harness.forms.problem import complaint
 from harness.scenario.closed import (
     Argument,
     Closed,
@@ -19,7 +20,6 @@ from harness.scenario.closed import (
     Relative,
     Repo,
     Rev,
-    complaint,
 )
 from harness.scenario.environment import Environment
 from harness.scenario.units import EVERY_TRIAL, Ranks, ShareField
