@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
+from harness.forms import units
+from harness.forms.problem import complaint
 from harness.hub.target import CLIENT, Role
 
 T = TypeVar("T")
 
-DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h)")
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 LONGEST = 86_400.0
 
 
-def _duration(value: Any) -> Any:
-    """Read ``250ms``, ``1.5s``, ``5m`` or ``1h`` as seconds."""
-    found = DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("must be a duration with its unit, like 250ms, 1.5s or 5m")
-    seconds = float(found[1]) * UNITS[found[2]]
+def _bounded(seconds: float) -> float:
     if seconds > LONGEST:
-        raise ValueError("must be at most 24h")
+        raise complaint("must be at most 24h")
     return seconds
 
 
@@ -37,7 +31,7 @@ def _one_or_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Duration = Annotated[float, BeforeValidator(_duration)]
+Duration = Annotated[units.Duration, AfterValidator(_bounded)]
 Listed = Annotated[tuple[T, ...], Strict(False), Field(min_length=1, max_length=1000)]
 Roles = Annotated[tuple[Literal[Role, "any"], ...], Strict(False), BeforeValidator(_one_or_list), Field(min_length=1)]
 Methods = Annotated[
@@ -195,7 +189,7 @@ class When(Closed):
     @model_validator(mode="after")
     def _together(self) -> When:
         if (self.quota is None) != (self.window is None):
-            raise ValueError("quota and window stand together: so many requests in each window, such as 500 in 5m")
+            raise ValueError("quota and window stand together: so many requests in each window, such as 500 in 5min")
         if self.window is not None and self.window <= 0:
             raise ValueError("window must be longer than nothing")
         return self

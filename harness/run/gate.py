@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.events import EventError, strict_json
+from harness.forms.problem import Problem
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import Record
 from harness.run.again import Again
 from harness.run.compared import Basis, TrustedScenario, differs, foreign
 from harness.run.trusted import NotTrusted, Objects, below
 from harness.scenario import ScenarioError, cells, parse_scenario
-from harness.scenario.problem import Problem
 from harness.trust import gate, signers
 from harness.trust.asked import Answer, Asked, Refusal, Report, Requirement, Trusted, counted
 from harness.trust.folder import Folder, Unreadable, verify_folder
@@ -146,7 +146,7 @@ def lint(path: Path) -> None:
     Raises:
         ScenarioError: with every problem.
     """
-    from harness.scenario.source import read_source
+    from harness.forms.source import read_source
 
     policy = parse_policy(read_source(path), name=str(path))
     listed = path.parent / policy.signers.allowed

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.forms.problem import printable
 from harness.run.revision import RevisionError, git
-from harness.scenario.problem import printable
 
 # What git would read of the user's or the system's configuration says nothing about this patch.
 ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.problem import closest, printable
 from harness.record.repository import refusal
-from harness.scenario.problem import closest, printable
 
 ANSWER_WITHIN = 120.0
 LFS = b"version https://git-lfs.github.com/spec/v1\n"

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.problem import printable
 from harness.record.repository import refusal
 from harness.run.revision import RevisionError, git
-from harness.scenario.problem import printable
 
 DEFAULT = "origin/main"
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -5,6 +5,7 @@ package, with all problems of the file: file, line, column, key, what was found,
 turns the matrix into the plan of a run.
 """
 
+from harness.forms.problem import Problem, ScenarioError
 from harness.scenario.check import (
     AgreeCheck,
     Check,
@@ -33,7 +34,6 @@ from harness.scenario.matrix import Matrix
 from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
 from harness.scenario.must_fail import End, HangsAt, MustFail
 from harness.scenario.plan import Cell, cells, derive_seed
-from harness.scenario.problem import Problem, ScenarioError
 from harness.scenario.schema import json_schema, schema_text
 from harness.scenario.subject import Arm, Control, Subject
 from harness.scenario.sufficiency import SIGNIFICANT, trials_needed

@@ -6,10 +6,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from harness.forms.problem import complaint
+from harness.forms.units import Duration
 from harness.hub.rules import Roles
-from harness.scenario.closed import Closed, Event, EventValue, Id, complaint
+from harness.scenario.closed import Closed, Event, EventValue, Id
 from harness.scenario.kinds import CheckProperties, FailsAt
-from harness.scenario.units import Duration, Ranks
+from harness.scenario.units import Ranks
 
 CHECK_ID = "Name of the check, unique among the checks."
 CHECK_RANKS = "The ranks that are asked: every, nonzero, or a list."

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from harness.scenario.problem import closest
+from harness.forms.problem import closest, complaint
 
 
 class Closed(BaseModel):
@@ -18,12 +18,6 @@ class Closed(BaseModel):
 
     # Built at first use: commands that read no scenario should not wait for its validators.
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-
-
-def complaint(message: str, *, suggestion: str | None = None, at: str | int | None = None) -> PydanticCustomError:
-    """Build an error whose message is ours as it stands; ``at`` names the key or item inside that it is about."""
-    # The message travels as context: pydantic would read braces in a template.
-    return PydanticCustomError("complaint", "{message}", {"message": message, "suggestion": suggestion, "at": at})
 
 
 def chosen(value: Any, allowed: Sequence[str], wanted: str) -> PydanticCustomError:

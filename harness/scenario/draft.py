@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from harness.forms.document import Document, Tree
+from harness.forms.problem import Kind, Path, Problem, shown
 from harness.scenario.check import Check
-from harness.scenario.document import Document, Tree
 from harness.scenario.environment import Environment
 from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
 from harness.scenario.must_fail import MustFail
-from harness.scenario.problem import Kind, Path, Problem, shown
 from harness.scenario.subject import Arm, Control
 from harness.scenario.units import RankSet, rank_set
 

@@ -7,7 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.scenario.closed import Closed, complaint, form
+from harness.forms.problem import complaint
+from harness.scenario.closed import Closed, form
 
 PythonVersion = Annotated[
     str,

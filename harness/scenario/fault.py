@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.forms.units import Duration
 from harness.hub import rules
 from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Message, Plain, Variable
 from harness.scenario.kinds import FaultProperties
-from harness.scenario.units import Duration, Ranks
+from harness.scenario.units import Ranks
 
 AT = "The event at which the fault strikes; emitting it blocks the rank until the fault has struck."
 FOR = "How long, with a unit: 200ms, 60s."

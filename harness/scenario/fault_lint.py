@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.events import is_name
+from harness.forms.problem import Problem, closest
 from harness.scenario.draft import Draft
-from harness.scenario.problem import Problem, closest
 
 # Events about a rank that its own process never emits: it cannot wait inside them.
 NOT_THE_RANKS_OWN = (

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from harness.backends import KINDS as BACKENDS
+from harness.forms.problem import Problem, closest, listed, shown
 from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
-from harness.scenario.problem import Problem, closest, listed, shown
 from harness.scenario.ready_lint import ready
 from harness.scenario.sufficiency import TRIAL_RULES
 

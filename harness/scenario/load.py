@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from harness.forms.document import Document, parse_document
+from harness.forms.problem import Problem, ScenarioError, ordered, shown
+from harness.forms.source import read_source, refusal
 from harness.scenario import override
-from harness.scenario.document import Document, parse_document
 from harness.scenario.draft import Draft
 from harness.scenario.lint import lint
 from harness.scenario.model import Scenario
-from harness.scenario.problem import Problem, ScenarioError, ordered, shown
-from harness.scenario.source import read_source, refusal
 from harness.scenario.wording import in_plain_words
 from harness.subjects import READY
 

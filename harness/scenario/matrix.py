@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
-from harness.scenario.closed import Closed, Distinct, Listed, Scalar, complaint
-from harness.scenario.problem import closest
+from harness.forms.problem import closest, complaint
+from harness.scenario.closed import Closed, Distinct, Listed, Scalar
 
 Backend = Literal["gloo", "mlx-ring", "nccl", "none"]
 AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"

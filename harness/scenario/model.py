@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from harness.forms.problem import complaint
+from harness.forms.units import Duration, Percent, Size
 from harness.scenario.check import Check
 from harness.scenario.closed import (
     AnyPath,
@@ -23,12 +25,11 @@ from harness.scenario.closed import (
     Sha256,
     Title,
     Variable,
-    complaint,
 )
 from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
 from harness.scenario.subject import Subject
-from harness.scenario.units import EVERY_RANK, Duration, Percent, Ranks, Size
+from harness.scenario.units import EVERY_RANK, Ranks
 
 DEADLINE_LIMIT = 3600.0
 """Seconds."""

@@ -6,8 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Listed, Message, complaint, form
-from harness.scenario.units import EVERY_TRIAL, Duration, Ranks, ShareField
+from harness.forms.problem import complaint
+from harness.forms.units import Duration
+from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Listed, Message, form
+from harness.scenario.units import EVERY_TRIAL, Ranks, ShareField
 
 WITHIN = 10.0
 """Seconds; default of `within`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from harness.forms.problem import Problem, closest, listed
 from harness.scenario.draft import Draft
 from harness.scenario.model import World
-from harness.scenario.problem import Problem, closest, listed
 
 MUST_FAIL = ("subject", "control", "must_fail")
 LEAST_WITHIN = 2.0

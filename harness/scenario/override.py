@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from harness.forms.document import Document, Mark, Tree, parse_value
+from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path, printable
 from harness.scenario.closed import HUB_PATTERN
-from harness.scenario.document import Document, Mark, Tree, parse_value
-from harness.scenario.problem import Path, Problem, ScenarioError, closest, key_path, printable
 from harness.scenario.schema import allowed_keys
 
 FILE = "--set"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from harness.forms.problem import Path, Problem, closest, listed
 from harness.scenario.draft import Draft
 from harness.scenario.matrix import Backend
-from harness.scenario.problem import Path, Problem, closest, listed
 from harness.subjects import READY, ReadySubject
 
 ARMS = ("candidate", "control")

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from harness.forms.problem import Path
 from harness.scenario.model import Scenario
-from harness.scenario.problem import Path
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "Rankproof scenario"

@@ -6,19 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.scenario.closed import (
-    Argument,
-    Closed,
-    Entry,
-    Id,
-    Inside,
-    Listed,
-    Plain,
-    Relative,
-    Repo,
-    Rev,
-    complaint,
-)
+from harness.forms.problem import complaint
+from harness.scenario.closed import Argument, Closed, Entry, Id, Inside, Listed, Plain, Relative, Repo, Rev
 from harness.scenario.environment import Environment
 from harness.scenario.must_fail import MustFail
 from harness.subjects import READY

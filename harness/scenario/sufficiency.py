@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
+from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
-from harness.scenario.problem import Problem
 from harness.scenario.units import Share
 
 MUST_FAIL = ("subject", "control", "must_fail")

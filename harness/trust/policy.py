@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from harness.forms.document import parse_document
+from harness.forms.problem import Path, complaint, shown
+from harness.forms.units import Age
 from harness.scenario import ScenarioError
-from harness.scenario.closed import Closed, Distinct, Id, Inside, Line, Listed, complaint
-from harness.scenario.document import parse_document
-from harness.scenario.problem import Path, shown
+from harness.scenario.closed import Closed, Distinct, Id, Inside, Line, Listed
 from harness.scenario.schema import allowed_keys
-from harness.scenario.units import Age
 from harness.scenario.wording import in_plain_words
 
 PATH = ".rankproof/policy.yaml"

@@ -172,7 +172,7 @@ def test_when(folder: Path, ask: Ask) -> None:
 
 def test_a_quota_tells_its_window(folder: Path, ask: Ask) -> None:
     """A 429 of a quota carries the policy and the seconds left of the window, as the public hub's does."""
-    rule = "role: model_info, fault: {kind: rate-limit}, when: {quota: 1, window: 5m}"
+    rule = "role: model_info, fault: {kind: rate-limit}, when: {quota: 1, window: 5min}"
     with Hub(folder, rules=one_rule(rule)) as hub:
         first, second = ask(hub, INFO), ask(hub, INFO)
     told = parse_ratelimit_headers(second.headers)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.forms.source import SIZE_LIMIT
 from harness.scenario import ScenarioError, load_scenario
-from harness.scenario.source import SIZE_LIMIT
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -111,7 +111,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path, monkeypat
     small = tmp_path / "small"
     small.write_bytes(b"")
     status = small.stat()
-    monkeypatch.setattr("harness.scenario.source.os.fstat", lambda _descriptor: status)
+    monkeypatch.setattr("harness.forms.source.os.fstat", lambda _descriptor: status)
     assert "too large" in refusal(path)
 
 

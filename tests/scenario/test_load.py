@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.forms.document import parse_document
 from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
-from harness.scenario.document import parse_document
 from harness.scenario.draft import Draft
 from harness.scenario.load import _imply
 

@@ -57,7 +57,7 @@ def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     """A problem reads as one line: place, key, what is allowed, what was found, what was meant."""
     lines = [str(problem) for problem in problems(TEN)]
     assert lines[7] == (
-        's.yaml:16:19: world.deadline: must carry a unit (ms, s, min or h, like 60s); found 60; did you mean "60s"?'
+        's.yaml:16:19: world.deadline: must carry a unit (ms, s, min, h or d, like 60s); found 60; did you mean "60s"?'
     )
     assert lines[9] == (
         "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, exit, no-survivors, within or "

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.forms.document import parse_document
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
-from harness.scenario.document import parse_document
 
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

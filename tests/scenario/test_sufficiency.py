@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.forms.problem import ScenarioError
 from harness.scenario import Share, trials_needed
 from harness.scenario.load import load_scenario
-from harness.scenario.problem import ScenarioError
 from harness.scenario.sufficiency import chance, clean_bound, control_trials_needed, failures
 from harness.stats.intervals import fisher, upper_bound
 

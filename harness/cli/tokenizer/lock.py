@@ -35,8 +35,20 @@ def sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--endpoint", metavar="URL", help="the hub (default: HF_ENDPOINT, else the public one)")
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where snapshots are kept")
     parser.add_argument(
-        "--deadline", type=float, default=120.0, metavar="SECONDS", help="for everything that waits (default: 120)"
+        "--deadline", type=_duration, default=120.0, metavar="TIME", help="for everything that waits (default: 2min)"
     )
+
+
+def _duration(text: str) -> float:
+    from pydantic_core import PydanticCustomError
+
+    from harness.forms.units import duration
+
+    try:
+        return duration(text)
+    except PydanticCustomError as error:
+        meant = (error.context or {}).get("suggestion")
+        raise argparse.ArgumentTypeError(f"{error}{f'; did you mean {meant}?' if meant else ''}") from None
 
 
 def main(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ def test_lock_then_verify(
 ) -> None:
     """A lock of a repository verifies that repository and a folder with its files, and tells another folder apart."""
     lock = tmp_path / "tokenizer.lock.json"
-    hub = ["--endpoint", fake.endpoint, "--cache", str(tmp_path / "cache"), "--deadline", "10"]
+    hub = ["--endpoint", fake.endpoint, "--cache", str(tmp_path / "cache"), "--deadline", "10s"]
     assert main(["tokenizer", "lock", "org/name", "-o", str(lock), *hub]) == PASS
     assert COMMIT in capsys.readouterr().out
     assert json.loads(lock.read_text())["commit"] == COMMIT
@@ -39,7 +39,7 @@ def test_what_cannot_be_found_out_is_no_verdict(
     """A failing hub exits 2 with the cause and every failed attempt; a source that may not be used exits 64."""
     fake.replace["/main"] = lambda handler: send(handler, b"", status=503)
     lock = tmp_path / "tokenizer.lock.json"
-    hub = ["--endpoint", fake.endpoint, "--cache", str(tmp_path / "cache"), "--deadline", "0.5"]
+    hub = ["--endpoint", fake.endpoint, "--cache", str(tmp_path / "cache"), "--deadline", "500ms"]
     assert main(["tokenizer", "lock", "org/name", "-o", str(lock), *hub]) == INCONCLUSIVE
     said = capsys.readouterr().err
     assert "because of Passing: it answered 503" in said

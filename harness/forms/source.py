@@ -1,4 +1,4 @@
-"""The bytes of a scenario file: read within limits, and decoded to text that means what an editor shows."""
+"""The bytes of a file that people write: read within limits, decoded to text that means what an editor shows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import stat
 from pathlib import Path
 
-from harness.scenario.problem import Problem, ScenarioError, escape
+from harness.forms.problem import Problem, ScenarioError, escape
 
 SIZE_LIMIT = 256 * 1024
-"""Bytes of a scenario file. The longest sensible one is a twentieth of that."""
+"""Bytes of a file. The longest sensible scenario is a twentieth of that."""
 
 NAMES = {
     "\0": "a NUL",
@@ -29,21 +29,22 @@ REFUSED = re.compile(
 )
 
 
-def read_source(path: Path) -> bytes:
-    """Read a regular file of at most 256 KiB; raise ScenarioError for anything else, without reading it."""
+def read_source(path: Path, *, remedy: str = "name a scenario file or a folder with scenario.yaml") -> bytes:
+    """Read a regular file of at most 256 KiB; raise ScenarioError for anything else, without reading it.
+
+    `remedy` says what to do where it cannot be opened.
+    """
     file = str(path)
     try:
         # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise refusal(
-            file, f"cannot be opened ({reason}); name a scenario file or a folder with scenario.yaml"
-        ) from None
+        raise refusal(file, f"cannot be opened ({reason}); {remedy}") from None
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise refusal(file, "is not a regular file; a scenario is a plain file ending in .yaml")
+            raise refusal(file, "is not a regular file; name a plain file")
         if status.st_size > SIZE_LIMIT:
             raise too_large(file, f"{status.st_size} bytes")
         data = bytearray()
@@ -78,7 +79,7 @@ def decode(data: bytes, *, name: str) -> str:
 
 
 def refused_characters(text: str, *, name: str) -> list[Problem]:
-    """Find characters that a scenario may not hold: one problem per kind, at its first place, with a count."""
+    """Find characters that a file may not hold: one problem per kind, at its first place, with a count."""
     first: dict[str, int] = {}
     count: dict[str, int] = {}
     for match in REFUSED.finditer(text):
@@ -109,5 +110,5 @@ def refusal(file: str, message: str) -> ScenarioError:
 
 def too_large(file: str, found: str) -> ScenarioError:
     """Build the error for a file over the limit."""
-    message = f"is too large; a scenario has at most {SIZE_LIMIT} bytes, keep data in files of their own"
+    message = f"is too large; it may have {SIZE_LIMIT} bytes, keep data in files of their own"
     return ScenarioError([Problem(file, 1, 1, "", found, message)])

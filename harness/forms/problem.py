@@ -1,4 +1,4 @@
-"""A problem of a scenario file: what is wrong, where, and what to do about it."""
+"""A problem of a file that people write: what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from pydantic_core import PydanticCustomError
 
 Path = tuple[str | int, ...]
 Kind = Literal["error", "note"]
@@ -46,7 +48,7 @@ class Problem:
 
 
 class ScenarioError(Exception):
-    """A scenario file cannot be used. The one exception of this package for what a file or an override says.
+    """A scenario, a policy or a file of rules cannot be used: the one exception for what such a file says.
 
     ``problems`` holds all problems of the file, ordered by position; problems of ``--set`` overrides follow.
     """
@@ -54,6 +56,12 @@ class ScenarioError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = ordered(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def complaint(message: str, *, suggestion: str | None = None, at: str | int | None = None) -> PydanticCustomError:
+    """Build an error whose message is ours as it stands; ``at`` names the key or item inside that it is about."""
+    # The message travels as context: pydantic would read braces in a template.
+    return PydanticCustomError("complaint", "{message}", {"message": message, "suggestion": suggestion, "at": at})
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -26,8 +26,8 @@ from yaml.events import (
     SequenceEndEvent,
 )
 
-from harness.scenario.problem import Path, Problem, ScenarioError, key_path, printable, shown
-from harness.scenario.source import decode, refused_characters
+from harness.forms.problem import Path, Problem, ScenarioError, key_path, printable, shown
+from harness.forms.source import decode, refused_characters
 
 DEPTH_LIMIT = 20
 NODE_LIMIT = 10_000
@@ -88,7 +88,7 @@ class Document:
 
 
 def parse_document(data: bytes, *, name: str) -> Document:
-    """Parse the bytes of a scenario file.
+    """Parse the bytes of a file.
 
     Raises ScenarioError where nothing can be said about the rest (encoding, syntax, limits). What can be passed over
     (duplicate keys, anchors, tags, …) comes back in ``Document.problems``.
@@ -152,7 +152,7 @@ class _Builder:
         self.documents += 1
         mark = self.start(event)
         if self.documents > 1:
-            self.fatal(mark, 'starts a second document; a file holds one scenario, remove the line "---"')
+            self.fatal(mark, 'starts a second document; a file holds one, remove the line "---"')
         if event.version or event.tags:
             self.add(mark, "has a YAML directive; remove the line that starts with %")
 
@@ -193,7 +193,7 @@ class _Builder:
         key = event.value
         if event.implicit[0] and event.style is None:
             if key == "<<":
-                self.add(mark, "has a merge key; write the keys out, a scenario can be read alone", parent)
+                self.add(mark, "has a merge key; write the keys out", parent)
                 return
             if key in NULL or key in TRUTH or NUMBER.fullmatch(key):
                 found = printable(key) or "nothing"
@@ -231,7 +231,7 @@ class _Builder:
 
     def open(self, event: CollectionStartEvent, mark: Mark, frame: _Frame | None, path: Path | None) -> None:
         if len(self.stack) >= DEPTH_LIMIT:
-            self.fatal(mark, f"is nested deeper than {DEPTH_LIMIT} levels; a scenario needs fewer than ten")
+            self.fatal(mark, f"is nested deeper than {DEPTH_LIMIT} levels")
         node: dict[str, Tree] | list[Tree] = {} if isinstance(event, MappingStartEvent) else []
         self.put(frame, path, node)
         place = event.start_mark
@@ -271,7 +271,7 @@ class _Builder:
         if isinstance(event, AliasEvent):
             self.add(
                 mark,
-                "is an alias; write the value out, a scenario has no anchors",
+                "is an alias; write the value out",
                 path or (),
                 found=f"*{event.anchor}",
             )

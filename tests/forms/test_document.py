@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.forms.document import Document, Mark, parse_document
 from harness.scenario import ScenarioError
-from harness.scenario.document import Document, Mark, parse_document
 
 
 def parse(text: str) -> Document:

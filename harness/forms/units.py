@@ -1,0 +1,105 @@
+"""Quantities with units, as every file and the command line write them: one grammar for all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, TypeVar
+
+from pydantic import GetPydanticSchema, WithJsonSchema
+from pydantic_core import core_schema
+
+from harness.forms.problem import complaint
+
+SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
+BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_MEANT = {"sec": "s", "m": "min", "mins": "min", "hr": "h", "day": "d", "days": "d", "k": "KiB", "m_": "MiB"}
+NUMBER = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
+"""As the reader of YAML knows numbers: no leading zero, and digits behind a full stop."""
+
+DURATION_PATTERN = rf"^{NUMBER}(ms|s|min|h|d)$"
+SIZE_PATTERN = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)$"
+PERCENT_PATTERN = rf"^{NUMBER}%$"
+
+T = TypeVar("T")
+
+
+def written(parse: Callable[[Any], T], schema: dict[str, Any]) -> tuple[GetPydanticSchema, WithJsonSchema]:
+    """Make a field read by ``parse`` alone, with a JSON Schema of its own."""
+
+    def validator(_source: Any, _handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(parse)
+
+    return GetPydanticSchema(validator), WithJsonSchema(schema)
+
+
+def _quantity(value: Any, units: dict[str, Any], wanted: str, example: str) -> tuple[Decimal, str]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise complaint(f"must carry a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}")
+    match = re.fullmatch(rf"({NUMBER}) ?([A-Za-z%]*)", value) if isinstance(value, str) else None
+    if match is None:
+        bare = re.fullmatch(rf"0+({NUMBER}[A-Za-z%]+)", value) if isinstance(value, str) else None
+        raise complaint(f"must be a number with a unit ({wanted})", suggestion=bare and bare[1])
+    number, unit = match[1], match[2]
+    if unit in units and " " not in match[0]:
+        return Decimal(number), unit
+    if not unit:
+        raise complaint(f"must carry a unit ({wanted})", suggestion=f"{number}{example}")
+    near = _near_unit(unit, list(units))
+    raise complaint(f"must be a number with a unit ({wanted})", suggestion=near and f"{number}{near}")
+
+
+def _near_unit(unit: str, units: list[str]) -> str | None:
+    if "KiB" in units:
+        letter = unit[0].upper()
+        return next((name for name in units if name[0] == letter), None)
+    lowered = unit.lower()
+    if lowered in units:
+        return lowered
+    return next((name for name in ("ms", "min", "h", "s") if lowered.startswith(name)), None) or _MEANT.get(lowered)
+
+
+def duration(value: Any) -> float:
+    """Read "200ms", "60s", "2min", "1h" or "7d" as seconds; a bare number is refused."""
+    return _seconds(value, "60s")
+
+
+def age(value: Any) -> float:
+    """Read a duration that is more than nothing, as seconds; most are days."""
+    if not (seconds := _seconds(value, "7d")):
+        raise complaint("must be more than 0")
+    return seconds
+
+
+def _seconds(value: Any, example: str) -> float:
+    number, unit = _quantity(value, SECONDS, f"ms, s, min, h or d, like {example}", example[-1])
+    return float(number * SECONDS[unit])
+
+
+def size(value: Any) -> int:
+    """Read "100B", "512KiB", "20MiB" or "2GiB" as bytes; a bare number is refused."""
+    number, unit = _quantity(value, BYTES, "B, KiB, MiB, GiB or TiB, like 2GiB", "B")
+    count = number * BYTES[unit]
+    if count != int(count):
+        raise complaint("must come to a whole number of bytes")
+    return int(count)
+
+
+def percent(value: Any) -> float:
+    """Read "5%" as 0.05; more than 0% and less than 100%."""
+    number, _ = _quantity(value, {"%": None}, "%, like 5%", "%")
+    if not 0 < number < 100:
+        raise complaint("must be more than 0% and less than 100%")
+    return float(number / 100)
+
+
+_duration = written(duration, {"type": "string", "pattern": DURATION_PATTERN})
+_age = written(age, {"type": "string", "pattern": DURATION_PATTERN})
+_size = written(size, {"type": "string", "pattern": SIZE_PATTERN})
+_percent = written(percent, {"type": "string", "pattern": PERCENT_PATTERN})
+
+Duration = Annotated[float, *_duration]
+Age = Annotated[float, *_age]
+Size = Annotated[int, *_size]
+Percent = Annotated[float, *_percent]
