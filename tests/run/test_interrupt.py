@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.world.descendants import inspect
 from tests.run.conftest import ROOT, Ran, command, environment
 
 pytestmark = [
@@ -31,9 +32,10 @@ def meet(context, *, broken):
     context.emit("met", thing="thing")
     if context.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-    context.group.barrier()
+    signal.pause()
 """
 GONE_WITHIN = 2.0
+LOOKS_EVERY = 0.02
 
 
 def left(marker: str) -> list[int]:
@@ -54,8 +56,35 @@ def await_nobody(marker: str, *, within: float) -> list[int]:
     """Who is left when nobody is, or when the time is over."""
     end = time.monotonic() + within
     while (found := left(marker)) and time.monotonic() < end:
-        os.sched_yield()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+                os.close(descriptor)
     return found
+
+
+def await_sign(process: subprocess.Popen[str], sign: Callable[[], bool]) -> None:
+    """Return when there is a sign of how far a run has come; it must not end before."""
+    while not sign():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LOOKS_EVERY)
+            raise AssertionError(process.communicate())
+
+
+def has_a_stopped_rank(scratch: Path) -> bool:
+    """Whether some process of the run is in state T: its rank 1 has stopped itself."""
+    found = (inspect(pid) for pid in left(str(scratch)))
+    return any(process is not None and process.state == "T" for process in found)
+
+
+# How far a run has come, by what can be seen of it from outside.
+SIGNS: dict[str, Callable[[Path], bool]] = {
+    "begun": lambda place: (place / "results").exists(),
+    "a server starts": lambda place: bool(list(place.glob("tmp/rankproof-*"))),
+    "a world starts": lambda place: bool(list(place.glob("tmp/rankproof-*/world-*"))),
+    "a rank is stopped": lambda place: has_a_stopped_rank(place / "tmp"),
+}
 
 
 def start(folder: Path, tmp_path: Path) -> subprocess.Popen[str]:
@@ -71,15 +100,33 @@ def start(folder: Path, tmp_path: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("moment", range(10))
+@pytest.mark.parametrize(
+    ("sign", "later"),
+    [
+        ("begun", 0.0),
+        ("a server starts", 0.0),
+        ("a server starts", 2.0),
+        ("a world starts", 0.0),
+        ("a rank is stopped", 0.2),
+    ],
+)
 def test_a_killed_harness_leaves_nobody_behind(
-    scenario: Callable[..., Path], rankproof: Callable[..., Ran], tmp_path: Path, moment: int
+    apart: Callable[..., Path],
+    scenario: Callable[..., Path],
+    rankproof: Callable[..., Ran],
+    tmp_path: Path,
+    sign: str,
+    later: float,
 ) -> None:
-    """SIGKILL at a random moment: two seconds later no process is left, the lock is free, and the next run works."""
-    delay = random.Random(moment).uniform(0.1, 5.0)
+    """SIGKILL at any moment: two seconds later no process is left, the lock is free, and the next run works.
+
+    Moments go by what is seen of the run, and `later` by the time it took until then: the same on a busy machine.
+    """
+    begin = time.monotonic()
     process = start(scenario({"subject.py": HOSTILE}), tmp_path)
+    await_sign(process, lambda: SIGNS[sign](tmp_path))
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=delay)
+        process.wait(later * (time.monotonic() - begin))
     still_running = process.poll() is None
     process.kill()
     error = process.communicate()[1]
@@ -87,22 +134,19 @@ def test_a_killed_harness_leaves_nobody_behind(
     assert await_nobody(str(tmp_path / "tmp"), within=GONE_WITHIN) == []
     assert list((tmp_path / "results").rglob("report.md")) == []
     assert [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("rankproof-ports")] == []
-    if moment % 5 == 0:
-        ran = rankproof("run", str(scenario()))
+    if sign == "a rank is stopped":
+        ran = rankproof("run", str(apart()))
         assert ran.code == 0, ran.out + ran.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_is_marked_unfinished(
-    scenario: Callable[..., Path], tmp_path: Path, number: signal.Signals
+    apart: Callable[..., Path], tmp_path: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C, SIGTERM and SIGHUP end the ranks, leave a folder that says it is unfinished, and exit code 2."""
-    process = start(scenario({"subject.py": HOSTILE}), tmp_path)
-    # The first trial's world exists when its server has a world folder: the ranks are being started.
+    process = start(apart({"subject.py": HOSTILE}), tmp_path)
     scratch = tmp_path / "tmp"
-    while not list(scratch.glob("rankproof-*/world-*")):
-        assert process.poll() is None
-        os.sched_yield()
+    await_sign(process, lambda: SIGNS["a world starts"](tmp_path))
     process.send_signal(number)
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 2, error
@@ -138,9 +182,7 @@ def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tm
         text=True,
         start_new_session=True,
     )
-    while not list(scratch.glob("rankproof-*/world-*")):
-        assert process.poll() is None
-        os.sched_yield()
+    await_sign(process, lambda: SIGNS["a world starts"](tmp_path))
     os.killpg(process.pid, signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     assert await_nobody(str(scratch), within=GONE_WITHIN) == [], output
