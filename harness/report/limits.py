@@ -22,6 +22,15 @@ CODE = (
 APART = (
     "The bound takes trials as independent: what a subject keeps outside its process from trial to trial is not undone."
 )
+ROOM = (
+    "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
+    "world; what a subject keeps elsewhere from trial to trial is not undone: at a path that it spells out, such as "
+    "/tmp/name, in shared memory, or in a service."
+)
+SHARED_HOME = (
+    "The bound takes trials as independent, and all of them had the user's own home folder, caches and temporary "
+    "folder (world.home: shared): what one left there, the next one found."
+)
 READY = (
     "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the machine that it ran "
     "on, not about code of this repository."
@@ -74,4 +83,7 @@ def limits_section(record: Record) -> list[Block]:
         )
         for module in outside
     ]
-    return [Heading(2, "What this does not show"), BulletList((*items, *LIMITS))]
+    room = record.run.room
+    apart = APART if room is None else SHARED_HOME if room.home == "shared" else ROOM
+    items += [apart if text is APART else text for text in LIMITS]
+    return [Heading(2, "What this does not show"), BulletList(tuple(items))]

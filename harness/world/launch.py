@@ -42,6 +42,8 @@ class Launch:
         lateness: rank to the seconds it is forked later than the others; at least one rank is not in it.
         python: the interpreter of the arm's own environment; None is the harness's own.
         distributions: what the arm's own environment names: its ranks tell which versions they have.
+        shared_home: whether ranks have the user's home and temporary folder, instead of a room of their lane.
+        home: files that the home folder of the room begins with, by their path there.
     """
 
     about: Mapping[str, JSON]
@@ -69,6 +71,8 @@ class Launch:
     lateness: Mapping[int, float] = field(default_factory=dict)
     python: Path | None = None
     distributions: tuple[str, ...] = ()
+    shared_home: bool = False
+    home: Mapping[str, Path] = field(default_factory=dict)
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 

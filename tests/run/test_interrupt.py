@@ -37,13 +37,13 @@ GONE_WITHIN = 2.0
 
 
 def left(marker: str) -> list[int]:
-    """Pids of the processes that were started with this TMPDIR."""
+    """Pids of the processes that were started with this TMPDIR, or with a room in it."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if f"TMPDIR={marker}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if f"\0TMPDIR={marker}".encode() in b"\0" + (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -58,9 +58,7 @@ def await_nobody(marker: str, *, within: float) -> list[int]:
     return found
 
 
-def start(folder: Path, tmp_path: Path) -> subprocess.Popen[str]:
-    scratch = tmp_path / "tmp"
-    scratch.mkdir(exist_ok=True)
+def start(folder: Path, tmp_path: Path, scratch: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command("run", str(folder), "--results", str(tmp_path / "results")),
         env=environment(tmp_path / "home", TMPDIR=str(scratch)),
@@ -73,20 +71,20 @@ def start(folder: Path, tmp_path: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("moment", range(10))
 def test_a_killed_harness_leaves_nobody_behind(
-    scenario: Callable[..., Path], rankproof: Callable[..., Ran], tmp_path: Path, moment: int
+    scenario: Callable[..., Path], rankproof: Callable[..., Ran], tmp_path: Path, short_tmp: Path, moment: int
 ) -> None:
     """SIGKILL at a random moment: two seconds later no process is left, the lock is free, and the next run works."""
     delay = random.Random(moment).uniform(0.1, 5.0)
-    process = start(scenario({"subject.py": HOSTILE}), tmp_path)
+    process = start(scenario({"subject.py": HOSTILE}), tmp_path, short_tmp)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=delay)
     still_running = process.poll() is None
     process.kill()
     error = process.communicate()[1]
     assert still_running, error
-    assert await_nobody(str(tmp_path / "tmp"), within=GONE_WITHIN) == []
+    assert await_nobody(str(short_tmp), within=GONE_WITHIN) == []
     assert list((tmp_path / "results").rglob("report.md")) == []
-    assert [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("rankproof-ports")] == []
+    assert [path for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports")] == []
     if moment % 5 == 0:
         ran = rankproof("run", str(scenario()))
         assert ran.code == 0, ran.out + ran.err
@@ -94,13 +92,12 @@ def test_a_killed_harness_leaves_nobody_behind(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_is_marked_unfinished(
-    scenario: Callable[..., Path], tmp_path: Path, number: signal.Signals
+    scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C, SIGTERM and SIGHUP end the ranks, leave a folder that says it is unfinished, and exit code 2."""
-    process = start(scenario({"subject.py": HOSTILE}), tmp_path)
+    process = start(scenario({"subject.py": HOSTILE}), tmp_path, short_tmp)
     # The first trial's world exists when its server has a world folder: the ranks are being started.
-    scratch = tmp_path / "tmp"
-    while not list(scratch.glob("rankproof-*/world-*")):
+    while not list(short_tmp.glob("rankproof-*/world-*")):
         assert process.poll() is None
         os.sched_yield()
     process.send_signal(number)
@@ -108,17 +105,15 @@ def test_an_interrupted_run_is_marked_unfinished(
     assert process.returncode == 2, error
     assert "interrupted" in error
     assert "Traceback" not in error
-    assert await_nobody(str(scratch), within=GONE_WITHIN) == []
+    assert await_nobody(str(short_tmp), within=GONE_WITHIN) == []
     folders = [path.name for path in (tmp_path / "results" / "meet").iterdir()]
     assert len(folders) == 1
     assert folders[0].endswith(".unfinished")
     assert list((tmp_path / "results").rglob("report.md")) == []
 
 
-def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path) -> None:
     """Ctrl-C to the whole foreground group, as a terminal sends it: nox waits until the harness has cleaned up."""
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
     folder = scenario({"subject.py": HOSTILE})
     # The noxfile's own way to run a command, without making its environment again.
     noxfile = tmp_path / "noxfile.py"
@@ -132,16 +127,16 @@ def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tm
     assert "interrupt_timeout" in (ROOT / "noxfile.py").read_text()
     process = subprocess.Popen(
         [sys.executable, "-m", "nox", "-f", str(noxfile), "-s", "validate"],
-        env=environment(tmp_path / "home", TMPDIR=str(scratch)),
+        env=environment(tmp_path / "home", TMPDIR=str(short_tmp)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
-    while not list(scratch.glob("rankproof-*/world-*")):
+    while not list(short_tmp.glob("rankproof-*/world-*")):
         assert process.poll() is None
         os.sched_yield()
     os.killpg(process.pid, signal.SIGINT)
     output = process.communicate(timeout=60)[0]
-    assert await_nobody(str(scratch), within=GONE_WITHIN) == [], output
+    assert await_nobody(str(short_tmp), within=GONE_WITHIN) == [], output
     assert next((tmp_path / "results" / "meet").iterdir()).name.endswith(".unfinished")
