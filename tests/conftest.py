@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +32,14 @@ def often(pytestconfig: pytest.Config) -> Callable[..., range]:
     """Turns of something that must never flake: a few in every run, as many as `soak` says with --soak."""
     soaking = pytestconfig.getoption("--soak")
     return lambda few, *, soak: range(soak if soaking else few)
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A folder to be somebody's TMPDIR, with a path short enough for servers to lie in it: pytest's own are longer."""
+    folder = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -120,6 +120,7 @@ def record(
                 "overrides": [],
                 "inputs": [],
                 "arguments": {"candidate": {}, "control": {}},
+                "room": {"home": "room", "kept": [], "compiled": []},
                 "source": {
                     "commit": "ab" * 20,
                     "tree": "cd" * 20,

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 MADE = "group.made"
 TORCH, MLX = "torch.distributed", "mlx.core"
@@ -61,7 +61,7 @@ class Watch:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, functools.partial(self._watch, name))
+                    spec.loader = cast("Loader", _Loader(spec.loader, functools.partial(self._watch, name)))
                 return spec
         return None
 

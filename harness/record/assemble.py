@@ -19,7 +19,15 @@ from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
-from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER, CellFacts, RevisionFacts, RunFacts
+from harness.record.facts import (
+    HOME_INPUT,
+    PATCH_FOLDER,
+    SCENARIO_PATH,
+    SOURCE_FOLDER,
+    CellFacts,
+    RevisionFacts,
+    RunFacts,
+)
 from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
 from harness.record.needs import unmet
 from harness.record.original import ORIGINAL_PATH, Comparison, Original, compare
@@ -231,8 +239,11 @@ def _demand_consistent(
     scenario: Scenario, run: RunFacts, planned: Sequence[CellFiles], read: Read, names: Collection[str]
 ) -> None:
     """What the run says of itself, its trials must say too."""
-    if sorted(one.name for one in run.inputs) != sorted(scenario.inputs):
+    home = scenario.world.home_is
+    if sorted(one.name for one in run.inputs) != sorted([*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]):
         raise RecordError("the run's inputs are not the scenario's")
+    if run.room.home != home:
+        raise RecordError("the home folder of the run's ranks is not the scenario's")
     made = run.made.replace("-", "").replace(":", "")
     if not run.id.startswith(f"{made}-"):
         raise RecordError(f"the run {run.id} does not bear the time it says it was made at, {run.made}")

@@ -19,6 +19,8 @@ SCENARIO_PATH = "evidence/scenario.yaml"
 SOURCE_FOLDER = "evidence/source"
 PATCH_FOLDER = "evidence/patch"
 FORMAT: Literal[1] = 1
+HOME_INPUT = "world.home"
+"""The input that `world.home` names: no input of a scenario has this name."""
 
 
 class Frozen(BaseModel):
@@ -133,6 +135,21 @@ class InputFacts(Frozen):
     files: dict[str, str]
 
 
+class RoomFacts(Frozen):
+    """What ranks had for home, caches and temporary folder, and what their worlds shared on purpose.
+
+    Attributes:
+        home: `room`, emptied before each world; `copy`, a room that begins with a copy of the input `world.home`; or
+            `shared`, the user's own.
+        kept: variables that kept for programs what the user's own home folder implies.
+        compiled: where compilers keep what they made, from world to world: variables, and folders below TMPDIR.
+    """
+
+    home: Literal["room", "copy", "shared"]
+    kept: list[str]
+    compiled: list[str]
+
+
 class RevisionFacts(Frozen):
     """Where the code of an arm was laid out from.
 
@@ -241,7 +258,9 @@ class CellFacts(Frozen):
 class RunFacts(Frozen):
     """The facts of one run of one scenario.
 
-    `challenge` is a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
+    Attributes:
+        challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
+        room: None in runs from before ranks had one.
     """
 
     format: Literal[1]
@@ -263,4 +282,5 @@ class RunFacts(Frozen):
     revisions: dict[str, RevisionFacts] = {}
     environments: dict[str, ArmEnvironmentFacts] = {}
     reproduces: Reproduces | None = None
+    room: RoomFacts
     cells: list[CellFacts]

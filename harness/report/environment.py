@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.record import facts
 from harness.record.arm_environment import told
+from harness.record.facts import RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
@@ -59,6 +60,8 @@ def environment_section(record: Record) -> list[Block]:
             ),
         ),
     ]
+    if run.room is not None:
+        rows.append(("home, caches, temporary folder", Claim(_room(run), (RUN,))))
     found: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
     found += _own(record)
     if run.inputs:
@@ -89,6 +92,18 @@ def environment_section(record: Record) -> list[Block]:
         )
     )
     return found
+
+
+def _room(run: RunFacts) -> Text:
+    """What ranks had for their own: one line, with what is shared on purpose."""
+    room = run.room
+    if room.home == "shared":
+        return Text("the user's own, shared by all worlds (", Code("world.home: shared"), ")")
+    given = next((one.given for one in run.inputs if one.name == facts.HOME_INPUT), None)
+    copy: tuple[Part, ...] = () if given is None else (", beginning with a copy of ", Code(given))
+    kept: tuple[Part, ...] = ("; as the user has them: ", Code(" ".join(room.kept))) if room.kept else ()
+    shared = "; shared on purpose: what compilers keep in "
+    return Text("a room per lane, emptied before each world", *copy, shared, Code(" ".join(room.compiled)), *kept)
 
 
 def _own(record: Record) -> list[Block]:

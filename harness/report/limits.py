@@ -19,8 +19,14 @@ CODE = (
     "Modules imported from the arm's folder are evidenced by their digest. Code that a subject brings in otherwise "
     "(exec, files read at run time, libraries of the environment) is evidenced only where the tables above name it."
 )
-APART = (
-    "The bound takes trials as independent: what a subject keeps outside its process from trial to trial is not undone."
+ROOM = (
+    "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
+    "world; what a subject keeps elsewhere from trial to trial is not undone: at a path that it spells out, such as "
+    "/tmp/name, in shared memory, or in a service."
+)
+SHARED_HOME = (
+    "The bound takes trials as independent, and all of them had the user's own home folder, caches and temporary "
+    "folder (world.home: shared): what one left there, the next one found."
 )
 READY = (
     "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the machine that it ran "
@@ -30,7 +36,6 @@ LIMITS = (
     "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines.",
     SHARED,
     CODE,
-    APART,
     "Time in the signature is the signer's own claim.",
 )
 
@@ -74,4 +79,5 @@ def limits_section(record: Record) -> list[Block]:
         )
         for module in outside
     ]
-    return [Heading(2, "What this does not show"), BulletList((*items, *LIMITS))]
+    items += [*LIMITS, SHARED_HOME if record.run.room.home == "shared" else ROOM]
+    return [Heading(2, "What this does not show"), BulletList(tuple(items))]

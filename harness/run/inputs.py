@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.digest import fold
-from harness.record.facts import InputFacts
+from harness.record.facts import HOME_INPUT, InputFacts
 from harness.scenario import Input
 
 FILES_LIMIT = 10_000
@@ -27,6 +27,20 @@ class ResolvedInput:
 
     path: Path
     facts: InputFacts
+
+
+def home(given: str, *, folder: Path) -> ResolvedInput:
+    """The folder that `world.home` names: what every world finds in its home folder.
+
+    Raises:
+        InputError: not there, not a folder, no file in it, or one that cannot be read.
+    """
+    path = (folder / given).resolve()
+    if not path.is_dir():
+        raise InputError(f"{HOME_INPUT}: {given} is no folder (looked in the scenario's folder)")
+    files = digests(path, name=HOME_INPUT)
+    facts = InputFacts(name=HOME_INPUT, given=given, digest=fold(files), pinned=False, revision=None, files=files)
+    return ResolvedInput(path=path, facts=facts)
 
 
 def resolve(inputs: Mapping[str, Input], *, folder: Path) -> dict[str, ResolvedInput]:

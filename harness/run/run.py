@@ -18,7 +18,17 @@ from harness.reason import Skip
 from harness.record import environment, repository, sources
 from harness.record.arm_environment import asked
 from harness.record.assemble import PATCH_PATH, assemble
-from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, CellFacts, Reproduces, RunFacts, Source
+from harness.record.facts import (
+    FORMAT,
+    HOME_INPUT,
+    PATH,
+    SCENARIO_PATH,
+    CellFacts,
+    Reproduces,
+    RoomFacts,
+    RunFacts,
+    Source,
+)
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.record.original import ORIGINAL_PATH
@@ -35,6 +45,7 @@ from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.world.pool import ServerFailed, ServerPool
 from harness.world.ports import PortLease
+from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled
 
 REPORT_PATH = "report.md"
@@ -190,6 +201,8 @@ def _run(
     folder.write(SCENARIO_PATH, loaded.text)
     if material is None:
         found = inputs.resolve(scenario.inputs, folder=loaded.folder)
+        if scenario.world.home is not None and scenario.world.home_is == "copy":
+            found[HOME_INPUT] = inputs.home(scenario.world.home, folder=loaded.folder)
         staged = arms.stage(
             scenario, folder=loaded.folder, inputs=[resolved.path for resolved in found.values()], results=folder
         )
@@ -230,9 +243,11 @@ def _run(
             environments=made,
         )
         if runnable:
-            trials.start_servers()
+            trials.start_servers(lanes=min(jobs, len(runnable) * (scenario.trials.candidate + control)))
         counts = trials.make(runnable, jobs=jobs)
         pids, seconds = pool.pids, pool.seconds
+    for left in pool.left:
+        says(f"what ranks left in their room could not be removed: {left}")
     _demand_unchanged(found)
     for arm, environment_of_arm in made.items():
         if runnable and not environments.is_unchanged(environment_of_arm):
@@ -257,6 +272,7 @@ def _run(
         revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
         environments={name: one.facts for name, one in made.items()},
         reproduces=material.reproduces if material is not None else None,
+        room=_room(scenario),
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))
             for cell in matrix
@@ -268,6 +284,13 @@ def _run(
         folder.write(path, picture)
     folder.write(RECORD_PATH, record.encode())
     return Finished(record=record, folder=_sign(record, folder, key), signer=key)
+
+
+def _room(scenario: Scenario) -> RoomFacts:
+    home = scenario.world.home_is
+    if home == "shared":
+        return RoomFacts(home=home, kept=[], compiled=[])
+    return RoomFacts(home=home, kept=sorted(toolchains()), compiled=list(COMPILED))
 
 
 def _environments(

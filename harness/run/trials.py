@@ -13,6 +13,7 @@ from harness.checks import History
 from harness.checks.silence import longest_silence, window
 from harness.faults.strikes import Strikes
 from harness.record.assemble import EVENTS, trial_folder
+from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
 from harness.run import hub
 from harness.run.arms import StagedArm
@@ -101,9 +102,12 @@ class Trials:
         environments: Mapping[str, MadeEnvironment] | None = None,
     ) -> None:
         self._scenario = scenario
+        home = inputs.get(HOME_INPUT)
+        self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
+        self._shared_home = scenario.world.home_is == "shared"
         self._arms = arms
         self._environments = environments or {}
-        self._inputs = {name: str(found.path) for name, found in inputs.items()}
+        self._inputs = {name: str(found.path) for name, found in inputs.items() if name != HOME_INPUT}
         self._results = results
         self._pool = pool
         self._interrupt = interrupt
@@ -129,8 +133,8 @@ class Trials:
         """
         return "warm" if self._warm else "fresh"
 
-    def start_servers(self) -> None:
-        """Start the fork servers of all arms, before the first trial, so that no trial's time holds it.
+    def start_servers(self, *, lanes: int) -> None:
+        """Start the fork servers of all arms for each lane, before the first trial, so that no trial's time holds it.
 
         Where a server of an arm's own environment cannot fork safely (a package of it starts a thread when imported),
         every rank of the run starts fresh: what starts otherwise could not be compared.
@@ -143,12 +147,12 @@ class Trials:
             made = self._environments.get(arm)
             python = made.python if made is not None else None
             try:
-                self._pool.get(warm=self._warm, env=self.env, python=python)
+                self._pool.prepare(lanes, warm=self._warm, env=self.env, python=python, shared_home=self._shared_home)
             except ServerFailed:
                 if python is None or not self._warm:
                     raise
                 self._warm = False
-                self.start_servers()
+                self.start_servers(lanes=lanes)
                 return
 
     def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
@@ -256,6 +260,8 @@ class Trials:
             python=own.python if own is not None else None,
             distributions=own.named if own is not None else (),
             hang=self._hang(cell, arm),
+            shared_home=self._shared_home,
+            home=self._home,
         )
         faults = faults_of(scenario.faults, arm)
         strikes = Strikes(faults, size=cell.ranks)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.forms.problem import complaint
 from harness.forms.units import Duration, Percent, Size
@@ -16,6 +17,7 @@ from harness.scenario.closed import (
     Event,
     Hub,
     Id,
+    Inside,
     Line,
     Listed,
     Name,
@@ -71,6 +73,15 @@ class HubService(Closed):
     serve: Name = Field(description="The input that holds its repositories, as folders ORGANISATION/NAME.")
 
 
+def _home(text: str) -> str:
+    if posixpath.normpath(text) == ".":
+        raise complaint("must be a folder inside the scenario's folder, or shared for the user's own")
+    return text
+
+
+HomeFolder = Annotated[Inside, AfterValidator(_home)]
+
+
 class World(Closed):
     """How the rank processes of a trial are started and stopped."""
 
@@ -91,6 +102,16 @@ class World(Closed):
     env: dict[Variable, Plain] = Field(
         default_factory=dict, description="Environment variables of every rank, values in quotes."
     )
+    home: HomeFolder | None = Field(
+        None,
+        description="What ranks find in their home folder: a copy of this folder of the scenario, or with shared the "
+        "user's own. Default: a room that is empty before each world.",
+    )
+
+    @property
+    def home_is(self) -> Literal["room", "copy", "shared"]:
+        """Whether ranks have an empty room, one with a copy of a folder, or the user's own home folder."""
+        return "room" if self.home is None else "shared" if self.home == "shared" else "copy"
 
 
 class Accept(Closed):

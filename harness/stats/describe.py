@@ -19,13 +19,24 @@ def how_it_ended(history: History, rank: int) -> str:
         values = error.event.values
         message = f": {values['message']}" if values.get("message") else ""
         place = f" at {values['source']!r}" if values.get("source") else ""
-        return short(f"{values.get('type')}{message}{place}")
+        return short(f"{values.get('type')}{_missed(history, rank)}{message}{place}")
     if (end := history.exit(rank)) is not None:
         how = ended(end.event.values)
         if end.event.values.get("signal") == "SIGKILL" and not history.noted("world.stopped"):
             how += ", sent by nobody here (the kernel, out of memory, or another process)"
         return how if history.is_of_programs or history.returned(rank) else f"{how} before the subject returned"
     return "its end was not seen"
+
+
+def _missed(history: History, rank: int) -> str:
+    """That the user's own cache has the model that a rank did not find, and what to do."""
+    if not (found := history.noted("cache.missed", rank)):
+        return ""
+    values = found[0].event.values
+    models = values.get("models")
+    named = ", ".join(map(str, models)) if isinstance(models, list) else ""
+    home = ", or set world.home: shared" if values.get("in_home") else ""
+    return f" ({named}: only in the user's own cache, name it under inputs{home})"
 
 
 def harness_error(history: History) -> Void | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.events import JSON, Event
 from harness.world.names import hide_home_in
 from harness.world.paths import shorten
+from harness.world.room import Room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,30 +27,31 @@ class Capture:
     stacks: Mapping[int, bytes]
 
 
-def as_evidence(event: Event, *, pid: int | None, code: Path) -> Event:
+def as_evidence(event: Event, *, pid: int | None, code: Path, room: Room | None = None) -> Event:
     """An event as evidence keeps it: with its pid, and without the names of this machine and its user.
 
     Args:
         event: as it was emitted.
         pid: of its rank, where the event does not say.
         code: the folder that the ranks import from.
+        room: whose home folder is the ranks' own, and told as `~` too.
     """
     values = event.values
     if event.by == "rank":
-        values = hide_home_in(dict(values))
+        values = hide_home_in(dict(values), room.homes if room is not None else ())
         if event.name == "rank.error":
-            values = {**values, **_in_words(values, code=code)}
+            values = {**values, **_in_words(values, code=code, room=room)}
     return event._replace(pid=pid if event.pid is None else event.pid, values=values)
 
 
-def _in_words(values: Mapping[str, JSON], *, code: Path) -> dict[str, JSON]:
+def _in_words(values: Mapping[str, JSON], *, code: Path, room: Room | None) -> dict[str, JSON]:
     """What a failed rank says in words: text for readers, that no check looks at."""
     found: dict[str, JSON] = {}
     if isinstance(message := values.get("message"), str):
-        found["message"] = shorten(message, folder=code)
+        found["message"] = shorten(message, folder=code, room=room)
     if isinstance(causes := values.get("causes"), list):
         found["causes"] = [
-            {**cause, "message": shorten(str(cause.get("message", "")), folder=code)}
+            {**cause, "message": shorten(str(cause.get("message", "")), folder=code, room=room)}
             if isinstance(cause, dict)
             else cause
             for cause in causes

@@ -10,8 +10,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-INHERITED = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CXX", "CC")
+from harness.world.room import following
+
+INHERITED = ("PATH", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CXX", "CC")
+# Inherited too where ranks have no room of their own.
+HOMES = ("HOME", "TMPDIR")
+PLACES = frozenset({"HOME", "TMPDIR", "TMP", "TEMP"})
 IMPORT_TIME = (
+    "XDG_",
     "OMP_",
     "OPENBLAS_",
     "MKL_",
@@ -43,17 +49,21 @@ DEFAULTS = {
 
 def is_import_time(name: str) -> bool:
     """Whether a library reads this variable while it is imported."""
-    return name.startswith(IMPORT_TIME)
+    return name in PLACES or name.startswith(IMPORT_TIME)
 
 
-def server_environment(requested: Mapping[str, str], *, python: Path | None = None) -> dict[str, str]:
+def server_environment(
+    requested: Mapping[str, str], *, python: Path | None = None, shared_home: bool = False
+) -> dict[str, str]:
     """The environment a server starts with: inherited by name, our defaults, the scenario's import-time variables.
 
     Args:
         requested: the scenario's variables.
         python: the interpreter of an arm's own environment: what a rank of it starts as `python` is that one too.
+        shared_home: whether home and temporary folder are the user's own; else they are those of the server's room.
     """
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    names = (*INHERITED, *HOMES) if shared_home else INHERITED
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
     if python is not None:
         inherited["PATH"] = os.pathsep.join([str(python.parent), inherited.get("PATH", os.defpath)])
     defaults = dict(DEFAULTS)
@@ -69,7 +79,8 @@ def own_environment(variables: Mapping[str, str], *, requested: Mapping[str, str
     if "OMP_NUM_THREADS" in own and "MKL_NUM_THREADS" not in {**requested, **own}:
         # As above: our default for MKL would undo it, and a variable cannot be taken away from one rank.
         own["MKL_NUM_THREADS"] = own["OMP_NUM_THREADS"]
-    return own
+    # Those of the room are set, and would undo it.
+    return {name: value for name, value in following(own).items() if name not in requested} | own
 
 
 def rank_environment(requested: Mapping[str, str]) -> dict[str, str]:

@@ -44,6 +44,8 @@ class Launch:
         python: the interpreter of the arm's own environment; None is the harness's own.
         distributions: what the arm's own environment names: its ranks tell which versions they have.
         hang: the hang that is to be proved, where the arm is stated to hang.
+        shared_home: whether ranks have the user's home and temporary folder, instead of a room of their lane.
+        home: files that the home folder of the room begins with, by their path there.
     """
 
     about: Mapping[str, JSON]
@@ -72,6 +74,8 @@ class Launch:
     python: Path | None = None
     distributions: tuple[str, ...] = ()
     hang: Hang | None = None
+    shared_home: bool = False
+    home: Mapping[str, Path] = field(default_factory=dict)
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 

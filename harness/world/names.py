@@ -55,9 +55,14 @@ def hosts() -> set[str]:
     return _telling({name, name.partition(".")[0], os.environ.get("HOSTNAME", "")})
 
 
-def hide(text: str) -> str:
-    """Replace the home folder, the user's name and the host's, where they stand as words of their own."""
-    text = hide_home(text)
+def hide(text: str, also: Sequence[str] = ()) -> str:
+    """Replace the home folder, the user's name and the host's, where they stand as words of their own.
+
+    Args:
+        text: for readers.
+        also: further home folders, such as a room's.
+    """
+    text = hide_home(text, also)
     for found, word in ((hosts(), "<host>"), (users(), "<user>")):
         for name in sorted(found, key=len, reverse=True):
             if name in text:
@@ -65,22 +70,22 @@ def hide(text: str) -> str:
     return text
 
 
-def hide_home(text: str) -> str:
-    """Replace the home folder by `~`."""
-    for place in homes():
+def hide_home(text: str, also: Sequence[str] = ()) -> str:
+    """Replace the home folder, and further ones, by `~`."""
+    for place in (*also, *homes()):
         if place in text:
             text = re.sub(folder_of(place), "~", text)
     return text
 
 
-def hide_home_in(value: JSON) -> JSON:
+def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
     """The same in every text of a JSON value, keys included; what holds none is returned as it is."""
     if isinstance(value, str):
-        return hide_home(value) if os.sep in value else value
+        return hide_home(value, also) if os.sep in value else value
     if isinstance(value, list):
-        return [hide_home_in(item) for item in value]
+        return [hide_home_in(item, also) for item in value]
     if isinstance(value, dict):
-        return {hide_home_in(key): hide_home_in(item) for key, item in value.items()}
+        return {hide_home_in(key, also): hide_home_in(item, also) for key, item in value.items()}
     return value
 
 

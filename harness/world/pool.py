@@ -1,4 +1,8 @@
-"""The fork servers of a run: started when first needed, one per environment, ended with the run."""
+"""The fork servers of a run: started when first needed, ended with the run.
+
+A server has one world at a time, because its worlds have the server's room: worlds side by side have servers of their
+own, one per lane and environment. What runs its worlds one after the other with one server is a lane.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +30,8 @@ from harness.world import driver
 from harness.world.descendants import adopt_orphans, extinguish_strangers
 from harness.world.environment import server_environment
 from harness.world.paths import ROOT, shorten
+from harness.world.removal import remove
+from harness.world.room import Room, base
 
 READY_WITHIN = 120.0
 ANSWER_WITHIN = 5.0
@@ -51,11 +58,12 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, order=True)
 class ServerKey:
-    """What makes two worlds able to share a server."""
+    """What makes two worlds able to have the same server, one after the other."""
 
     warm: bool
     environment: tuple[tuple[str, str], ...]
     python: str = ""
+    shared_home: bool = False
 
 
 def interpreter(python: Path | None = None) -> list[str]:
@@ -67,7 +75,10 @@ class Server:
     """A running fork server, seen from the harness.
 
     Attributes:
+        key: which worlds it can serve.
         scratch: folder of its worlds, removed with it.
+        room: home, caches and temporary folder of its ranks; None where those are the user's own.
+        left: what of the scratch folder could not be removed, in words.
         environment: what it was started with.
         python: the interpreter of an arm's own environment, or None.
         pid: of the process that forks; known once it is ready.
@@ -80,6 +91,9 @@ class Server:
         Raises:
             ServerFailed: no space, no descriptors, no interpreter.
         """
+        self.key = key
+        self.room: Room | None = None
+        self.left: list[str] = []
         self.environment = dict(key.environment)
         self.python = Path(key.python) if key.python else None
         self.seconds = 0.0
@@ -91,8 +105,11 @@ class Server:
         boot = BOOT.format(module="warden", arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'")
         with contextlib.ExitStack() as half_done:
             try:
-                self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-"))
+                self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-", dir=base()))
                 half_done.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+                if not key.shared_home:
+                    self.room = Room(self.scratch)
+                    self.environment = self.room.environment(self.environment)
                 if driver.is_wanted():
                     self.environment = driver.hand_over(
                         self.environment, folder=self.scratch / "driver", libraries=driver.find()
@@ -174,7 +191,7 @@ class Server:
             raise ServerFailed(f"the fork server is gone ({error}); its last words: {self._last_words()}") from error
 
     def is_well(self) -> bool:
-        """Whether it still answers. A rank runs as the same user and can end or stop it."""
+        """Whether it still answers, with nobody left of its worlds. A rank can end or stop it: it is the same user."""
         token = time.monotonic_ns()
         with self._lock:
             try:
@@ -209,7 +226,7 @@ class Server:
                 self._process.send_signal(signal.SIGKILL)
                 self._process.wait()
             _wardens.discard(self._process.pid)
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            self.left = remove(self.scratch)
 
     def _hear(self, seconds: float, *, cancel: int | None = None) -> dict[str, Any] | None:
         """Take one message; None when the server ended or said nothing for `seconds`.
@@ -253,14 +270,21 @@ def fingerprint(folder: Path) -> object:
 
 
 class ServerPool:
-    """Servers by key; safe to use from several threads. Closing the pool leaves no process behind."""
+    """Servers, taken for one world at a time; safe to use from several threads. Closing it leaves no process behind.
+
+    Attributes:
+        left: what servers' worlds left that could not be removed, in words.
+    """
 
     def __init__(self, *, cancel: int | None = None) -> None:
-        self._servers: dict[ServerKey, Server] = {}
+        self._idle: dict[ServerKey, list[Server]] = {}
+        self._living: set[Server] = set()
         self._started: list[Server] = []
+        # Held while a server is made or ended: what ends one takes every child it does not know for an orphan.
         self._lock = threading.Lock()
         self._cancel = cancel
         self._closed = False
+        self.left: list[str] = []
 
     def __enter__(self) -> Self:
         # If a warden itself is killed, what it leaves comes to us instead of to init.
@@ -272,19 +296,21 @@ class ServerPool:
     ) -> None:
         with self._lock:
             self._closed = True
-            servers = list(self._servers.values())
-            self._servers.clear()
-        for server in servers:
-            server.close()
+            self._idle.clear()
+            for server in list(self._living):
+                self._close(server)
         extinguish_strangers(known=_wardens)
 
-    def get(self, *, warm: bool, env: Mapping[str, str], python: Path | None = None) -> Server:
-        """Return the server for this start mode, these variables and this interpreter, started if need be.
+    def take(
+        self, *, warm: bool, env: Mapping[str, str], python: Path | None = None, shared_home: bool = False
+    ) -> Server:
+        """Take a server that nobody has, started if need be. Give it back with `give`, or `discard` it.
 
         Args:
             warm: whether it imports what ranks need first.
             env: the scenario's variables.
             python: the interpreter of an arm's own environment; None is the harness's own.
+            shared_home: whether its ranks have the user's home and temporary folder instead of a room.
 
         Raises:
             ServerFailed: it does not start, or the pool is closed.
@@ -292,36 +318,57 @@ class ServerPool:
         """
         key = ServerKey(
             warm=warm,
-            environment=tuple(sorted(server_environment(env, python=python).items())),
+            environment=tuple(sorted(server_environment(env, python=python, shared_home=shared_home).items())),
             python=str(python or ""),
+            shared_home=shared_home,
         )
         with self._lock:
             if self._closed:
                 raise ServerFailed("the fork servers were closed while worlds were still asked for")
-            if (known := self._servers.get(key)) is not None:
-                if not known.has_ended():
-                    return known
-                self._end(self._servers.pop(key))
-            server = Server(key)
-            try:
-                server.await_ready(self._cancel)
-            except BaseException:
+            while idle := self._idle.get(key):
+                if not (server := idle.pop()).has_ended():
+                    return server
                 self._end(server)
-                raise
-            self._servers[key] = server
-            self._started.append(server)
-            return server
+            server = Server(key)
+            self._living.add(server)
+        try:
+            server.await_ready(self._cancel)
+        except BaseException:
+            self.discard(server)
+            raise
+        self._started.append(server)
+        return server
+
+    def give(self, server: Server) -> None:
+        """Give a server back. Nobody of its last world may be left."""
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(server.key, []).append(server)
 
     def discard(self, server: Server) -> None:
-        """Forget a server that failed, so that the next world gets a new one; end what it left behind."""
+        """End a server that failed, and what it left behind; the next world gets a new one."""
         with self._lock:
-            for key in [key for key, known in self._servers.items() if known is server]:
-                del self._servers[key]
-            self._end(server)
+            if server in self._living:
+                self._end(server)
+
+    def prepare(self, lanes: int, **asked: Any) -> None:
+        """Have a server ready for each of so many lanes, started side by side; else as `take`."""
+        with ThreadPoolExecutor(max_workers=lanes) as starters:
+            taken = [starters.submit(self.take, **asked) for _ in range(lanes)]
+        for one in taken:
+            if one.exception() is None:
+                self.give(one.result())
+        for one in taken:
+            one.result()
 
     def _end(self, server: Server) -> None:
-        server.close()
+        self._close(server)
         extinguish_strangers(known=_wardens)
+
+    def _close(self, server: Server) -> None:
+        server.close()
+        self._living.discard(server)
+        self.left += server.left
 
     @property
     def pids(self) -> tuple[int, ...]:

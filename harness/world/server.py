@@ -112,6 +112,8 @@ class Server:
         for line in lines:
             request = json.loads(line)
             if "ping" in request:
+                # Asked when the one world that it has is over: who hears the answer knows that nobody of it is left.
+                self._reap(every_keeper=True)
                 _tell(self._channel, {"is": "pong", "ping": request["ping"]})
                 continue
             count = request["descriptors"]
@@ -143,11 +145,12 @@ class Server:
         finally:
             _exit(1)
 
-    def _reap(self) -> None:
+    def _reap(self, *, every_keeper: bool = False) -> None:
+        """Reap who has ended; with `every_keeper`, stay until no keeper lives."""
         killed = False
         with contextlib.suppress(ChildProcessError):
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, 0 if every_keeper and self._keepers else os.WNOHANG)
                 if pid == 0:
                     break
                 if pid in self._keepers:

@@ -10,8 +10,10 @@ from harness.rank.life import STACKS
 from harness.world.capture import Capture, as_evidence
 from harness.world.leftovers import read_error, read_stack
 from harness.world.log import Log
+from harness.world.missed import is_below_home, missed
 from harness.world.paths import shorten
 from harness.world.roll import Roll
+from harness.world.room import Room
 
 
 class Traces:
@@ -20,12 +22,22 @@ class Traces:
     Attributes:
         logs: rank to what it printed.
         code: the folder that the ranks import from; names of files are told as from there.
+        room: home and temporary folder of the ranks, told as those of a user; None where they are the user's own.
     """
 
-    def __init__(self, *, size: int, code: Path, python: Path | None) -> None:
-        """Begin. `python` is the interpreter of the ranks where it is not our own."""
+    def __init__(self, *, size: int, code: Path, python: Path | None, asked: object = None) -> None:
+        """Begin.
+
+        Args:
+            size: world size.
+            code: the folder of the arm's code.
+            python: the interpreter of the ranks where it is not our own.
+            asked: arguments and variables of the ranks, as JSON.
+        """
+        self._asked = asked
         self.logs = {rank: Log() for rank in range(size)}
         self.code = code
+        self.room: Room | None = None
         self._python = python
         self._events: list[Event] = []
         self._stacks: dict[int, bytes] = {}
@@ -52,6 +64,8 @@ class Traces:
             if asked and (text := read_stack(own / STACKS)):
                 self._stacks[rank] = self.shortened(text.decode("utf-8", "replace")).encode()
             if (found := read_error(own)) is not None:
+                if self.room and (models := missed(found, asked=self._asked, code=self.code)):
+                    self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
                 ns = found.pop("ns")
                 last = roll.exited.get(rank, time.monotonic_ns())
                 in_time = isinstance(ns, int) and begun <= ns <= last
@@ -62,7 +76,12 @@ class Traces:
     def capture(self, roll: Roll) -> Capture:
         """All of it as evidence, without the names of this machine."""
         events = [
-            as_evidence(event, pid=roll.started.get(event.rank) if event.rank is not None else None, code=self.code)
+            as_evidence(
+                event,
+                pid=roll.started.get(event.rank) if event.rank is not None else None,
+                code=self.code,
+                room=self.room,
+            )
             for event in self._events
         ]
         return Capture(
@@ -73,7 +92,7 @@ class Traces:
 
     def shortened(self, text: str) -> str:
         """A text in which files are named as they are called on any machine."""
-        return shorten(text, folder=self.code, python=self._python)
+        return shorten(text, folder=self.code, python=self._python, room=self.room)
 
     def _printed(self, log: Log) -> bytes:
         """What a rank printed; its tracebacks name files."""

@@ -12,13 +12,14 @@ import contextlib
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
 from os import _exit
+from pathlib import Path
 
 from harness.world.descendants import adopt_orphans, die_with_parent, extinguish
+from harness.world.removal import remove
 
 
 def main(control: int, scratch: str, *, warm: bool) -> None:
@@ -52,7 +53,7 @@ def main(control: int, scratch: str, *, warm: bool) -> None:
             _exit(1)
     _guard(socket.socket(fileno=control), wakeup, server=server)
     extinguish()
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(Path(scratch))
 
 
 def _serve(control: int, scratch: str, *, warden: int, warm: bool) -> None:

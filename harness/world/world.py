@@ -27,6 +27,7 @@ from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
 from harness.world.roll import Roll
+from harness.world.room import RoomNotEmpty
 from harness.world.timers import Timers
 from harness.world.traces import Traces
 from harness.world.wires import CHUNK, Wires
@@ -63,7 +64,8 @@ class World:
         self._on_begin = on_begin
         self._on_end = on_end
         self._waits_for = waits_for
-        self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python)
+        asked = [dict(launch.arguments), dict(launch.env)]
+        self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python, asked=asked)
         self._begun = 0
         self._roll = Roll(size=launch.size)
         self._channels: dict[int, Channel] = {}
@@ -153,25 +155,42 @@ class World:
         about = {**launch.about, **program, "size": launch.size, "backend": launch.backend}
         self.note("world.begin", **about, harness_pid=os.getpid())
         server: Server | None = None
+        usable = over = False
         try:
             if self._on_begin is not None:
                 self._on_begin(self)
-            server = self._pool.get(warm=launch.warm, env=launch.env, python=launch.python)
+            server = self._pool.take(
+                warm=launch.warm, env=launch.env, python=launch.python, shared_home=launch.shared_home
+            )
+            usable = True
             self._run(server)
+            over = True
         except ServerFailed as error:
             self._harness_error("ServerFailed", error)
-            if server is not None and not (isinstance(error, KeeperGone) and server.is_well()):
-                self._pool.discard(server)
+            usable = isinstance(error, KeeperGone)
+        except RoomNotEmpty as error:
+            self._harness_error("RoomNotEmpty", error)
+            usable = False
         except OSError as error:
             self._harness_error(type(error).__name__, error)
         finally:
             self._over = True
             if self._on_end is not None:
                 self._on_end(self)
+            if server is not None:
+                # The next world has the same room. A keeper's last word is that nobody is left; without it, the server
+                # is asked.
+                if over or (usable and server.is_well()):
+                    self._pool.give(server)
+                else:
+                    self._pool.discard(server)
         self.note("world.end")
         return self._traces.capture(self._roll)
 
     def _run(self, server: Server) -> None:
+        if server.room is not None:
+            self._traces.room = server.room
+            server.room.renew(self._launch.home)
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
         try:
             with PortLease() as ports, Wires(size=self._launch.size, cancel=self._cancel) as self._wires:

@@ -101,7 +101,7 @@ def worlds(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
         folder = Path(name)
         begin = time.monotonic()
-        pool.get(warm=True, env={})
+        pool.prepare(1, warm=True, env={})
         server = time.monotonic() - begin
         for contest in contests:
             warm_world(pool, folder, backend=contest.backend, ranks=contest.ranks)

@@ -47,20 +47,20 @@ def left_after(marker: str, seconds: float) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", ["pause", "delay"])
-def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(tmp_path: Path, kind: str) -> None:
+def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, kind: str) -> None:
     """SIGKILL with a rank stopped or held for ten minutes: two seconds later no process and no folder is left."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.driver", kind],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "struck\n"
-    assert len(marked(f"TMPDIR={tmp_path}")) >= 3
+    assert len(marked(f"TMPDIR={short_tmp}")) >= 3
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert left_after(f"TMPDIR={tmp_path}", GONE_WITHIN) == set()
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+    assert left_after(f"TMPDIR={short_tmp}", GONE_WITHIN) == set()
+    assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []

@@ -39,13 +39,13 @@ LOOKS_EVERY = 0.02
 
 
 def left(marker: str) -> list[int]:
-    """Pids of the processes that were started with this TMPDIR."""
+    """Pids of the processes that were started with this TMPDIR, or with a room in it."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if f"TMPDIR={marker}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if f"\0TMPDIR={marker}".encode() in b"\0" + (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -79,17 +79,15 @@ def has_a_stopped_rank(scratch: Path) -> bool:
 
 
 # How far a run has come, by what can be seen of it from outside.
-SIGNS: dict[str, Callable[[Path], bool]] = {
-    "begun": lambda place: (place / "results").exists(),
-    "a server starts": lambda place: bool(list(place.glob("tmp/rankproof-*"))),
-    "a world starts": lambda place: bool(list(place.glob("tmp/rankproof-*/world-*"))),
-    "a rank is stopped": lambda place: has_a_stopped_rank(place / "tmp"),
+SIGNS: dict[str, Callable[[Path, Path], bool]] = {
+    "begun": lambda place, _: (place / "results").exists(),
+    "a server starts": lambda _, scratch: bool(list(scratch.glob("rankproof-*"))),
+    "a world starts": lambda _, scratch: bool(list(scratch.glob("rankproof-*/world-*"))),
+    "a rank is stopped": lambda _, scratch: has_a_stopped_rank(scratch),
 }
 
 
-def start(folder: Path, tmp_path: Path) -> subprocess.Popen[str]:
-    scratch = tmp_path / "tmp"
-    scratch.mkdir(exist_ok=True)
+def start(folder: Path, tmp_path: Path, scratch: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command("run", str(folder), "--results", str(tmp_path / "results")),
         env=environment(tmp_path / "home", TMPDIR=str(scratch)),
@@ -115,6 +113,7 @@ def test_a_killed_harness_leaves_nobody_behind(
     scenario: Callable[..., Path],
     rankproof: Callable[..., Ran],
     tmp_path: Path,
+    short_tmp: Path,
     sign: str,
     later: float,
 ) -> None:
@@ -123,17 +122,17 @@ def test_a_killed_harness_leaves_nobody_behind(
     Moments go by what is seen of the run, and `later` by the time it took until then: the same on a busy machine.
     """
     begin = time.monotonic()
-    process = start(scenario({"subject.py": HOSTILE}), tmp_path)
-    await_sign(process, lambda: SIGNS[sign](tmp_path))
+    process = start(scenario({"subject.py": HOSTILE}), tmp_path, short_tmp)
+    await_sign(process, lambda: SIGNS[sign](tmp_path, short_tmp))
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(later * (time.monotonic() - begin))
     still_running = process.poll() is None
     process.kill()
     error = process.communicate()[1]
     assert still_running, error
-    assert await_nobody(str(tmp_path / "tmp"), within=GONE_WITHIN) == []
+    assert await_nobody(str(short_tmp), within=GONE_WITHIN) == []
     assert list((tmp_path / "results").rglob("report.md")) == []
-    assert [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("rankproof-ports")] == []
+    assert [path for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports")] == []
     if sign == "a rank is stopped":
         ran = rankproof("run", str(apart()))
         assert ran.code == 0, ran.out + ran.err
@@ -141,28 +140,25 @@ def test_a_killed_harness_leaves_nobody_behind(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_is_marked_unfinished(
-    apart: Callable[..., Path], tmp_path: Path, number: signal.Signals
+    apart: Callable[..., Path], tmp_path: Path, short_tmp: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C, SIGTERM and SIGHUP end the ranks, leave a folder that says it is unfinished, and exit code 2."""
     process = start(apart({"subject.py": HOSTILE}), tmp_path)
-    scratch = tmp_path / "tmp"
-    await_sign(process, lambda: SIGNS["a world starts"](tmp_path))
+    await_sign(process, lambda: SIGNS["a world starts"](tmp_path, short_tmp))
     process.send_signal(number)
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 2, error
     assert "interrupted" in error
     assert "Traceback" not in error
-    assert await_nobody(str(scratch), within=GONE_WITHIN) == []
+    assert await_nobody(str(short_tmp), within=GONE_WITHIN) == []
     folders = [path.name for path in (tmp_path / "results" / "meet").iterdir()]
     assert len(folders) == 1
     assert folders[0].endswith(".unfinished")
     assert list((tmp_path / "results").rglob("report.md")) == []
 
 
-def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path) -> None:
     """Ctrl-C to the whole foreground group, as a terminal sends it: nox waits until the harness has cleaned up."""
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
     folder = scenario({"subject.py": HOSTILE})
     # The noxfile's own way to run a command, without making its environment again.
     noxfile = tmp_path / "noxfile.py"
@@ -176,14 +172,14 @@ def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tm
     assert "interrupt_timeout" in (ROOT / "noxfile.py").read_text()
     process = subprocess.Popen(
         [sys.executable, "-m", "nox", "-f", str(noxfile), "-s", "validate"],
-        env=environment(tmp_path / "home", TMPDIR=str(scratch)),
+        env=environment(tmp_path / "home", TMPDIR=str(short_tmp)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
-    await_sign(process, lambda: SIGNS["a world starts"](tmp_path))
+    await_sign(process, lambda: SIGNS["a world starts"](tmp_path, short_tmp))
     os.killpg(process.pid, signal.SIGINT)
     output = process.communicate(timeout=60)[0]
-    assert await_nobody(str(scratch), within=GONE_WITHIN) == [], output
+    assert await_nobody(str(short_tmp), within=GONE_WITHIN) == [], output
     assert next((tmp_path / "results" / "meet").iterdir()).name.endswith(".unfinished")

@@ -121,7 +121,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def pool(ground: Path) -> Iterator[ServerPool]:
     """One pool, so that the warm server is started once."""
     with ServerPool() as found:
-        found.get(warm=True, env={})
+        found.prepare(1, warm=True, env={})
         yield found
     assert survivors(str(ground), spare=set(), within=2.0) == set()
     assert [path.name for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")] == []
@@ -165,7 +165,7 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:
-            pool.get(warm=order.warm, env=order.env)
+            pool.prepare(1, warm=order.warm, env=order.env, shared_home=order.shared_home)
             first, opened = False, descriptors()
         begin = time.monotonic()
         capture = World(order, pool, on_gate=on_gate, cancel=cancel).run()
@@ -175,9 +175,9 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         return lived
 
     yield run
-    servers = {server.pid for server in pool._servers.values()} | pools._wardens
+    servers = {server.pid for server in pool._living} | pools._wardens
     assert survivors(str(ground), spare=servers, within=2.0) == set()
-    folders = {server.scratch for server in pool._servers.values()}
+    folders = {server.scratch for server in pool._living}
     assert {path for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")} == folders
     assert [path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")] == []
     # A server that was lost has been replaced, or will be by the next world: its socket may be missing, never one more.

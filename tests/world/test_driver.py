@@ -71,7 +71,7 @@ def test_ranks_of_the_cuda_shell_get_the_driver_alone(installed: Path, monkeypat
     monkeypatch.setenv("RANKPROOF_VARIANT", "cuda")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
     with ServerPool() as pool:
-        first, *rest = pool.get(warm=False, env={}).environment["LD_LIBRARY_PATH"].split(os.pathsep)
+        first, *rest = pool.take(warm=False, env={}).environment["LD_LIBRARY_PATH"].split(os.pathsep)
         linked = {path.name: path.resolve() for path in Path(first).iterdir()}
         assert linked == {name: installed / name for name in LIBRARIES}
         assert rest == ["/mine"]
@@ -87,4 +87,4 @@ def test_nobody_else_gets_it(installed: Path, monkeypatch: pytest.MonkeyPatch, g
     monkeypatch.setenv("RANKPROOF_VARIANT", variant)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     with ServerPool() as pool:
-        assert "LD_LIBRARY_PATH" not in pool.get(warm=False, env={}).environment
+        assert "LD_LIBRARY_PATH" not in pool.take(warm=False, env={}).environment

@@ -51,11 +51,9 @@ class Driver:
 
 
 @pytest.fixture
-def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Driver]:
+def driver(short_tmp: Path, request: pytest.FixtureRequest) -> Iterator[Driver]:
     """A driver, ended with the test."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    found = Driver(folder, *getattr(request, "param", ()))
+    found = Driver(short_tmp, *getattr(request, "param", ()))
     yield found
     found.end()
 
@@ -112,7 +110,8 @@ def test_an_interrupt_while_servers_start(driver: Driver, leftovers: Callable[..
 
 def test_a_killed_server_takes_its_ranks_along(order: Callable[..., Any], pool: Any, live: Any) -> None:
     """The server killed while ranks live: the trial is void, nobody is left, and the next world gets a new server."""
-    server = pool.get(warm=True, env={})
+    server = pool.take(warm=True, env={})
+    pool.give(server)
 
     def kill(world: World, event: Any) -> None:
         os.kill(server.pid, signal.SIGKILL)

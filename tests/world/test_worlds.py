@@ -85,9 +85,12 @@ def test_a_variable_read_at_import_belongs_to_the_server(live: Live, pool: Serve
     """torch's threads follow OMP_NUM_THREADS, because such a variable gets a server of its own."""
     env = {"OMP_NUM_THREADS": "2"}  # alone: our default for MKL must not undo it
     assert live("calm:surroundings").said(0, "surroundings")[0].values["threads"] == 1
-    server = pool.get(warm=False, env=env)
-    assert server is not pool.get(warm=False, env={})
-    assert server is pool.get(warm=False, env=env | {"MINE": "x"})
+    server, other = pool.take(warm=False, env=env), pool.take(warm=False, env={})
+    pool.give(server)
+    pool.give(other)
+    assert server is not other
+    assert server is pool.take(warm=False, env=env | {"MINE": "x"})
+    pool.give(server)
     lived = live("calm:surroundings", warm=False, env=env)
     assert lived.said(0, "surroundings")[0].values["threads"] == 2
     pool.discard(server)
@@ -183,10 +186,10 @@ def test_an_interrupted_world_leaves_nobody(live: Live) -> None:
 
 
 def test_a_full_disk_or_missing_folder_is_the_harness_error(
-    order: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    order: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no scratch folder can be made, the trial is void and says why."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    monkeypatch.setattr("tempfile.tempdir", "/gone")  # short: else the room is made in /tmp
     with ServerPool() as pool:
         capture = World(order("calm:alone"), pool).run()
     error = next(event for event in capture.events if event.name == "harness.error")
@@ -210,7 +213,7 @@ def test_a_server_that_ends_in_its_start_says_its_last_words(monkeypatch: pytest
     with ServerPool() as pool:
         for _ in range(2):
             with pytest.raises(ServerFailed, match="torch is broken here"):
-                pool.get(warm=True, env={})
+                pool.take(warm=True, env={})
         assert pool.pids == ()
 
 
@@ -241,6 +244,7 @@ def test_worlds_in_a_row_and_in_two_lanes(
     live: Live, pool: ServerPool, order: Callable[..., Any], often: Callable[..., range]
 ) -> None:
     """Worlds of four in a row, and half as many in two threads at once: not one flake."""
+    pool.prepare(2, warm=True, env={})
     seconds = [live("calm:gather", size=4) for _ in often(20, soak=200)]
     assert all(lived.passed for lived in seconds)
     found: list[list[str]] = []

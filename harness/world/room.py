@@ -1,0 +1,174 @@
+"""The room of a lane: the home, caches and temporary folder of its ranks, at one path, emptied before each world.
+
+A room belongs to one fork server, because libraries read where these folders are while they are imported, and a server
+has one world at a time. What the server's worlds share on purpose is what compilers keep: each world would compile
+again, for seconds or minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.world.removal import empty, remove
+
+SHARED = "shared"
+"""What `world.home` says where ranks are to have the user's own home folder."""
+
+# A unix socket's path has 108 bytes, and what libraries put below the temporary folder takes some thirty (Python's
+# multiprocessing: pymp-xxxxxxxx/listener-xxxxxxxx).
+LONGEST_BASE = 47
+# Variables of compilers, and the folders that they use below the room's place for them.
+COMPILERS = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "torch-extensions",
+    "CUDA_CACHE_PATH": "cuda",
+    "GOCACHE": "go",
+}
+# What compilers put below the temporary folder and cannot be told to put elsewhere: MLX its kernels, torch its headers.
+KEPT = ("mlx", "torchinductor_*")
+# What the worlds of one server share on purpose, as the report names it.
+COMPILED = (*(f"TMPDIR/{name}" for name in KEPT), *COMPILERS)
+# What programs find below the home folder they were installed with, and would not find in a room.
+TOOLCHAINS = {
+    "CARGO_HOME": ".cargo",
+    "RUSTUP_HOME": ".rustup",
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "NVM_DIR": ".nvm",
+    "VOLTA_HOME": ".volta",
+    "ASDF_DATA_DIR": ".asdf",
+    "MISE_DATA_DIR": ".local/share/mise",
+    "SDKMAN_DIR": ".sdkman",
+    "GOPATH": "go",
+    "JULIA_DEPOT_PATH": ".julia",
+}
+
+
+class RoomNotEmpty(OSError):
+    """What a world left cannot be removed, or the room cannot be laid out again; the message says what and why."""
+
+
+class Room:
+    """A room, laid out.
+
+    Attributes:
+        home: HOME of its ranks.
+        temporary: TMPDIR of its ranks.
+        homes: the home folder in every way it may be written, the longest first.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        """Lay it out for the first time.
+
+        Args:
+            scratch: folder of its server; the room goes with it.
+
+        Raises:
+            OSError: no space, or no right to write there.
+        """
+        self._folder = scratch / "room"
+        self._caches = scratch / "compiled"
+        self.home = self._folder / "home"
+        self.temporary = self._folder / "tmp"
+        self._runtime = self._folder / "run"
+        self.homes = sorted({str(self.home), os.path.realpath(self.home)}, key=len, reverse=True)
+        self._lay_out()
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The environment of the room's server: what is given, and where the folders are that it does not name."""
+        own = {
+            "HOME": str(self.home),
+            **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(self.temporary)),
+            "XDG_RUNTIME_DIR": str(self._runtime),
+            **{name: str(self._caches / folder) for name, folder in COMPILERS.items()},
+            **toolchains(),
+        }
+        found = own | dict(given)
+        return found | following(found) | dict(given)
+
+    def renew(self, content: Mapping[str, Path] | None = None) -> None:
+        """Empty it, and lay it out again. To be called when nobody of the world before is left.
+
+        Args:
+            content: files to copy into the home folder, by their path there.
+
+        Raises:
+            RoomNotEmpty: something does not go, or there is no space.
+        """
+        try:
+            kept = self._put_aside()
+            left = empty(self._folder) if _is_folder(self._folder) else []
+            if not left:
+                self._lay_out()
+                for path in kept:
+                    path.rename(self.temporary / path.name)
+                for name, source in (content or {}).items():
+                    target = self.home / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(source, target)
+        except OSError as error:
+            raise RoomNotEmpty(f"the room of the ranks cannot be laid out: {error}") from error
+        if left:
+            more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+            raise RoomNotEmpty(
+                f"what the world before left in the room of the ranks cannot be removed: {left[0]}{more}. It stays in "
+                f"{self._folder.parent.name} of the temporary folder, and the next world gets another room"
+            )
+
+    def _lay_out(self) -> None:
+        for folder in (self._folder, self._caches):
+            if not _is_folder(folder):
+                remove(folder)
+                folder.mkdir(mode=0o700)
+        for folder in (self.home, self.temporary, self._runtime):
+            folder.mkdir(mode=0o700)
+        # Whoever writes to ~/.cache/x expects what every home folder has.
+        for name in (".cache", ".config", ".local", ".local/share", ".local/state"):
+            (self.home / name).mkdir(mode=0o700)
+
+    def _put_aside(self) -> list[Path]:
+        """Move what compilers keep in the temporary folder out of it; a link in its place is nobody's cache."""
+        if not all(map(_is_folder, (self._folder, self.temporary, self._caches))):
+            return []
+        found = [path for pattern in KEPT for path in self.temporary.glob(pattern) if _is_folder(path)]
+        return [path.rename(self._caches / path.name) for path in found]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def base() -> Path:
+    """Where rooms are made: the temporary folder, or /tmp where sockets in a room there would have too long a path."""
+    found = Path(tempfile.gettempdir())
+    short = Path("/tmp")  # noqa: S108 - the folder itself is made by mkdtemp
+    return found if len(os.fsencode(found)) <= LONGEST_BASE or not os.access(short, os.W_OK | os.X_OK) else short
+
+
+def toolchains() -> dict[str, str]:
+    """Variables that keep for programs what the user's own home folder implies, where it holds it."""
+    home = Path.home()
+    found = {name: str(home / folder) for name, folder in TOOLCHAINS.items() if (home / folder).is_dir()}
+    if any(home.glob(".local/lib/python3*")):
+        found["PYTHONUSERBASE"] = str(home / ".local")
+    return found
+
+
+def following(given: Mapping[str, str]) -> dict[str, str]:
+    """Variables that follow from HOME or XDG_CACHE_HOME: what their readers take where they are not set."""
+    found = {}
+    if home := given.get("HOME"):
+        found = {
+            "XDG_CACHE_HOME": f"{home}/.cache",
+            "XDG_CONFIG_HOME": f"{home}/.config",
+            "XDG_DATA_HOME": f"{home}/.local/share",
+            "XDG_STATE_HOME": f"{home}/.local/state",
+        }
+    if cache := given.get("XDG_CACHE_HOME", found.get("XDG_CACHE_HOME")):
+        found |= {"HF_HOME": f"{cache}/huggingface", "TORCH_HOME": f"{cache}/torch"}
+    return found
