@@ -61,7 +61,7 @@ class Watch:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = cast("Loader", _Loader(spec.loader, functools.partial(self._watch, name)))
+                    spec.loader = cast("Any", _Loader(spec.loader, functools.partial(self._watch, name)))
                 return spec
         return None
 
