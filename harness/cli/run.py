@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
-from harness.cli.load import load_all, wanted
+from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.run.again import VIEWS
-from harness.run.run import Finished, Interrupted, RunError, run
+from harness.run.run import Finished, Interrupted, RunError, Slip, run
+from harness.scenario import ScenarioError
 from harness.stats.outcome import Trial
 from harness.stats.verdict import Word, merge
 from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
@@ -24,7 +25,10 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected."""
+    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected.
+
+    A scenario whose code cannot be called as it says is a mistake like one in its file: 64, whatever the others say.
+    """
     loaded, problems = load_all(options.scenarios, [*options.overrides, *_revisions(options)])
     if problems:
         print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
@@ -40,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
         return USAGE
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     finished: list[Finished] = []
-    failed = False
+    failed = slipped = False
     for scenario in asked:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         progress = progress_for(sys.stderr)
@@ -62,6 +66,12 @@ def main(options: argparse.Namespace) -> int:
             progress.done()
             print(f"rankproof run: {error}", file=sys.stderr)
             return INCONCLUSIVE
+        except Slip as error:
+            progress.done()
+            tell(ScenarioError(error.problems))
+            print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)
+            slipped = True
+            continue
         except RunError as error:
             progress.done()
             print(f"rankproof run: {scenario.scenario.id}: {error}", file=sys.stderr)
@@ -69,7 +79,8 @@ def main(options: argparse.Namespace) -> int:
             continue
         progress.done()
         _print(finished[-1])
-    return _merged(finished, failed=failed)
+    code = _merged(finished, failed=failed) if finished or failed else INCONCLUSIVE
+    return USAGE if slipped else code
 
 
 def _revisions(options: argparse.Namespace) -> list[str]:

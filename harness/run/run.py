@@ -26,9 +26,10 @@ from harness.report.figures import figures
 from harness.report.report import render
 from harness.run import arms, environments, inputs, needs
 from harness.run.again import Again
+from harness.run.entry import slips
 from harness.run.pip import EnvironmentProblem, Unavailable
 from harness.run.trials import Interrupt, Made, Trials
-from harness.scenario import Cell, LoadedScenario, Scenario, cells, override
+from harness.scenario import Cell, LoadedScenario, Problem, Scenario, cells, override
 from harness.trust import footer, manifest, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
@@ -46,6 +47,18 @@ class RunError(Exception):
 
 class Interrupted(RunError):
     """The run was interrupted. Its folder is marked unfinished, and none of its processes is left."""
+
+
+class Slip(RunError):
+    """A slip of the scenario that only its code shows; no trial was made, and nothing is left.
+
+    Attributes:
+        problems: what is wrong, each at its place in the file.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +147,7 @@ def run(
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
+        Slip: the entry cannot be called as the scenario says.
         RunError: input, code or results folder cannot be used.
     """
     key = signer()
@@ -159,6 +173,12 @@ def run(
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
         raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
+    except arms.NotThere as error:
+        folder.discard()
+        raise Slip([loaded.problem(error.place, error.message)]) from None
+    except Slip:
+        folder.discard()
+        raise
     except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
@@ -230,6 +250,8 @@ def _run(
         )
         if runnable:
             trials.start_servers()
+            if wrong := slips(loaded, staged, runnable, look=trials.look):
+                raise Slip(wrong)
         counts = trials.make(runnable, jobs=jobs)
         pids, seconds = pool.pids, pool.seconds
     _demand_unchanged(found)
@@ -352,4 +374,4 @@ def _interruptible() -> Iterator[Interrupt]:
         interrupt.close()
 
 
-__all__ = ["Finished", "Interrupted", "Material", "Plan", "RunError", "run"]
+__all__ = ["Finished", "Interrupted", "Material", "Plan", "RunError", "Slip", "run"]

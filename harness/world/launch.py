@@ -42,6 +42,7 @@ class Launch:
         lateness: rank to the seconds it is forked later than the others; at least one rank is not in it.
         python: the interpreter of the arm's own environment; None is the harness's own.
         distributions: what the arm's own environment names: its ranks tell which versions they have.
+        looks: the entry is imported and looked at, and not called.
     """
 
     about: Mapping[str, JSON]
@@ -69,6 +70,7 @@ class Launch:
     lateness: Mapping[int, float] = field(default_factory=dict)
     python: Path | None = None
     distributions: tuple[str, ...] = ()
+    looks: bool = False
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -166,6 +168,7 @@ def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rend
         # Every rank tells them: that the others see another value is a part of the proof.
         told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
         distributions=launch.distributions if launch.python is not None else None,
+        looks=launch.looks,
     )
     if not launch.warm:
         (own / "spec.json").write_text(json.dumps(spec.to_json()))
