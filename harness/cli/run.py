@@ -6,22 +6,24 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.report.escape import escape_terminal
 from harness.run.again import VIEWS
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
-from harness.scenario import ScenarioError
+from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
-from harness.stats.verdict import Word, merge
+from harness.stats.verdict import Judgement, Word, merge
 from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
+TEXT_LIMIT = 500
 
 
 def main(options: argparse.Namespace) -> int:
@@ -78,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
             failed = True
             continue
         progress.done()
-        _print(finished[-1])
+        _print(finished[-1], notes=scenario.notes)
     code = _merged(finished, failed=failed) if finished or failed else INCONCLUSIVE
     return USAGE if slipped else code
 
@@ -118,7 +120,7 @@ def _introduce(signer: SshSigner) -> None:
     print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
 
 
-def _print(finished: Finished) -> None:
+def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     record = finished.record
     for cell in record.judgement.cells:
         print(f"  {cell.id}: {cell.verdict}")
@@ -135,6 +137,7 @@ def _print(finished: Finished) -> None:
     if record.scenario.expects:
         expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"
     print(f"  {record.judgement.verdict}{expected} in {record.run.seconds} s")
+    _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
     beside = [STATEMENT, *VIEWS] if finished.signer is not None else list(VIEWS)
@@ -146,6 +149,20 @@ def _print(finished: Finished) -> None:
         print(f"  verify: {shlex.join(line)}", flush=True)
     else:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+
+
+def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
+    """What this run does not show, and the advice of lint: what one says the other need not say again."""
+    said = "\n".join(judgement.unshown).lower()
+    for note in notes:
+        if note.message.lower() not in said:
+            print(f"  {note}")
+    for sentence in judgement.unshown:
+        print(f"  not shown: {escape_terminal(sentence, TEXT_LIMIT)}")
+    for one in judgement.printed:
+        print(f"      {escape_terminal(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
+        for line in one.text.splitlines():
+            print(f"        {escape_terminal(line, TEXT_LIMIT)}")
 
 
 def _summarise(finished: Finished) -> None:

@@ -12,6 +12,7 @@ from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.problem import Problem, closest, listed, shown
 from harness.scenario.ready_lint import ready
+from harness.scenario.shown_lint import SHOWN_RULES
 from harness.scenario.sufficiency import TRIAL_RULES
 
 CONTROL = ("subject", "control")
@@ -341,4 +342,5 @@ RULES = (
     paths_are_portable,
     layouts_exist,
     ready,
+    *SHOWN_RULES,
 )

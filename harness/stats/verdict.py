@@ -23,6 +23,7 @@ from harness.stats.environment import ArmEnvironment
 from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Frozen, Trial
+from harness.stats.unshown import Printed, Unshown
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
@@ -74,12 +75,17 @@ class CellVerdict(Frozen):
 
 
 class Judgement(Frozen):
-    """A scenario judged: what the record states and a verifier works out again."""
+    """A scenario judged: what the record states and a verifier works out again.
+
+    `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that passed.
+    """
 
     verdict: Word
     as_expected: bool
     reasons: list[str]
     cells: list[CellVerdict]
+    unshown: list[str] = Field(default_factory=list)
+    printed: list[Printed] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +150,8 @@ def judge(
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
-    verdicts = [_judge_cell(scenario, cell, arms=arms, read=read, names=names) for cell in cells]
+    unshown = Unshown(scenario)
+    verdicts = [_judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown) for cell in cells]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -153,6 +160,8 @@ def judge(
         as_expected=(scenario.role == "upstream" and scenario.expects is None) or word == expected,
         reasons=reasons,
         cells=verdicts,
+        unshown=unshown.sentences(),
+        printed=unshown.printed,
     )
 
 
@@ -169,6 +178,7 @@ def _judge_cell(
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
     names: Collection[str],
+    unshown: Unshown,
 ) -> CellVerdict:
     cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
@@ -189,6 +199,7 @@ def _judge_cell(
                 history=history,
             )
             judged.append(trial)
+            unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
             outside.update(_outside(history))
             if trial.outcome != "void":
@@ -325,6 +336,8 @@ def _doubt(scenario: Scenario, control: Tally | None) -> list[str]:
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
     if control.counted < scenario.trials.control:
         reasons.append(f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}")
+    if control.counted and not control.failed:
+        reasons.append("no trial of the control failed any check: nothing shows that these checks can fail")
     instead = "; ".join(f"instead, in {count}: {what}" for what, count in sorted(control.otherwise.items()))
     if share.every and as_stated < control.counted:
         reasons.append(f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}")
