@@ -39,12 +39,19 @@ def main(options: argparse.Namespace) -> int:
     if left_out := len(loaded) - len(asked):
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
+    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    if options.trying:
+        from harness.cli import tried
+
+        return tried.main(asked, cell=options.cell, jobs=jobs)
+    if options.cell is not None:
+        print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
+        return USAGE
     try:
         signer = sign_with(options)
     except (KeyProblem, SshsigError) as error:
         print(f"rankproof run: {error}", file=sys.stderr)
         return USAGE
-    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     finished: list[Finished] = []
     failed = slipped = False
     for scenario in asked:

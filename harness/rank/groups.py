@@ -12,6 +12,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -121,7 +122,7 @@ class Watch:
             self._tell(MADE, {"library": library, "rank": rank, "size": size})
 
 
-class _Loader:
+class _Loader(Loader):
     """Loads a module as its own loader does, which takes its place again before anything of the module runs."""
 
     def __init__(self, own: Any, then: Callable[[], None]) -> None:

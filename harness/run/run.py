@@ -156,7 +156,7 @@ def run(
     except ResultsError as error:
         raise RunError(str(error)) from None
     try:
-        with _interruptible() as interrupt:
+        with interruptible() as interrupt:
             return _run(
                 loaded,
                 folder,
@@ -221,7 +221,7 @@ def _run(
     machine = environment.capture()
     if patch:
         folder.write(PATCH_PATH, patch)
-    made, unavailable = _environments(scenario, says=says)
+    made, unavailable = environments_of_arms(scenario, says=says)
     matrix = cells(scenario)
     folders = [arm.folder for arm in staged.values()]
     refusals = {
@@ -293,7 +293,9 @@ def _run(
     return Finished(record=record, folder=_sign(record, folder, key), signer=key)
 
 
-def _environments(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[dict[str, environments.Made], str]:
+def environments_of_arms(
+    scenario: Scenario, *, says: Callable[[str], None]
+) -> tuple[dict[str, environments.Made], str]:
     """The environments of the arms that have their own, and why one could not be had.
 
     Raises:
@@ -349,7 +351,7 @@ def _demand_unchanged(found: dict[str, inputs.ResolvedInput]) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[Interrupt]:
+def interruptible() -> Iterator[Interrupt]:
     """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt here."""
     interrupt = Interrupt()
 
@@ -374,4 +376,14 @@ def _interruptible() -> Iterator[Interrupt]:
         interrupt.close()
 
 
-__all__ = ["Finished", "Interrupted", "Material", "Plan", "RunError", "Slip", "run"]
+__all__ = [
+    "Finished",
+    "Interrupted",
+    "Material",
+    "Plan",
+    "RunError",
+    "Slip",
+    "environments_of_arms",
+    "interruptible",
+    "run",
+]

@@ -110,8 +110,8 @@ def misfits(signature: Signature, arguments: Collection[str], *, called: str) ->
 
 def shown(signature: Signature) -> str:
     """The parameters of a function, in words."""
-    stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
-    return ", ".join(f"{stars.get(one.kind, '')}{one.name}" for one in signature.parameters.values()) or "nothing"
+    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
+    return ", ".join(f"{stars.get(one.kind.name, '')}{one.name}" for one in signature.parameters.values()) or "nothing"
 
 
 def _explained(signature: Signature, arguments: Collection[str], *, called: str) -> list[Misfit]:
