@@ -12,7 +12,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -62,7 +61,8 @@ class Watch:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, functools.partial(self._watch, name))
+                    loader: Any = _Loader(spec.loader, functools.partial(self._watch, name))
+                    spec.loader = loader
                 return spec
         return None
 
@@ -122,7 +122,7 @@ class Watch:
             self._tell(MADE, {"library": library, "rank": rank, "size": size})
 
 
-class _Loader(Loader):
+class _Loader:
     """Loads a module as its own loader does, which takes its place again before anything of the module runs."""
 
     def __init__(self, own: Any, then: Callable[[], None]) -> None:
