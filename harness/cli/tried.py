@@ -92,14 +92,14 @@ def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
 def _outcome(scenario: Scenario, one: TriedArm) -> str:
     trial = one.trial
     if trial.outcome == "void":
-        return f"void, it would not count: {escape_terminal(trial.void, LINE_LIMIT)}"
+        return f"void, it would not count: {escape_terminal(str(trial.void), LINE_LIMIT)}"
     if one.arm == "candidate":
         return "passed" if trial.outcome == "pass" else "FAILED"
     if trial.as_stated:
         return "failed as stated"
     control = scenario.subject.control
     often = "" if control is None or control.must_fail.share.every else f" (asked: in {control.must_fail.share})"
-    return f"did NOT fail as stated{often}: {escape_terminal(trial.otherwise, LINE_LIMIT)}"
+    return f"did NOT fail as stated{often}: {escape_terminal(str(trial.otherwise), LINE_LIMIT)}"
 
 
 def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:

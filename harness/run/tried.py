@@ -125,7 +125,7 @@ def _attempt(
         one.id: needs.refused(scenario, one, machine, staged=folders, environments=made, unavailable=unavailable)
         for one in matrix
     }
-    skipped = {name: why for name, why in refusals.items() if why}
+    skipped = {name: str(why) for name, why in refusals.items() if why}
     runnable = [one for one in matrix if one.id not in skipped]
     chosen = next((one for one in runnable if cell in (None, one.id)), None)
     if chosen is None:
