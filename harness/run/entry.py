@@ -60,7 +60,7 @@ def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Proble
         entry = _read(loaded.scenario, arm)
         if entry is not None:
             found += _problems(loaded, name, arm, entry, kind="note")
-            found += _swallowed(loaded, entry)
+            found += _swallowed(loaded, name, arm, entry)
     return list(dict.fromkeys(found))
 
 
@@ -106,14 +106,18 @@ def _problems(
     return found
 
 
-def _swallowed(loaded: LoadedScenario, entry: Entry) -> Iterator[Problem]:
+def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) -> Iterator[Problem]:
+    """Axes and arguments that bind, and that no parameter is named after."""
     if entry.signature is None:
         return
-    parameters = entry.signature.parameters.values()
     axes = [axis for axis in loaded.scenario.matrix.axes if axis not in ("ranks", "backend")]
-    for axis in names_swallowed(parameters, axes):
-        message = "is no parameter of the entry, which takes it among others in **: if it does not look for it there, "
-        yield loaded.problem(("matrix", axis), f"{message}these cells are all the same", at_key=True, kind="note")
+    for argument in names_swallowed(entry.signature.parameters.values(), [*arm.arguments, *axes]):
+        place: Place = ("matrix", argument) if argument in axes else ("subject", name, "with", argument)
+        message = (
+            "is no parameter of the entry, which takes it among others in **: where it does not look for it there, "
+        )
+        what = "these cells are all the same" if argument in axes else "it changes nothing"
+        yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
 
 
 def _arm(scenario: Scenario, name: str) -> Arm:

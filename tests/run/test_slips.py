@@ -238,7 +238,17 @@ def test_lint_tells_what_it_reads(scenario: Write) -> None:
     """A slip is a note of lint where the file shows it, and so is an axis that the entry has no parameter for."""
     axis = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")
     for files, said in (
-        ({"scenario.yaml": axis, "subject.py": SUBJECT.replace("*, broken", "**kw")}, "matrix.speed: is no parameter"),
+        (
+            {"scenario.yaml": axis, "subject.py": SUBJECT.replace("broken)", "broken, **kw)")},
+            "matrix.speed: is no param",
+        ),
+        (
+            {
+                "scenario.yaml": SCENARIO.replace(CONTROL, "with: {brokn: 1}"),
+                "subject.py": "def meet(c, broken=0, **k): 1\n",
+            },
+            "subject.control.with.brokn: is no parameter of the entry",
+        ),
         ({"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")}, "subject.entry: names the function meat"),
     ):
         folder = scenario(files)
