@@ -24,6 +24,7 @@ class VerdictCode(StrEnum):
     TRIALS_VOID = "verdict:trials-void"
     NO_CONTROL = "verdict:no-control"
     CONTROL_TRIALS_VOID = "verdict:control-trials-void"
+    CONTROL_NEVER_FAILED = "verdict:control-never-failed"
     CONTROL_NOT_AS_STATED = "verdict:control-not-as-stated"
     CONTROL_NOT_APART = "verdict:control-not-apart"
 

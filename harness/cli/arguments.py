@@ -82,6 +82,13 @@ def _run(run: argparse.ArgumentParser) -> None:
         help="sign this text into the report, for a gate",
     )
     run.add_argument("--unsigned", action="store_true", help="do not sign; such a report convinces nobody")
+    run.add_argument(
+        "--try",
+        action="store_true",
+        dest="trying",
+        help="make one trial of each arm, print what ranks say and what a run will take, and keep nothing",
+    )
+    run.add_argument("--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)")
 
 
 def _list(command: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
 from harness.report.escape import escape_terminal
 from harness.run.arms import ArmError
+from harness.run.entry import seen
 from harness.run.sketch import sketched
 from harness.scenario import EnvFault, LoadedScenario, Scenario
 from harness.world.environment import is_import_time
@@ -21,21 +22,22 @@ def main(options: argparse.Namespace) -> int:
             print(note)
         for text in _start(scenario.scenario):
             print(f"{scenario.path}: note: {text}")
-        if why := _stops(scenario):
-            print(f"{scenario.path}: note: a run would stop: {escape_terminal(why, 500)}")
+        for text in _code(scenario):
+            print(text)
         print(f"{scenario.path}: ok")
     return USAGE if problems else PASS
 
 
-def _stops(loaded: LoadedScenario) -> str:
-    """Why the code of an arm cannot be laid out as it lies here: it may be written later, or on another machine."""
+def _code(loaded: LoadedScenario) -> list[str]:
+    """Why a run would stop, as far as the code tells as it lies here: it may be written later, or elsewhere."""
     try:
-        with sketched(loaded.scenario, folder=loaded.folder):
-            return ""
+        with sketched(loaded.scenario, folder=loaded.folder) as (_, staged):
+            return [str(problem) for problem in seen(loaded, staged)]
     except ArmError as error:
-        return str(error)
+        why = str(error)
     except OSError as error:
-        return f"its code cannot be laid out to look at it: {error.strerror}"
+        why = f"its code cannot be laid out to look at it: {error.strerror}"
+    return [f"{loaded.path}: note: a run would stop: {escape_terminal(why, 500)}"]
 
 
 def _start(scenario: Scenario) -> list[str]:

@@ -6,27 +6,31 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
-from harness.cli.load import load_all, wanted
+from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.report.escape import escape_terminal
 from harness.run.again import VIEWS
-from harness.run.run import Finished, Interrupted, RunError, run
+from harness.run.run import Finished, Interrupted, RunError, Slip, run
+from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
-from harness.stats.verdict import Word, merge
+from harness.stats.verdict import Judgement, Word, merge
 from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
+TEXT_LIMIT = 500
 
 
 def main(options: argparse.Namespace) -> int:
     """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected.
 
     Nothing that ended UNSIGNED for want of a key is a PASS.
+    A scenario whose code cannot be called as it says is a mistake like one in its file: 64, whatever the others say.
     """
     loaded, problems = load_all(options.scenarios, [*options.overrides, *_revisions(options)])
     if problems:
@@ -36,14 +40,21 @@ def main(options: argparse.Namespace) -> int:
     if left_out := len(loaded) - len(asked):
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
+    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    if options.trying:
+        from harness.cli import tried
+
+        return tried.main(asked, cell=options.cell, jobs=jobs)
+    if options.cell is not None:
+        print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
+        return USAGE
     try:
         signer = sign_with(options)
     except (KeyProblem, SshsigError) as error:
         print(f"rankproof run: {error}", file=sys.stderr)
         return USAGE
-    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     finished: list[Finished] = []
-    failed = False
+    failed = slipped = False
     for scenario in asked:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         progress = progress_for(sys.stderr)
@@ -65,14 +76,21 @@ def main(options: argparse.Namespace) -> int:
             progress.done()
             print(f"rankproof run: {error}", file=sys.stderr)
             return INCONCLUSIVE
+        except Slip as error:
+            progress.done()
+            tell(ScenarioError(error.problems))
+            print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)
+            slipped = True
+            continue
         except RunError as error:
             progress.done()
             print(f"rankproof run: {scenario.scenario.id}: {error}", file=sys.stderr)
             failed = True
             continue
         progress.done()
-        _print(finished[-1])
-    return demand_signed(_merged(finished, failed=failed), signer, unsigned=options.unsigned)
+        _print(finished[-1], notes=scenario.notes)
+    code = _merged(finished, failed=failed) if finished or failed else INCONCLUSIVE
+    return USAGE if slipped else demand_signed(code, signer, unsigned=options.unsigned)
 
 
 def _revisions(options: argparse.Namespace) -> list[str]:
@@ -121,7 +139,7 @@ def _introduce(signer: SshSigner) -> None:
     print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
 
 
-def _print(finished: Finished) -> None:
+def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     record = finished.record
     for cell in record.judgement.cells:
         print(f"  {cell.id}: {cell.verdict}")
@@ -141,6 +159,7 @@ def _print(finished: Finished) -> None:
     if record.scenario.expects:
         expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"
     print(f"  {record.judgement.verdict}{expected} in {record.run.seconds} s")
+    _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
     beside = [STATEMENT, *VIEWS] if finished.signer is not None else list(VIEWS)
@@ -152,6 +171,20 @@ def _print(finished: Finished) -> None:
         print(f"  verify: {shlex.join(line)}", flush=True)
     else:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+
+
+def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
+    """What this run does not show, and the advice of lint: what one says the other need not say again."""
+    said = "\n".join(judgement.unshown).lower()
+    for note in notes:
+        if note.message.lower() not in said:
+            print(f"  {note}")
+    for sentence in judgement.unshown:
+        print(f"  not shown: {escape_terminal(sentence, TEXT_LIMIT)}")
+    for one in judgement.printed:
+        print(f"      {escape_terminal(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
+        for line in one.text.splitlines():
+            print(f"        {escape_terminal(line, TEXT_LIMIT)}")
 
 
 def _summarise(finished: Finished) -> None:

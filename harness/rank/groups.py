@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 MADE = "group.made"
 TORCH, MLX = "torch.distributed", "mlx.core"
@@ -61,7 +61,8 @@ class Watch:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = cast("Any", _Loader(spec.loader, functools.partial(self._watch, name)))
+                    loader: Any = _Loader(spec.loader, functools.partial(self._watch, name))
+                    spec.loader = loader
                 return spec
         return None
 

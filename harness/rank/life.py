@@ -29,6 +29,7 @@ from harness.rank.emit import Emitter
 from harness.rank.environment import describe
 from harness.rank.groups import Watch
 from harness.rank.loaded import file_of, loaded_elsewhere, loaded_from, newest, since
+from harness.rank.look import LOOKED, look, swallowed
 from harness.rank.precedence import prefer, strays
 from harness.rank.seeding import seed
 from harness.rank.spec import RankSpec
@@ -62,7 +63,10 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
     code, pid = 0, os.getpid()
     before = newest()
     try:
-        _run(spec, join, emitter, before=before)
+        if spec.looks:
+            _look(spec, emitter)
+        else:
+            _run(spec, join, emitter, before=before)
     except SystemExit as leaving:
         code = _exit_code(leaving)
     except BaseException as error:  # noqa: BLE001 - whatever ended the subject is the finding
@@ -100,7 +104,8 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *,
         shared=spec.shared,
         _emitter=emitter,
     )
-    emitter.emit("subject.begin", {})
+    unnamed = swallowed(function, spec.arguments)
+    emitter.emit("subject.begin", {"swallowed": unnamed} if unnamed else {})
     pid = os.getpid()
     function(context, **spec.arguments)
     if os.getpid() != pid:
@@ -108,6 +113,13 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *,
     watch.look()
     emitter.emit("subject.end", {})
     group.leave()
+
+
+def _look(spec: RankSpec, emitter: Emitter) -> None:
+    """Import the entry's module as a trial would, and tell what its function is."""
+    name, _, attribute = spec.entry.partition(":")
+    prefer(spec.folder, entry=name.partition(".")[0])
+    emitter.emit(LOOKED, look(importlib.import_module(name), attribute))
 
 
 def _at_start(spec: RankSpec) -> dict[str, Any]:

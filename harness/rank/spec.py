@@ -33,6 +33,7 @@ class RankSpec:
         gates_fd: descriptor that answers gates.
         scratch: absolute path of a private folder of this rank, removed after the trial.
         told: names of variables whose values the rank tells as it begins, in the event `fault.env`.
+        looks: the entry is only looked at: nothing is joined, and it is not called.
         distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
             loaded; None in the harness's own.
     """
@@ -53,6 +54,7 @@ class RankSpec:
     scratch: str
     told: tuple[str, ...] = ()
     distributions: tuple[str, ...] | None = None
+    looks: bool = False
 
     @property
     def shared(self) -> str:

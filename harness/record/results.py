@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -127,6 +128,12 @@ class ResultsFolder:
                 f"{why}\nThis run did not finish: there is no report, nothing is signed. The folder may be removed.\n"
             )
             (self.path / NOTE).write_text(text)
+
+    def discard(self) -> None:
+        """Leave nothing: not one trial was made."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # where other runs of the scenario lie there, it stays
+            self._scenario.rmdir()
 
     def _point_latest(self, final: Path) -> None:
         for folder, target in ((self._scenario, final.name), (self.root, f"{self._scenario.name}/{final.name}")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.record.model import Record
-from harness.report.blocks import Block, BulletList, Foreign, Heading, Part
+from harness.report.blocks import Block, BulletList, Claim, Code, Evidence, Foreign, Heading, Paragraph, Part
 from harness.report.words import percent
 
 WARM = (
@@ -47,6 +47,7 @@ def limits_section(record: Record) -> list[Block]:
         for cell in record.judgement.cells
         if cell.verdict == "SKIPPED"
     ]
+    items += [Foreign(sentence) for sentence in record.judgement.unshown]
     worst = max((cell.candidate.upper for cell in record.judgement.cells if cell.candidate), default=1.0)
     items.append(
         f"A failure that happens in fewer than {percent(worst)} of the trials is not excluded "
@@ -79,5 +80,17 @@ def limits_section(record: Record) -> list[Block]:
         )
         for module in outside
     ]
-    items += [*LIMITS, SHARED_HOME if record.run.room.home == "shared" else ROOM]
-    return [Heading(2, "What this does not show"), BulletList(tuple(items))]
+    room = SHARED_HOME if record.run.room.home == "shared" else ROOM
+    return [Heading(2, "What this does not show"), BulletList((*items, *LIMITS, room)), *_printed(record)]
+
+
+def _printed(record: Record) -> list[Block]:
+    """Tracebacks of trials that passed: no check looks at what ranks print, so a reader has to."""
+    found: list[Block] = []
+    for one in record.judgement.printed:
+        who = Foreign(f"{one.cell}, candidate {one.index}, rank {one.rank}")
+        found += [
+            Paragraph("Printed in a trial that passed: ", Claim(who, (Evidence(one.path, one.line),)), ":"),
+            Code(one.text, "text"),
+        ]
+    return found

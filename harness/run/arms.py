@@ -47,6 +47,15 @@ class ArmError(Exception):
     """An arm that cannot be staged; the message says what, where and what to do."""
 
 
+class NotThere(ArmError):
+    """A file that the scenario names is not among an arm's code: a slip of the scenario, at a place of it."""
+
+    def __init__(self, place: tuple[str, ...], message: str) -> None:
+        super().__init__(f"{'.'.join(place)}: {message}")
+        self.place = place
+        self.message = message
+
+
 @dataclass(frozen=True)
 class StagedArm:
     """An arm ready to run: its folder, the arguments of its entry, and where its code was laid out from."""
@@ -154,9 +163,9 @@ class _Staging:
             if self._subject.program is not None:
                 self._demand_a_file(code, self._subject.program)
             else:
-                module = self._module_file(code, arm)
+                module = self._module_file(code, arm, of=as_in(name, revision))
                 if arm.file is not None:
-                    code[module] = self._replacement(arm.file)
+                    code[module] = self._replacement(name, arm.file)
             place = lay(name, code, results=self._results, is_program=self._subject.program is not None)
             staged[name] = StagedArm(folder=place, arguments=dict(arm.with_), revision=revision)
         return staged
@@ -274,7 +283,8 @@ class _Staging:
                 "give it a rev too"
             )
         if not code.is_dir():
-            raise ArmError(f"subject.path: {self._subject.path} is no folder (looked from {self._folder.name})")
+            message = f"{self._subject.path} is no folder (looked from {self._folder.name})"
+            raise NotThere(("subject", "path"), message)
         return read_folder(code, leave_out=self._inputs)
 
     def _place(self, base: str | None, found: Iterable[_LaidOut]) -> str:
@@ -303,31 +313,42 @@ class _Staging:
             )
         return own | code
 
-    def _module_file(self, files: Mapping[str, bytes], arm: Arm) -> str:
-        """The file that the entry's module is loaded from."""
+    def _module_file(self, files: Mapping[str, bytes], arm: Arm, *, of: str) -> str:
+        """The file that the entry's module is loaded from; `of` names the arm where its code is not what lies here."""
         place = self._module.replace(".", "/")
         for candidate in (f"{place}.py", f"{place}/__init__.py"):
             if candidate in files:
                 return candidate
         if arm.file is not None:
             return f"{place}.py"
-        raise ArmError(
-            f"subject.entry: {self._subject.entry} names no file of the subject's folder ({place}.py is not there): "
-            "code that is loaded from elsewhere proves nothing about this folder"
+        raise NotThere(
+            ("subject", "entry"),
+            f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not there): "
+            "code that is loaded from elsewhere proves nothing about this folder",
         )
 
     def _demand_a_file(self, files: Mapping[str, bytes], words: Sequence[str]) -> None:
         if not self._is_in(files):
-            raise ArmError(
-                f"subject.program: no word of {' '.join(words)!r} is a file of the subject's folder: a program from "
-                "elsewhere proves nothing about this folder"
+            raise NotThere(
+                ("subject", "program"),
+                f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from elsewhere proves "
+                "nothing about this folder",
             )
 
-    def _replacement(self, file: str) -> bytes:
+    def _replacement(self, name: str, file: str) -> bytes:
         try:
             return (self._folder / file).read_bytes()
         except OSError as error:
-            raise ArmError(f"the arm's file {file} cannot be read: {error.strerror}") from None
+            message = f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
+            raise NotThere(("subject", name, "file"), message) from None
+
+
+def as_in(name: str, revision: RevisionFacts | None) -> str:
+    """Which arm is meant, where its code was laid out from a revision."""
+    if revision is None:
+        return ""
+    patched = ", patched" if revision.patch is not None else ""
+    return f" as the {name} has it ({revision.rev}, commit {revision.commit[:12]}{patched})"
 
 
 def has_package(path: str) -> bool:

@@ -37,9 +37,10 @@ from harness.report.figures import figures
 from harness.report.report import render
 from harness.run import arms, environments, inputs, needs
 from harness.run.again import Again
+from harness.run.entry import slips
 from harness.run.pip import EnvironmentProblem, Unavailable
 from harness.run.trials import Interrupt, Made, Trials
-from harness.scenario import Cell, LoadedScenario, Scenario, cells, override
+from harness.scenario import Cell, LoadedScenario, Problem, Scenario, cells, override
 from harness.trust import footer, manifest, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
@@ -58,6 +59,18 @@ class RunError(Exception):
 
 class Interrupted(RunError):
     """The run was interrupted. Its folder is marked unfinished, and none of its processes is left."""
+
+
+class Slip(RunError):
+    """A slip of the scenario that only its code shows; no trial was made, and nothing is left.
+
+    Attributes:
+        problems: what is wrong, each at its place in the file.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +159,7 @@ def run(
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
+        Slip: the entry cannot be called as the scenario says.
         RunError: input, code or results folder cannot be used.
     """
     key = signer()
@@ -154,7 +168,7 @@ def run(
     except ResultsError as error:
         raise RunError(str(error)) from None
     try:
-        with _interruptible() as interrupt:
+        with interruptible() as interrupt:
             return _run(
                 loaded,
                 folder,
@@ -171,6 +185,12 @@ def run(
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
         raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
+    except arms.NotThere as error:
+        folder.discard()
+        raise Slip([loaded.problem(error.place, error.message)]) from None
+    except Slip:
+        folder.discard()
+        raise
     except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
@@ -215,7 +235,7 @@ def _run(
     machine = environment.capture()
     if patch:
         folder.write(PATCH_PATH, patch)
-    made, unavailable = _environments(scenario, says=says)
+    made, unavailable = environments_of_arms(scenario, says=says)
     matrix = cells(scenario)
     folders = [arm.folder for arm in staged.values()]
     refusals = {
@@ -244,6 +264,8 @@ def _run(
         )
         if runnable:
             trials.start_servers(lanes=min(jobs, len(runnable) * (scenario.trials.candidate + control)))
+            if wrong := slips(loaded, staged, runnable, look=trials.look):
+                raise Slip(wrong)
         counts = trials.make(runnable, jobs=jobs)
         pids, seconds = pool.pids, pool.seconds
     for left in pool.left:
@@ -293,7 +315,7 @@ def _room(scenario: Scenario) -> RoomFacts:
     return RoomFacts(home=home, kept=sorted(toolchains()), compiled=list(COMPILED))
 
 
-def _environments(
+def environments_of_arms(
     scenario: Scenario, *, says: Callable[[str], None]
 ) -> tuple[dict[str, environments.Made], Skip | None]:
     """The environments of the arms that have their own, and why one could not be had.
@@ -351,7 +373,7 @@ def _demand_unchanged(found: dict[str, inputs.ResolvedInput]) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[Interrupt]:
+def interruptible() -> Iterator[Interrupt]:
     """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt here."""
     interrupt = Interrupt()
 
@@ -376,4 +398,14 @@ def _interruptible() -> Iterator[Interrupt]:
         interrupt.close()
 
 
-__all__ = ["Finished", "Interrupted", "Material", "Plan", "RunError", "run"]
+__all__ = [
+    "Finished",
+    "Interrupted",
+    "Material",
+    "Plan",
+    "RunError",
+    "Slip",
+    "environments_of_arms",
+    "interruptible",
+    "run",
+]

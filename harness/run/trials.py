@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from harness.checks import History
 from harness.checks.silence import longest_silence, window
 from harness.faults.strikes import Strikes
+from harness.rank.look import LOOKED
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
-from harness.run import hub
+from harness.run import hub, signature
 from harness.run.arms import StagedArm
 from harness.run.environments import Made as MadeEnvironment
 from harness.run.inputs import ResolvedInput
+from harness.run.signature import Entry
 from harness.scenario import Cell, EnvFault, Scenario, derive_seed, faults_of
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
@@ -32,6 +34,8 @@ from harness.world.world import Launch, World
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
 PROBED = 12
+# What takes longer to import is not looked at: the trials will tell.
+LOOK_WITHIN = 20.0
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,32 @@ class Trials:
                 self._warm = False
                 self.start_servers(lanes=lanes)
                 return
+
+    def look(self, arm: str) -> Entry | None:
+        """Import an arm's entry where its trials would, in a world of one that joins no group, and say what it is.
+
+        None where that cannot be told: the import raises, hangs or ends the rank, which is the trial's affair.
+        """
+        scenario, own = self._scenario, self._environments.get(arm)
+        order = Launch(
+            about={"scenario": scenario.id, "looks": True},
+            size=1,
+            backend="none",
+            warm=self._warm,
+            entry=scenario.subject.function,
+            folder=self._arms[arm].folder,
+            arguments={},
+            inputs=self._inputs,
+            seeds=[0],
+            env=self.env,
+            deadline=min(LOOK_WITHIN, scenario.world.deadline),
+            after_failure=0.0,
+            python=own.python if own is not None else None,
+            looks=True,
+        )
+        capture = World(order, self._pool, cancel=self._interrupt.descriptor).run()
+        said = History(capture.events, size=1).said(0, LOOKED)
+        return signature.told(said[0].event.values) if said else None
 
     def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
         """Make every trial of the cells, and replace void ones as often as the scenario allows.

@@ -14,6 +14,7 @@ from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.ready_lint import ready
+from harness.scenario.shown_lint import SHOWN_RULES
 from harness.scenario.sufficiency import TRIAL_RULES
 
 CONTROL = ("subject", "control")
@@ -301,4 +302,5 @@ RULES = (
     paths_are_portable,
     layouts_exist,
     ready,
+    *SHOWN_RULES,
 )

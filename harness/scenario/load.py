@@ -7,10 +7,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from harness.forms.document import Document, parse_document
+from harness.forms.problem import Path as Place
 from harness.forms.problem import Problem, ScenarioError, ordered, shown
 from harness.forms.source import read_source, refusal
 from harness.scenario import override
@@ -40,6 +42,11 @@ class LoadedScenario:
     sha256: str
     overrides: tuple[str, ...]
     notes: tuple[Problem, ...] = ()
+
+    def problem(self, path: Place, message: str, *, at_key: bool = False, **more: Any) -> Problem:
+        """Build a problem that shows only after loading, at its place; the text is read again for the marks."""
+        document = _document(self.text, name=str(self.path), overrides=self.overrides)
+        return document.marks.problem(path, message, at_key=at_key, **more)
 
 
 def load_scenario(path: Path, *, overrides: Sequence[str] = ()) -> LoadedScenario:
@@ -78,13 +85,18 @@ def scenario_files(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenario, tuple[Problem, ...]]:
+def _document(text: bytes, *, name: str, overrides: Sequence[str]) -> Document:
     document = parse_document(text, name=name)
     if not isinstance(document.tree, dict):
         message = "must be a mapping of keys to values, starting with schema: 1"
         top = document.marks.problem((), message, found=shown(document.tree))
         raise ScenarioError([*document.problems, top])
     override.apply(document, overrides)
+    return document
+
+
+def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenario, tuple[Problem, ...]]:
+    document = _document(text, name=name, overrides=overrides)
     _imply(document)
     problems = list(document.problems)
     scenario: Scenario | None = None

@@ -28,6 +28,7 @@ from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
 from harness.stats.standing import HungTrial, hung_trial
+from harness.stats.unshown import Printed, Unshown
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
@@ -89,12 +90,17 @@ class CellVerdict(Frozen):
 
 
 class Judgement(Frozen):
-    """A scenario judged: what the record states and a verifier works out again."""
+    """A scenario judged: what the record states and a verifier works out again.
+
+    `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that passed.
+    """
 
     verdict: Word
     as_expected: bool
     reasons: list[str]
     cells: list[CellVerdict]
+    unshown: list[str] = Field(default_factory=list)
+    printed: list[Printed] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +182,8 @@ def judge(
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
-    verdicts = [_judge_cell(scenario, cell, arms=arms, read=read, names=names) for cell in cells]
+    unshown = Unshown(scenario)
+    verdicts = [_judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown) for cell in cells]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -185,6 +192,8 @@ def judge(
         as_expected=(scenario.role == "upstream" and scenario.expects is None) or word == expected,
         reasons=reasons,
         cells=verdicts,
+        unshown=unshown.sentences(),
+        printed=unshown.printed,
     )
 
 
@@ -201,6 +210,7 @@ def _judge_cell(
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
     names: Collection[str],
+    unshown: Unshown,
 ) -> CellVerdict:
     cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
@@ -231,6 +241,7 @@ def _judge_cell(
             if arm not in hung:
                 stood = hung_trial(arm, history, index=file.index, evidence=file.evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
+            unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
             outside.update(_outside(history))
             if trial.outcome != "void":
@@ -382,6 +393,9 @@ def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]
     if control.counted < scenario.trials.control:
         told = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
         yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, told)
+    if control.counted and not control.failed:
+        told = "no trial of the control failed any check: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, told)
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if share.every and as_stated < control.counted:
         told = f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}"

@@ -46,6 +46,7 @@ class Launch:
         hang: the hang that is to be proved, where the arm is stated to hang.
         shared_home: whether ranks have the user's home and temporary folder, instead of a room of their lane.
         home: files that the home folder of the room begins with, by their path there.
+        looks: the entry is imported and looked at, and not called.
     """
 
     about: Mapping[str, JSON]
@@ -76,6 +77,7 @@ class Launch:
     hang: Hang | None = None
     shared_home: bool = False
     home: Mapping[str, Path] = field(default_factory=dict)
+    looks: bool = False
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -173,6 +175,7 @@ def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rend
         # Every rank tells them: that the others see another value is a part of the proof.
         told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
         distributions=launch.distributions if launch.python is not None else None,
+        looks=launch.looks,
     )
     if not launch.warm:
         (own / "spec.json").write_text(json.dumps(spec.to_json()))

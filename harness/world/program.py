@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,10 @@ from harness.world.environment import server_environment
 
 READY = "ready"
 PREFIX = "RANKPROOF_"
+# Programs whose first word behind them is a file to run, where it is no option.
+INTERPRETER = re.compile(
+    r"(ba|da|z|k|a)?sh|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|php[0-9.]*|lua[0-9.]*|Rscript"
+)
 
 
 def command(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str) -> list[str]:
@@ -61,10 +66,47 @@ def refusal(word: str, *, staged: Iterable[Path]) -> str | None:
         word: the first of its command line. Where an argument is filled in, only starting it tells.
         staged: the folder of each arm's code.
     """
-    if "{" in word or any(is_staged(word, code) for code in staged):
+    if "{" in word:
         return None
+    if own := [code / word for code in staged if is_staged(word, code)]:
+        return next(filter(None, map(_no_interpreter, own)), None)
     found = shutil.which(word, path=server_environment({}).get("PATH", os.defpath))
     return None if found else "it is not in PATH"
+
+
+def slip(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str) -> str | None:
+    """Why this command line starts nothing, wherever it is tried; None where nothing is seen to be wrong.
+
+    Args:
+        words: as the scenario gives them.
+        code: the arm's staged folder.
+        arguments: the arm's `with` and the cell's further axes.
+        path: as in PATH.
+    """
+    try:
+        program, *rest = command(words, code=code, arguments=arguments, path=path)
+    except FileNotFoundError as error:
+        return str(error)
+    named = _fill(words[0], arguments)
+    if is_staged(named, code):
+        if os.access(program, os.X_OK):
+            return None
+        return (
+            f"{named} is no executable: begin it with #! and its interpreter, or name that first, as in [sh, {named}]"
+        )
+    script = rest[0] if rest and INTERPRETER.fullmatch(Path(program).name) else "-"
+    # What it is given with an option need not be a file; it starts in an empty folder, so a file is the code's or none.
+    if not script or script.startswith("-") or Path(script).is_absolute() or shutil.which(script, path=path):
+        return None
+    return f"{script} is no file of the subject's folder, so {named} would not find it"
+
+
+def _no_interpreter(file: Path) -> str | None:
+    """Why a script that names its interpreter in its first line cannot be started here."""
+    with file.open("rb") as opened:
+        first = opened.readline(256)
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    return f"its interpreter {words[0]} is not on this machine" if words and not Path(words[0]).exists() else None
 
 
 def variables(

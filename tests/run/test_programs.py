@@ -78,7 +78,7 @@ def test_an_interpreter_that_is_missing_skips_the_cell(tmp_path: Path, rankproof
 def test_a_program_that_is_not_of_the_folder_is_refused(tmp_path: Path, rankproof: Run) -> None:
     """A command line without a file of the arm is no subject: nothing is run."""
     ran = rankproof("run", str(write(tmp_path / "it", SCENARIO.replace("rank.sh,", "other.sh,"))))
-    assert ran.code == 2
+    assert ran.code == 64
     assert "no word of 'sh other.sh {word}' is a file" in ran.err
 
 

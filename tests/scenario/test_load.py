@@ -152,6 +152,35 @@ def test_advice_does_not_stop_a_scenario(folder: Path) -> None:
     assert "59 trials" in note.message
 
 
+NARROW = """
+schema: 1
+id: narrow
+title: Narrow
+question: What does it leave open?
+role: upstream
+subject: {entry: subject:run}
+matrix: {ranks: [1, 2]}
+faults: [{id: late, kind: delay, ranks: every, at: subject.end, for: 1s}]
+checks:
+  - {id: done, kind: event, ranks: [0], event: done}
+  - {id: ended, kind: exit, ranks: every}
+"""
+
+
+def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
+    """What the file alone tells of it is a note: a question may well be narrow, but its reader has to know."""
+    (folder / "scenario.yaml").write_text(NARROW)
+    notes = load_scenario(folder).notes
+    assert [(note.key, note.message.partition(":")[0]) for note in notes] == [
+        ("matrix.ranks[0]", "in a world of one rank nothing distributed is tried"),
+        ("faults[0].at", "comes when the subject has returned"),
+        ("checks", "no check asks rank 1 of 2 for anything but how it ended"),
+    ]
+    wide = NARROW.replace("[0], event", "every, event").replace("[1, 2]", "[2]").replace("subject.end", "done")
+    (folder / "scenario.yaml").write_text(wide)
+    assert load_scenario(folder).notes == ()
+
+
 @pytest.mark.parametrize(("against", "told"), [("", True), (", against: 0", False)])
 def test_of_two_ranks_that_differ_both_do(against: str, told: bool, good: str, folder: Path) -> None:
     """A control that must fail an `agree` check on one of two ranks never will, unless it is compared with a rank."""

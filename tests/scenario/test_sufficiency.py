@@ -27,7 +27,7 @@ subject:
   control: {with: {broken: true}, must_fail: {check: ended, ranks: every, ERRORshare: SHARE}}
 matrix: {ranks: [2], backend: [none]}
 trials: {candidate: CANDIDATE, control: CONTROL, accept: {failure_rate_below: 60%}}
-checks: [{id: ended, kind: exit, ranks: every, code: 0}]
+checks: [{id: ended, kind: event, ranks: every, event: ended}]
 """
 
 

@@ -1,0 +1,151 @@
+"""`rankproof run --try`: what one trial of each arm says, rank by rank."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness.checks import Finding, Seen
+from harness.checks.exit import ended
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
+from harness.cli.load import tell
+from harness.events import Event
+from harness.report.escape import escape_terminal
+from harness.report.words import plural
+from harness.run.run import Interrupted, RunError, Slip
+from harness.run.tried import NoSuchCell, Tried, TriedArm, attempt
+from harness.scenario import LoadedScenario, Scenario, ScenarioError
+from harness.stats.describe import shown
+
+VALUES_LIMIT = 160
+LINE_LIMIT = 300
+LINES_MOST = 60
+WIDE = 22
+
+
+def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) -> int:
+    """Try each scenario; 0 where every candidate passed and every control failed as stated."""
+    codes = set()
+    for loaded in scenarios:
+        print(f"{loaded.scenario.id}: {loaded.scenario.title}", flush=True)
+        try:
+            found = attempt(loaded, cell=cell, jobs=jobs, says=lambda text: print(f"  {text}", file=sys.stderr))
+        except Slip as error:
+            tell(ScenarioError(error.problems))
+            codes.add(USAGE)
+            continue
+        except RunError as error:
+            print(f"rankproof run --try: {loaded.scenario.id}: {error}", file=sys.stderr)
+            if isinstance(error, Interrupted):
+                return INCONCLUSIVE
+            codes.add(USAGE if isinstance(error, NoSuchCell) else INCONCLUSIVE)
+            continue
+        for line in lines(loaded.scenario, found):
+            print(f"  {line}")
+        sys.stdout.flush()
+        codes.add(code(found))
+    return next((one for one in (USAGE, FAIL, INCONCLUSIVE) if one in codes), PASS)
+
+
+def code(found: Tried) -> int:
+    """PASS, FAIL or INCONCLUSIVE of these two trials. It is no verdict: one trial says nothing about the next."""
+    by_arm = {one.arm: one.trial for one in found.arms}
+    candidate, control = by_arm.get("candidate"), by_arm.get("control")
+    if candidate is not None and candidate.outcome == "fail":
+        return FAIL
+    if candidate is None or candidate.outcome == "void" or (control is not None and not control.as_stated):
+        return INCONCLUSIVE
+    return PASS
+
+
+def lines(scenario: Scenario, found: Tried) -> Iterator[str]:
+    """Everything that is to be told."""
+    for cell, why in found.skipped.items():
+        yield f"{cell}: SKIPPED: {escape_terminal(why, LINE_LIMIT)}"
+    if found.cell is None:
+        yield "nothing was tried"
+        return
+    yield f"tried once in {found.cell.id}; nothing is kept, and nothing signed"
+    for one in found.arms:
+        yield from _arm(scenario, one)
+    counts = [str(scenario.trials.candidate)]
+    counts += [str(scenario.trials.control)] if scenario.subject.control is not None else []
+    trials = f"{' + '.join(counts)} trials in {plural(found.cells, 'cell')}, {plural(found.jobs, 'world')} at a time"
+    yield f"a run would take about {_told(found.seconds)}, if each took as long: {trials}"
+
+
+def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
+    yield f"{one.arm}: {_outcome(scenario, one)}, in {one.seconds:.2f} s"
+    for finding in one.findings:
+        yield from _finding(finding)
+    begin = one.history.start_ns()
+    told = [seen for seen in one.history.seen if seen.event.rank is None]
+    yield from _events("world", told, begin)
+    for rank in range(one.history.size):
+        yield from _events(f"rank {rank}", [seen for seen in one.history.seen if seen.event.rank == rank], begin)
+        for what, texts in (("printed", one.logs), ("stood here when it was stopped", one.stacks)):
+            if rank in texts:
+                yield f"  rank {rank} {what}:"
+                yield from (f"    | {line}" for line in _cut(texts[rank]))
+
+
+def _outcome(scenario: Scenario, one: TriedArm) -> str:
+    trial = one.trial
+    if trial.outcome == "void":
+        return f"void, it would not count: {escape_terminal(str(trial.void), LINE_LIMIT)}"
+    if one.arm == "candidate":
+        return "passed" if trial.outcome == "pass" else "FAILED"
+    if trial.as_stated:
+        return "failed as stated"
+    control = scenario.subject.control
+    often = "" if control is None or control.must_fail.share.every else f" (asked: in {control.must_fail.share})"
+    return f"did NOT fail as stated{often}: {escape_terminal(str(trial.otherwise), LINE_LIMIT)}"
+
+
+def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:
+    yield f"  {who}:"
+    for one in seen:
+        values = escape_terminal(_values(one.event), VALUES_LIMIT)
+        yield f"    {(one.event.ns - begin) / 1e9:8.3f} s  {one.event.name:<{WIDE}}  {values}".rstrip()
+
+
+def _values(event: Event) -> str:
+    """What an event says; of what the runtime says of every rank, the part that tells something."""
+    values = event.values
+    if event.name == "rank.error":
+        message = f": {values['message']}" if values.get("message") else ""
+        return f"{values.get('type')}{message}" + (f" at {values['source']!r}" if values.get("source") else "")
+    if event.name == "rank.exited":
+        return ended(dict(values))
+    if event.name == "subject.loaded":
+        modules = values.get("modules")
+        return f"{values.get('entry')}, {plural(len(modules) if isinstance(modules, list) else 0, 'module')} of the arm"
+    return "" if event.name == "world.begin" or not values else shown(dict(values))
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    failed = [part for part in finding.ranks if not part.passed]
+    if finding.passed:
+        values = [f"rank {part.rank}: {shown(part.observed)}" for part in finding.ranks if part.observed is not None]
+        told = escape_terminal("; ".join(values), VALUES_LIMIT)
+        yield f"  holds  {finding.check:<{WIDE}}  {told}".rstrip()
+        return
+    reasons = [finding.reason] if finding.reason else []
+    reasons += [
+        f"rank {part.rank}: {part.reason}" + ("" if part.observed is None else f" (found {shown(part.observed)})")
+        for part in failed
+    ]
+    yield f"  FAILS  {finding.check:<{WIDE}}  {escape_terminal(reasons[0], LINE_LIMIT)}".rstrip()
+    yield from (f"         {'':<{WIDE}}  {escape_terminal(reason, LINE_LIMIT)}" for reason in reasons[1:])
+
+
+def _cut(text: bytes) -> list[str]:
+    """The lines of a text, of a long one both ends."""
+    found = [escape_terminal(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()]
+    half = LINES_MOST // 2
+    more = len(found) - LINES_MOST
+    return found if more <= 0 else [*found[:half], f"... ({more} more lines)", *found[-half:]]
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,145 @@
+"""Slips of a scenario that would make trials of something that cannot be called: found before the first trial.
+
+A function that is not there, arguments that it does not take, a program that cannot be started: a trial would fail of
+them, and the failure would be signed as one of the code. What importing *raises* is the trial's affair.
+
+Most entries are read from their files. Where that does not tell, or tells of a slip, the arm's own interpreter imports
+the module as a trial would, in a world of one rank that joins no group: what an import does beside importing (hang,
+exit, fork, print) stays in there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from harness.events import JSON
+from harness.forms.problem import Kind, closest, listed
+from harness.rank.look import names_swallowed
+from harness.run import signature
+from harness.run.arms import StagedArm, as_in
+from harness.run.signature import Entry
+from harness.scenario import Arm, Cell, LoadedScenario, Problem, Scenario
+from harness.world import program
+from harness.world.environment import server_environment
+
+Place = tuple[str | int, ...]
+Look = Callable[[str], Entry | None]
+
+
+def slips(
+    loaded: LoadedScenario, staged: Mapping[str, StagedArm], cells: Sequence[Cell], *, look: Look
+) -> list[Problem]:
+    """Every slip of the entry or the program, at its place in the file; empty where the trials can begin.
+
+    Args:
+        loaded: the scenario.
+        staged: its arms.
+        cells: those that can run here.
+        look: imports an arm's entry and looks at it.
+    """
+    if loaded.scenario.subject.use is not None or not cells:
+        return []
+    if loaded.scenario.subject.program is not None:
+        return list(dict.fromkeys(_programs(loaded, staged, cells)))
+    found: list[Problem] = []
+    for name, arm in staged.items():
+        entry = _read(loaded.scenario, arm)
+        if entry is None or _problems(loaded, name, arm, entry):
+            found += _problems(loaded, name, arm, look(name))
+    return list(dict.fromkeys(found))
+
+
+def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
+    """What reading the files tells of such slips, and of axes that the entry has no parameter for, as notes."""
+    subject = loaded.scenario.subject
+    if subject.use is not None or subject.program is not None:
+        return []
+    found: list[Problem] = []
+    for name, arm in staged.items():
+        entry = _read(loaded.scenario, arm)
+        if entry is not None:
+            found += _problems(loaded, name, arm, entry, kind="note")
+            found += _swallowed(loaded, name, arm, entry)
+    return list(dict.fromkeys(found))
+
+
+def _read(scenario: Scenario, arm: StagedArm) -> Entry | None:
+    module, _, name = scenario.subject.function.partition(":")
+    place = arm.folder / module.replace(".", "/")
+    files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    return signature.read(files[0].read_bytes(), name) if len(files) == 1 else None
+
+
+# -- functions -------------------------------------------------------------------------------------------------------
+
+
+def _problems(
+    loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None, *, kind: Kind = "error"
+) -> list[Problem]:
+    """What is wrong with the entry of an arm, as far as it is known."""
+    scenario = loaded.scenario
+    given = _arm(scenario, name)
+    function = scenario.subject.function.partition(":")[2]
+    where = f"{_file(scenario, given)}{as_in(name, arm.revision)}"
+    if entry is None:
+        return []
+    if not entry.there:
+        there = f"it has {listed(entry.names)}" if entry.names else "it has no function"
+        message = f"names the function {function}, which is not in {where}; {there}. Name one that is there"
+        # Where the arm is other code than lies here, that is what may be meant otherwise.
+        place: Place = ("subject", name, "rev") if given.rev is not None else ("subject", "entry")
+        if given.rev is not None:
+            message = f"{message}, or a revision that has it"
+        return [loaded.problem(place, message, suggestion=closest(function, entry.names), kind=kind)]
+    if entry.late:
+        return [loaded.problem(("subject", "entry"), f"{signature.LATE[entry.late]} ({where})", kind=kind)]
+    if entry.signature is None:
+        return []
+    axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
+    found = []
+    for misfit in signature.misfits(entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"):
+        place = ("subject", "entry") if misfit.of_the_function else ("subject", name, "with")
+        if misfit.argument is not None:
+            place = ("matrix", misfit.argument) if misfit.argument in axes else (*place, misfit.argument)
+        found.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion, kind=kind))
+    return found
+
+
+def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) -> Iterator[Problem]:
+    """Axes and arguments that bind, and that no parameter is named after."""
+    if entry.signature is None:
+        return
+    axes = [axis for axis in loaded.scenario.matrix.axes if axis not in ("ranks", "backend")]
+    for argument in names_swallowed(entry.signature.parameters.values(), [*arm.arguments, *axes]):
+        place: Place = ("matrix", argument) if argument in axes else ("subject", name, "with", argument)
+        message = (
+            "is no parameter of the entry, which takes it among others in **: where it does not look for it there, "
+        )
+        what = "these cells are all the same" if argument in axes else "it changes nothing"
+        yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
+
+
+def _arm(scenario: Scenario, name: str) -> Arm:
+    arm = scenario.subject.candidate if name == "candidate" else scenario.subject.control
+    assert arm is not None
+    return arm
+
+
+def _file(scenario: Scenario, arm: Arm) -> str:
+    return arm.file or f"{scenario.subject.function.partition(':')[0].replace('.', '/')}.py"
+
+
+# -- programs --------------------------------------------------------------------------------------------------------
+
+
+def _programs(loaded: LoadedScenario, staged: Mapping[str, StagedArm], cells: Sequence[Cell]) -> Iterator[Problem]:
+    scenario = loaded.scenario
+    search = server_environment(scenario.world.env).get("PATH", os.defpath)
+    for name, arm in staged.items():
+        for cell in cells:
+            arguments: dict[str, JSON] = {**arm.arguments, **cell.axes}
+            why = program.slip(scenario.subject.program or (), code=arm.folder, arguments=arguments, path=search)
+            if why is not None:
+                message = f"starts nothing{as_in(name, arm.revision) or f' in the {name}'}: {why}"
+                yield loaded.problem(("subject", "program"), message)

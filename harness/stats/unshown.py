@@ -1,0 +1,236 @@
+"""What a run does not show, worked out from the run: by who made it, and again by who verifies it (design, rule 15).
+
+Each sentence follows from the scenario and the events of this run; what no run of any scenario shows is recited by the
+report itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from harness.checks import Finding, History
+from harness.checks.finding import canonical
+from harness.faults.proof import STRUCK, noted
+from harness.scenario import Cell, RequestsCheck, Scenario
+from harness.scenario.shown_lint import OF_ONE, unasked
+from harness.stats.frozen import Frozen
+from harness.stats.outcome import Arm, Trial
+from harness.stats.sample import log_path
+
+# What the runtime and the harness say of every rank; the rest is what the subject reports.
+OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
+TRACEBACKS = (b"Traceback (most recent call last):", b"Fatal Python error: ")
+PRINTED_MOST = 3
+CELLS_MOST = 6
+LINES_MOST = 20
+LINES_READ = 1000
+LINE_LIMIT = 300
+
+
+class Printed(Frozen):
+    """A traceback that a rank printed in a trial that passed.
+
+    Attributes:
+        cell: the cell's id.
+        index: number of the candidate's trial.
+        path: of the rank's log; `line` is where the traceback begins in it, from 1.
+        text: its first lines, and its last ones.
+    """
+
+    cell: str
+    index: int
+    rank: int
+    path: str
+    line: int
+    text: str
+
+
+class Unshown:
+    """Takes the judged trials of a scenario one after the other, and tells what they leave open."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
+        self._names = [check.id for check in scenario.checks]
+        self._cells: dict[str, Cell] = {}
+        self._failed: defaultdict[str, set[str]] = defaultdict(set)
+        self._controls: Counter[str] = Counter()
+        self._reported: dict[tuple[str, Arm], str] = {}
+        self._swallowed: set[tuple[Arm, str]] = set()
+        self._struck: Counter[str] = Counter()
+        self._after: Counter[str] = Counter()
+        self._tracebacks = 0
+        self.printed: list[Printed] = []
+
+    def take(
+        self,
+        cell: Cell,
+        arm: Arm,
+        trial: Trial,
+        findings: Sequence[Finding],
+        history: History,
+        *,
+        read: Callable[[str], bytes],
+        names: Collection[str],
+    ) -> None:
+        """Take one trial. A void one shows nothing, and leaves nothing open."""
+        if trial.outcome == "void":
+            return
+        self._cells.setdefault(cell.id, cell)
+        self._take_swallowed(arm, history)
+        if self._axes and (cell.id, arm) not in self._reported:
+            self._reported[cell.id, arm] = _reported(history)
+        if arm == "control":
+            self._controls[cell.id] += 1
+            self._failed[cell.id].update(found.check for found in findings if not found.passed)
+        elif trial.outcome == "pass":
+            self._take_strikes(trial, history)
+            self._take_logs(cell, trial, read=read, names=names)
+
+    def sentences(self) -> list[str]:
+        """Everything that is left open, one sentence each."""
+        found: list[str] = []
+        found += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
+        found += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
+        found += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
+        found += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
+        found += [_swallowed(arm, name) for arm, name in sorted(self._swallowed) if name not in self._axes]
+        found += [
+            f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
+            "trials of the candidate: what it was to disturb was over"
+            for fault, count in sorted(self._after.items())
+            if count
+        ]
+        if self._tracebacks:
+            trials = "trial" if self._tracebacks == 1 else "trials"
+            found.append(f"in {self._tracebacks} {trials} of the candidate that passed, a rank printed a traceback")
+        return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in found]
+
+    def _by_cell(self, told: Mapping[str, str]) -> list[str]:
+        """Each sentence once, with the cells it is about where it is not about all."""
+        cells: defaultdict[str, list[str]] = defaultdict(list)
+        for cell, sentence in told.items():
+            if sentence:
+                cells[sentence].append(cell)
+        return [
+            sentence if len(about) == len(self._cells) else f"{sentence} ({_listed(about)})"
+            for sentence, about in cells.items()
+        ]
+
+    def _unfailed(self, cell: str) -> str:
+        left = [name for name in self._names if name not in self._failed[cell]]
+        if not left:
+            return ""
+        noun, who = ("the check", "it") if len(left) == 1 else ("the checks", "they")
+        return f"no trial of the control failed {noun} {', '.join(left)}: nothing here shows that {who} can fail"
+
+    def _changed_nothing(self, axis: str) -> str:
+        """Why nothing shows that an axis had an effect; empty where something does, or it has one value."""
+        alike: defaultdict[str, list[Cell]] = defaultdict(list)
+        for cell in self._cells.values():
+            others = {name: value for name, value in cell.axes.items() if name != axis}
+            alike[canonical([cell.ranks, cell.backend, others])].append(cell)
+        groups = [group for group in alike.values() if len(group) > 1]
+        if not groups:
+            return ""
+        arms: tuple[Arm, ...] = ("candidate", "control")
+        if all(len({self._reported.get((cell.id, arm)) for cell in group}) == 1 for group in groups for arm in arms):
+            return f"the axis {axis} changed nothing that ranks reported: nothing shows that it was used"
+        if any(name == axis for _, name in self._swallowed):
+            return _swallowed(None, axis)
+        return ""
+
+    def _take_swallowed(self, arm: Arm, history: History) -> None:
+        for rank in range(history.size):
+            for seen in history.said(rank, "subject.begin"):
+                told = seen.event.values.get("swallowed")
+                self._swallowed.update((arm, name) for name in _texts(told))
+
+    def _take_strikes(self, trial: Trial, history: History) -> None:
+        if not trial.strikes or (last := self._last_asked(history)) is None:
+            return
+        struck: defaultdict[str, set[bool]] = defaultdict(set)
+        for strike in trial.strikes:
+            seen = noted(history, STRUCK, fault=strike.fault, rank=strike.rank)
+            if seen is not None:
+                struck[strike.fault].add(seen.event.ns > last)
+        for fault, after in struck.items():
+            self._struck[fault] += 1
+            self._after[fault] += after == {True}
+
+    def _last_asked(self, history: History) -> int | None:
+        """When the last event came that a check of the scenario looks at; None where no check looks at one."""
+        found: list[int] = []
+        for check in self._scenario.checks:
+            ranks = check.ranks.of(history.size) if hasattr(check, "ranks") else ()
+            for rank in ranks:
+                event = getattr(check, "event", None)
+                if event is not None:
+                    found += [seen.event.ns for seen in history.said(rank, event)]
+                elif isinstance(check, RequestsCheck):
+                    found += [seen.event.ns for seen in history.noted("hub.request", rank)]
+        return max(found, default=None)
+
+    def _take_logs(self, cell: Cell, trial: Trial, *, read: Callable[[str], bytes], names: Collection[str]) -> None:
+        first = True
+        for rank in range(cell.ranks):
+            path = log_path(trial.evidence, rank)
+            found = _traceback(read(path)) if path in names else None
+            if found is None:
+                continue
+            self._tracebacks += first
+            first = False
+            if len(self.printed) < PRINTED_MOST:
+                line, text = found
+                printed = Printed(cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text)
+                self.printed.append(printed)
+
+
+def _swallowed(arm: Arm | None, name: str) -> str:
+    what = f"the axis {name}" if arm is None else f"the argument {name} of the {arm}"
+    return f"{what} is no parameter of the entry, which takes it among others in **: nothing shows that it was used"
+
+
+def _texts(told: object) -> Iterable[str]:
+    return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+
+
+def _listed(cells: Sequence[str]) -> str:
+    more = len(cells) - CELLS_MOST
+    return "; ".join([*cells[:CELLS_MOST], *([f"{more} more"] if more > 0 else [])])
+
+
+def _reported(history: History) -> str:
+    """One digest of what the subject reported on every rank, each in its order."""
+    told: list[list[object]] = [[] for _ in range(history.size)]
+    for seen in history.seen:
+        event = seen.event
+        if event.by == "rank" and event.rank is not None and not event.name.startswith(OF_EVERY_RANK):
+            told[event.rank].append([event.name, dict(event.values)])
+    return hashlib.sha256(canonical(told).encode()).hexdigest()
+
+
+def _traceback(log: bytes) -> tuple[int, str] | None:
+    """The first traceback of a log: its line, from 1, and its text; None where there is none."""
+    found = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
+    if not found:
+        return None
+    place, mark = min(found)
+    begin = log.rfind(b"\n", 0, place) + 1
+    before = log.rfind(b"\n", 0, max(0, begin - 1)) + 1
+    if begin and log.startswith(b"Exception ", before):
+        begin = before  # "Exception in thread Thread-1 (work):"
+    number = log.count(b"\n", 0, begin) + 1
+    lines = log[begin:].decode("utf-8", "backslashreplace").splitlines()[:LINES_READ]
+    head = next(index for index, line in enumerate(lines) if mark.decode() in line)
+    # What a library writes before each of its lines, `[rank1]: ` for one, hides which are indented.
+    prefix = lines[head].partition(mark.decode())[0]
+    inner = [line.removeprefix(prefix) for line in lines[head + 1 :]]
+    end = next((index for index, line in enumerate(inner) if line and not line[0].isspace()), len(inner) - 1)
+    kept = lines[: head + 2 + end] if mark == TRACEBACKS[0] else lines[:LINES_MOST]
+    if len(kept) > LINES_MOST:
+        half = LINES_MOST // 2
+        kept = [*kept[:half], f"... ({len(kept) - LINES_MOST} more lines)", *kept[-half:]]
+    return number, "\n".join(line[:LINE_LIMIT] for line in kept).rstrip()

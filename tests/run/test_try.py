@@ -1,0 +1,115 @@
+"""`rankproof run --try`: one trial of each arm, printed and gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.checks import History
+from harness.cli.tried import code
+from harness.run.tried import Tried, TriedArm
+from harness.scenario import Cell
+from harness.stats.outcome import Trial
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
+
+Run = Callable[..., Ran]
+Write = Callable[..., Path]
+
+
+@pytest.mark.slow
+def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+    """Events with times, rank by rank; what ranks printed; every check; whether the control failed as stated."""
+    subject = SUBJECT.replace("    assert thing\n", "    print('hello\\x1b[31m', context.rank)\n    assert thing\n")
+    text = SCENARIO.replace("ranks: [2]", "ranks: [3, 2]")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    ran = rankproof(
+        "run", str(scenario({"scenario.yaml": text, "subject.py": subject})), "--try", env={"TMPDIR": str(temporary)}
+    )
+    assert ran.code == 0, ran.out + ran.err
+    assert not ran.results.exists()
+    assert list(temporary.glob("rankproof-[!p]*")) == []
+    candidate, _, control = ran.out.partition("  control: failed as stated")
+    assert "tried once in ranks=3,backend=gloo; nothing is kept, and nothing signed" in candidate
+    assert "  candidate: passed, in " in candidate
+    rank = candidate.partition("    rank 1:\n")[2].partition("    rank 2:")[0]
+    names = re.findall(r"^ +[0-9.]+ s  (\S+)", rank, re.MULTILINE)
+    assert names[:3] == ["rank.started", "rank.begin", "backend.ready"]
+    assert {"met", "rank.exited"} <= set(names)
+    assert re.search(r" s  met +thing thing\n", rank)
+    assert "    rank 1 printed:\n      | hello\\x1b[31m 1\n" in candidate
+    assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
+    assert re.search(r"    FAILS  met +rank 1: no met: AssertionError at 'assert thing'\n", control)
+    assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
+    worlds = r"5 \+ 5 trials in 2 cells, \d+ worlds? at a time"
+    assert re.search(rf"a run would take about \d+ s, if each took as long: {worlds}\n", control)
+
+
+@pytest.mark.slow
+def test_a_cell_is_chosen_and_its_candidate_fails(scenario: Write, rankproof: Run) -> None:
+    """`--cell` takes another cell than the first; a candidate that fails there is exit code 1, with the check."""
+    text = SCENARIO.replace("matrix: {", "matrix: {size: [1, 2], ")
+    subject = SUBJECT.replace("broken)", "broken, size)").replace("if broken and", "if (broken or size == 2) and")
+    folder = str(scenario({"scenario.yaml": text, "subject.py": subject}))
+    ran = rankproof("run", folder, "--try", "--cell", "size=2,ranks=2,backend=gloo")
+    assert ran.code == 1, ran.out + ran.err
+    assert "tried once in size=2,ranks=2,backend=gloo" in ran.out
+    assert "  candidate: FAILED, in " in ran.out
+
+
+@pytest.mark.slow
+def test_a_control_that_passes_says_so(scenario: Write, rankproof: Run) -> None:
+    """Exit code 2, and how the control differs from what it must do."""
+    ran = rankproof("run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")})), "--try")
+    assert ran.code == 2
+    assert "  control: did NOT fail as stated: check met held on every rank" in ran.out
+
+
+@pytest.mark.slow
+def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
+    """A cell that is not there and a slip are 64, a cell that cannot run here is 2; none of them starts a rank."""
+    folder = scenario({"typo.yaml": SCENARIO.replace("subject:meet", "subject:meat")})
+    whole = str(folder / "scenario.yaml")
+    unknown = rankproof("run", whole, "--try", "--cell", "ranks=9")
+    assert (unknown.code, unknown.out.count("candidate:")) == (64, 0)
+    assert "there is no cell ranks=9; the cells are ranks=2,backend=gloo" in unknown.err
+    alone = rankproof("run", whole, "--cell", "ranks=2,backend=gloo")
+    assert alone.code == 64
+    assert "--cell is for --try" in alone.err
+    refused = rankproof("run", whole, "--try", "--set", "matrix.backend=[nccl]")
+    assert refused.code == 2
+    assert re.search(r"ranks=2,backend=nccl: SKIPPED: backend nccl: .*\n  nothing was tried", refused.out)
+    typo = rankproof("run", str(folder / "typo.yaml"), "--try")
+    assert typo.code == 64
+    assert "names the function meat" in typo.err
+
+
+@pytest.mark.parametrize(
+    ("candidate", "control", "expected"),
+    [
+        ("pass", True, 0),
+        ("pass", None, 0),
+        ("fail", True, 1),
+        ("pass", False, 2),
+        ("void", True, 2),
+        ("fail", False, 1),
+    ],
+)
+def test_the_exit_code_is_of_both_trials(candidate: str, control: bool | None, expected: int) -> None:
+    """0 only where the candidate passed and its control, if it has one, failed as stated."""
+
+    def tried(arm: str, outcome: str, as_stated: bool | None) -> TriedArm:
+        trial = Trial.model_validate(
+            {"index": 0, "seed": "0", "evidence": "", "ms": 1.0, "outcome": outcome, "as_stated": as_stated}
+        )
+        history = History([], size=1)
+        return TriedArm(arm=arm, trial=trial, findings=[], history=history, logs={}, stacks={}, seconds=1.0)  # type: ignore[arg-type]
+
+    arms = [tried("candidate", candidate, None)]
+    arms += [tried("control", "fail" if control else "pass", control)] if control is not None else []
+    cell = Cell(id="one", slug="one", ranks=1, backend="none")
+    assert code(Tried(cell=cell, skipped={}, arms=arms)) == expected
+    assert code(Tried(cell=None, skipped={"one": "no"})) == 2

@@ -1,0 +1,73 @@
+"""A PASS says what it does not show: at the end of the run, and in the report that verifies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
+
+Run = Callable[..., Ran]
+Write = Callable[..., Path]
+
+THREAD = """
+    import threading
+    def work():
+        raise KeyError("weights")
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+"""
+
+
+@pytest.mark.slow
+def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> None:
+    """An axis that `**kw` takes, ranks that nobody asks, a thread's traceback: told once, and the report verifies."""
+    text = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ").replace("event, ranks: every", "event, ranks: [0]")
+    text = text.replace("  - {id: nobody-left, kind: no-survivors}\n", "").replace("ranks: nonzero", "ranks: [0]")
+    subject = SUBJECT.replace("*, broken", "broken, **kw").replace("broken and context.rank", "broken")
+    subject = subject.replace("    context.group.barrier()\n", THREAD + "    context.group.barrier()\n")
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
+    assert ran.code == 0, ran.out + ran.err
+    told = re.findall(r"not shown: (.*)", ran.out)
+    assert (
+        told
+        == ran.record.judgement.unshown
+        == [
+            "No check asks rank 1 of 2 for anything but how it ended.",
+            "The axis speed changed nothing that ranks reported: nothing shows that it was used.",
+            "In 10 trials of the candidate that passed, a rank printed a traceback.",
+        ]
+    )
+    assert "no check asks" not in ran.out, "lint's note says what the run has said"
+    assert re.search(r"candidate 0, rank 0 printed:\n +Exception in thread .*\n +Traceback", ran.out)
+    assert "        KeyError: 'weights'" in ran.out
+    report = (ran.folder / "report.md").read_text()
+    section = report.partition("## What this does not show")[2].partition("\n## ")[0]
+    assert all(sentence in section for sentence in told)
+    assert "KeyError: 'weights'" in section
+    signer = re.search(r"--signer (\S+)", ran.out)
+    assert signer is not None
+    assert rankproof("verify", str(ran.folder), "--signer", signer[1]).code == 0
+
+
+@pytest.mark.slow
+def test_an_argument_that_only_kw_takes_is_told(scenario: Write, rankproof: Run) -> None:
+    """A control whose one argument nobody has a parameter for is the candidate, told as such beside the verdict."""
+    text = SCENARIO.replace("{broken: true}", "{brokn: true}").replace("{broken: false}", "{}")
+    subject = SUBJECT.replace("*, broken", "broken=False, **kw")
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
+    assert ran.code == 2
+    assert "no trial of the control failed any check: nothing shows that these checks can fail" in ran.out
+    assert "not shown: The argument brokn of the control is no parameter of the entry, which takes it" in ran.out
+
+
+@pytest.mark.slow
+def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> None:
+    """What lint would advise stands at the end of the run too, with file, line and column."""
+    ran = rankproof("run", str(scenario()), "--set", "trials.candidate=2")
+    assert ran.code == 2
+    assert re.search(r"  --set:1:18: note: trials.candidate: cannot PASS", ran.out)

@@ -1,0 +1,229 @@
+"""What a run leaves open follows from its scenario and events, and is told in the run, the record and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from harness.events import Event
+from harness.report.blocks import Block, BulletList, Code, Foreign
+from harness.report.limits import limits_section
+from harness.scenario import cells, parse_scenario
+from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
+from tests.checks.conftest import healthy
+from tests.records import record
+from tests.stats.test_verdict import broken
+
+TEXT = """
+schema: 1
+id: it
+title: It
+question: Does it?
+subject:
+  entry: subject:run
+  candidate: {with: {loader: every-rank}}
+  control:
+    with: {loader: rank-0-only}
+    must_fail: {check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer}
+matrix: {ranks: [2], backend: [gloo]}
+trials: {candidate: 4, control: 4, accept: {failure_rate_below: 70%}}
+checks:
+  - {id: ready, kind: event, ranks: every, event: tokenizer.ready}
+"""
+TWO = TEXT.replace("backend: [gloo]", "backend: [gloo], size: [1, 2]")
+ARMS = {arm: ArmCode(files={"subject.py": "a" * 64}, arguments={"loader": arm}) for arm in ("candidate", "control")}
+Change = Callable[[Event], Event]
+TRACE = b"""starting
+Exception in thread Thread-1 (work):
+Traceback (most recent call last):
+  File "subject.py", line 3, in work
+    raise KeyError("weights")
+KeyError: 'weights'
+going on
+"""
+
+
+def judged(
+    text: str,
+    *,
+    candidate: Callable[[int], list[Event]] = healthy,
+    control: Callable[[int], list[Event]] = lambda _: broken(),
+    change: Callable[[Mapping[str, object]], Change] = lambda _: lambda event: event,
+    logs: Mapping[str, bytes] | None = None,
+    count: int = 4,
+) -> Judgement:
+    """Judge every cell of a scenario, of trials that are all the same; `change` makes a cell's events its own."""
+    asked = parse_scenario(text.encode(), name="it")
+    files: dict[str, bytes] = dict(logs or {})
+    planned = []
+    for cell in cells(asked):
+        trials: dict[str, Sequence[TrialFile]] = {"candidate": [], "control": []}
+        for arm, make in (("candidate", candidate), ("control", control)):
+            if arm == "control" and asked.subject.control is None:
+                continue
+            events = map(change(cell.axes), make(cell.ranks))
+            lines = "".join(event.line() + "\n" for event in sorted(events, key=lambda event: event.ns)).encode()
+            places = [f"evidence/{cell.slug}/{arm}-{index}/events.jsonl" for index in range(count)]
+            files.update(dict.fromkeys(places, lines))
+            trials[arm] = [TrialFile(index=index, seed="1", evidence=place) for index, place in enumerate(places)]
+        planned.append(CellFiles(cell=cell, skipped="", candidate=trials["candidate"], control=trials["control"]))
+    return judge(asked, planned, arms=ARMS, read=files.__getitem__, names=files)
+
+
+def test_a_run_in_which_everything_is_shown_leaves_nothing_open() -> None:
+    """Every rank asked, every check failed by the control: no sentence."""
+    found = judged(TEXT)
+    assert found.verdict == "PASS", found.reasons
+    assert (found.unshown, found.printed) == ([], [])
+
+
+def test_ranks_that_no_check_asks_are_named() -> None:
+    """A check of rank 0 alone leaves the others open, and an exit code is no answer to what a rank did."""
+    text = TEXT.replace("kind: event, ranks: every", "kind: event, ranks: [0]").replace("ranks: nonzero", "ranks: [0]")
+    text += "  - {id: ended, kind: exit, ranks: every}\n"
+    found = judged(text, control=lambda _: broken(ranks=(0,)))
+    assert found.verdict == "PASS"
+    assert found.unshown == ["No check asks rank 1 of 2 for anything but how it ended."]
+    assert judged(text.replace("[0]", "[1]"), control=lambda _: broken()).unshown[0].startswith("No check asks rank 0 ")
+    compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
+    assert not any("asks" in sentence for sentence in judged(text + compared).unshown)
+
+
+def test_a_world_of_one_is_named_with_its_cells() -> None:
+    """Nothing distributed is tried by one rank; where other cells have more, the sentence names the cells it means."""
+    text = TEXT.replace("ranks: [2]", "ranks: [1, 2]").replace("ranks: nonzero", "ranks: [0]")
+    found = judged(text, control=lambda _: broken(ranks=(0,)))
+    assert "In a world of one rank nothing distributed is tried (ranks=1,backend=gloo)." in found.unshown
+    alone = judged(text.replace("ranks: [1, 2]", "ranks: [1]"), control=lambda _: broken(ranks=(0,)))
+    assert "In a world of one rank nothing distributed is tried." in alone.unshown
+
+
+def test_a_check_that_no_control_failed_is_named() -> None:
+    """What never failed may be unable to; where no check failed at all, that decides the verdict."""
+    text = TEXT + "  - {id: spoke, kind: event, ranks: every, event: decode}\n"
+    found = judged(text)
+    assert found.verdict == "PASS"
+    assert found.unshown == ["No trial of the control failed the check spoke: nothing here shows that it can fail."]
+    never = judged(text, control=healthy)
+    assert never.verdict == "INCONCLUSIVE"
+    assert any("no trial of the control failed any check" in reason for reason in never.reasons)
+    assert any("failed the checks ready, spoke" in sentence for sentence in never.unshown)
+
+
+def with_size(*, arm: str = "both") -> Callable[[Mapping[str, object]], Change]:
+    """Let ranks report the axis: of both arms, or of a control alone, which never gets ready on rank 1."""
+
+    def of(axes: Mapping[str, object]) -> Change:
+        return lambda event: (
+            event._replace(values={**event.values, "size": axes["size"]}) if event.name == "decode" else event
+        )
+
+    return of
+
+
+def test_an_axis_that_changed_nothing_is_named() -> None:
+    """Cells that differ in one axis and report the same on every rank do not show that it was used."""
+    said = "The axis size changed nothing that ranks reported: nothing shows that it was used."
+    assert judged(TWO).unshown == [said]
+    assert judged(TWO, change=with_size()).unshown == []
+    assert judged(TEXT.replace("backend: [gloo]", "backend: [gloo], size: [1]")).unshown == []
+
+
+def test_an_axis_that_one_of_two_changes_is_not_named() -> None:
+    """Of two axes the one that ranks report had its effect; the other one, over all values of the first, had none."""
+    found = judged(TWO.replace("size: [1, 2]", "size: [1, 2], speed: [a, b]"), change=with_size())
+    assert found.unshown == ["The axis speed changed nothing that ranks reported: nothing shows that it was used."]
+
+
+@pytest.mark.parametrize("told", [["size"], ["size", "loader"], [], None, "size", [3]])
+def test_an_argument_that_is_swallowed_is_named(told: object) -> None:
+    """What the entry has no parameter for is told by the ranks; what else they may write there breaks nothing."""
+
+    def swallow(axes: Mapping[str, object]) -> Change:
+        def change(event: Event) -> Event:
+            event = with_size()(axes)(event)
+            return event._replace(values={"swallowed": told}) if event.name == "subject.begin" else event
+
+        return change
+
+    found = "\n".join(judged(TWO, change=swallow).unshown)
+    names = told if isinstance(told, list) else []
+    assert ("The axis size is no parameter of the entry" in found) == ("size" in names)
+    assert ("The argument loader of the control is no parameter" in found) == ("loader" in names)
+
+
+def struck(at: str) -> Callable[[int], list[Event]]:
+    """A trial whose rank 1 was held at an event, provably."""
+
+    def make(size: int) -> list[Event]:
+        events = healthy(size)
+        place = next(event.ns for event in events if (event.rank, event.name) == (1, at))
+        notes = [
+            Event(ns=place + after, by="harness", rank=1, pid=201, name=f"fault.{what}", values={"fault": "late"})
+            for what, after in (("struck", 100), ("undone", 2_000_100))
+        ]
+        later = [event._replace(ns=event.ns + (4_000_000 if event.ns > place else 0)) for event in events]
+        return [*later, *notes]
+
+    return make
+
+
+@pytest.mark.parametrize(("at", "over"), [("tokenizer.ready", True), ("subject.begin", False), ("subject.end", True)])
+def test_a_fault_that_strikes_after_the_work_is_named(at: str, over: bool) -> None:
+    """A fault behind the last event that a check asks for disturbed nothing that is looked at."""
+    fault = f"faults: [{{id: late, kind: delay, ranks: [1], at: {at}, for: 1ms}}]\n"
+    found = judged(TEXT + fault, candidate=struck(at))
+    said = (
+        "Fault late struck after the last event that a check asks for, in 4 of 4 trials of the candidate: "
+        "what it was to disturb was over."
+    )
+    assert (said in found.unshown) is over
+
+
+def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
+    """A worker thread's traceback that nobody mentions is in the record, from its first line to its exception."""
+    logs = {f"evidence/ranks-2-backend-gloo/candidate-{index}/rank-1.log": TRACE for index in (0, 2)}
+    found = judged(TEXT, logs=logs)
+    assert found.verdict == "PASS"
+    assert found.unshown == ["In 2 trials of the candidate that passed, a rank printed a traceback."]
+    first, second = found.printed
+    assert (first.cell, first.index, first.rank, first.line) == ("ranks=2,backend=gloo", 0, 1, 2)
+    assert first.text == "\n".join(TRACE.decode().splitlines()[1:6])
+    assert second.index == 2
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [
+        (b'[r1]: Traceback (most recent call last):\n[r1]:   File "x"\n[r1]: OSError: gone\n[r1]: more\n', 3),
+        (b"Traceback (most recent call last):\n", 1),
+        (b"Fatal Python error: Segmentation fault\n\nCurrent thread 0x1:\n  File x\n", 4),
+        (b"Traceback (most recent call last):\n" + b"  File deep\n" * 500 + b"RecursionError: deep\n", 21),
+        (b"\xff Traceback (most recent call last):\r\n  File x\r\nE: \xfe\r\n", 3),
+    ],
+)
+def test_tracebacks_of_every_kind_are_cut_to_what_is_read(log: bytes, text: int) -> None:
+    """A prefix before each line, a deep stack, a crash of the interpreter, a log that ends early."""
+    (found,) = judged(TEXT, logs={"evidence/ranks-2-backend-gloo/candidate-1/rank-0.log": log}).printed
+    assert len(found.text.splitlines()) == text
+    assert found.text.splitlines()[-1].strip() != "more"
+
+
+def test_logs_of_the_control_and_of_failed_trials_are_not_looked_at() -> None:
+    """Their tracebacks are what was to be expected, and are shown where the failure is."""
+    logs = {"evidence/ranks-2-backend-gloo/control-1/rank-1.log": TRACE}
+    assert judged(TEXT, logs=logs).printed == []
+    failing = {"evidence/ranks-2-backend-gloo/candidate-1/rank-1.log": TRACE}
+    assert judged(TEXT, candidate=lambda _: broken(), logs=failing).printed == []
+
+
+def test_the_report_shows_it_all() -> None:
+    """Each sentence is an item of the section, each traceback is quoted with its trial, rank and line."""
+    logs = {"evidence/ranks-2-backend-gloo/candidate-0/rank-1.log": TRACE}
+    found = judged(TWO, logs=logs)
+    whole = record().model_copy(update={"judgement": found})
+    blocks: list[Block] = limits_section(whole)
+    items = next(block for block in blocks if isinstance(block, BulletList)).items
+    assert [Foreign(sentence) for sentence in found.unshown] == list(items[: len(found.unshown)])
+    assert [block.text for block in blocks if isinstance(block, Code)] == [one.text for one in found.printed]
