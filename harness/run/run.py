@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,12 @@ from harness import __version__
 from harness.record import environment, repository, sources
 from harness.record.arm_environment import asked
 from harness.record.assemble import PATCH_PATH, assemble
+from harness.record.contradiction import Contradiction
 from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, CellFacts, Reproduces, RunFacts, Source
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.record.original import ORIGINAL_PATH
+from harness.record.recipe import recipe
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
@@ -162,6 +164,11 @@ def run(
     except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
+    except Contradiction as error:
+        why = f"the evidence of this run cannot be true ({error.word}): {error}"
+        folder.abandon(why)
+        todo = "Did the subject write into its event channel itself? Is the clock coarser than a microsecond?"
+        raise RunError(f"{why}. Nothing was signed. {todo}") from None
     except OSError as error:
         folder.abandon(str(error))
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
@@ -202,6 +209,7 @@ def _run(
     if patch:
         folder.write(PATCH_PATH, patch)
     made, unavailable = _environments(scenario, says=says)
+    overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
     matrix = cells(scenario)
     folders = [arm.folder for arm in staged.values()]
     refusals = {
@@ -225,6 +233,7 @@ def _run(
             began=began,
             told=told,
             host=machine.host,
+            recipes=_recipes(loaded, overrides, staged=staged, resolved=found, made=made, digests=folder.digests),
             port=ports.take(1)[0] if scenario.hub is not None else None,
             environments=made,
         )
@@ -247,7 +256,7 @@ def _run(
         harness_pid=os.getpid(),
         server_pids=list(pids),
         server_seconds=round(seconds, 2),
-        overrides=[_without_folders(given, folder=loaded.folder) for given in loaded.overrides],
+        overrides=overrides,
         challenge=challenge,
         source=source,
         environment=machine,
@@ -286,6 +295,29 @@ def _environments(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[d
         except EnvironmentProblem as error:
             raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
     return made, ""
+
+
+def _recipes(
+    loaded: LoadedScenario,
+    overrides: Sequence[str],
+    *,
+    staged: Mapping[str, arms.StagedArm],
+    resolved: Mapping[str, inputs.ResolvedInput],
+    made: Mapping[str, environments.Made],
+    digests: Mapping[str, str],
+) -> dict[str, str]:
+    """What the trials of each arm are made of."""
+    return {
+        name: recipe(
+            scenario=loaded.text,
+            overrides=overrides,
+            files=sources.of_arm(digests, name),
+            arguments=arm.arguments,
+            inputs={one.facts.name: one.facts.digest for one in resolved.values()},
+            environment=made[name].facts.digest if name in made else None,
+        )
+        for name, arm in staged.items()
+    }
 
 
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
