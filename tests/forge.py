@@ -19,6 +19,7 @@ from harness.record.recipe import recipe
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.run.again import VIEWS, Again
+from harness.scenario import derive_seed, parse_scenario
 from harness.trust import footer, manifest, sshsig, statement
 
 REPORT = "report.md"
@@ -102,7 +103,7 @@ def work_out(folder: Path) -> None:
         (folder / name).write_bytes(picture)
 
 
-def sign(folder: Path, key: Path) -> None:
+def sign(folder: Path, key: Path, *, views: bool = True) -> None:
     """Write manifest, report and views for what lies there, sign them, and leave the statement out."""
     for name in BESIDE:
         (folder / name).unlink(missing_ok=True)
@@ -117,7 +118,7 @@ def sign(folder: Path, key: Path) -> None:
     signature = sshsig.sign(footer.signed_part(body), key, namespace=sshsig.NAMESPACE_REPORT)
     (folder / manifest.NAME).write_bytes(listing)
     (folder / REPORT).write_bytes(footer.attach(body, signature))
-    for name, draw in Again(found).views.items():
+    for name, draw in Again(found).views.items() if views else ():
         (folder / name).write_bytes(draw(read, digest))
 
 
@@ -132,3 +133,9 @@ def resign(folder: Path, key: Path) -> None:
     body = body.replace(before.encode(), hashlib.sha256(listing).hexdigest().encode())
     signature = sshsig.sign(footer.signed_part(body), key, namespace=sshsig.NAMESPACE_REPORT)
     (folder / REPORT).write_bytes(footer.attach(body, signature))
+
+
+def seed(folder: Path, cell: str, index: int) -> str:
+    """The seed that the scenario gives a trial."""
+    scenario = parse_scenario((folder / SCENARIO_PATH).read_bytes(), name=SCENARIO_PATH)
+    return str(derive_seed(scenario.seed, scenario.id, cell, index))

@@ -6,7 +6,6 @@ on: where one of these cells ran, the reason is contradicted.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -16,26 +15,21 @@ from harness.scenario import Cell, Scenario
 
 
 class Holds(StrEnum):
-    """Which cells of a run a reason to skip holds for, if it holds for one."""
+    """Which other cells of the run a reason to skip a cell must hold for as well."""
 
-    EVERYWHERE = "every cell"
+    ALL = "every cell"
     BACKEND = "every cell of this backend"
-    SIZE = "every cell of this backend with as many ranks or more"
-    ALONE = "this cell"
-
-
-ALONE = re.compile(r"backend mlx-ring: an MLX ring has at least 2 ranks")
-GPUS = re.compile(r"backend nccl: nccl needs a GPU per rank: (\d+) ranks, (\d+|no) NVIDIA GPU")
-TORCH = re.compile(r"backend (gloo|nccl): torch is not installed here$")
+    SMALLER = "every cell of this backend with as many ranks or fewer"
+    LARGER = "every cell of this backend with as many ranks or more"
 
 
 def holds(reason: str) -> Holds:
     """What a reason depends on. One that is not known is taken for the widest it can be, by how it begins."""
-    if ALONE.match(reason):
-        return Holds.ALONE
-    if GPUS.match(reason):
-        return Holds.SIZE
-    return Holds.BACKEND if reason.startswith("backend ") else Holds.EVERYWHERE
+    if reason.startswith("backend mlx-ring: an MLX ring has at least 2 ranks"):
+        return Holds.SMALLER
+    if reason.startswith("backend nccl: nccl needs a GPU per rank"):
+        return Holds.LARGER
+    return Holds.BACKEND if reason.startswith("backend ") else Holds.ALL
 
 
 def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, reason: str, *, ran: Iterable[Cell]) -> str:
@@ -48,23 +42,26 @@ def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, reason: str, *,
         reason: why it was skipped, as the run states it.
         ran: the cells that were not skipped.
     """
-    if reason != (missing := unmet(scenario.needs, run.environment)) and missing:
-        return f"the machine lacks something else: {missing}"
+    lacking = unmet(scenario.needs, run.environment)
+    if lacking and reason != lacking:
+        return f"its machine lacks what every cell needs: {lacking}"
     here = holds(reason)
     for other in ran:
-        alike = other.backend == cell.backend
-        if (
-            here is Holds.EVERYWHERE
-            or (alike and here is Holds.BACKEND)
-            or (alike and here is Holds.SIZE and other.ranks >= cell.ranks)
-        ):
-            return f"cell {other.id} ran, and the reason holds for {here}"
-    if here is Holds.ALONE and cell.ranks > 1:
-        return f"it has {cell.ranks} ranks"
-    if found := GPUS.match(reason):
-        asked, there = int(found[1]), 0 if found[2] == "no" else int(found[2])
-        if asked != cell.ranks or there >= asked:
-            return f"it has {cell.ranks} ranks"
-    if TORCH.match(reason) and any(package.name == "torch" for package in run.environment.packages):
-        return "torch is among the packages of the run"
+        if _is_meant(here, cell, other):
+            return f"cell {other.id} ran: the reason holds for {here}"
+    installed = {package.name for package in run.environment.packages}
+    if here is Holds.BACKEND and cell.backend == "gloo" and not run.environments and "torch" in installed:
+        return "all that gloo needs is torch, which is among the packages of the run"
     return ""
+
+
+def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
+    match here:
+        case Holds.ALL:
+            return True
+        case Holds.BACKEND:
+            return other.backend == cell.backend
+        case Holds.SMALLER:
+            return other.backend == cell.backend and other.ranks <= cell.ranks
+        case Holds.LARGER:
+            return other.backend == cell.backend and other.ranks >= cell.ranks
