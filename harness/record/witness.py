@@ -80,7 +80,8 @@ class Witness:
     def _hear_ranks(self, evidence: str, history: History, told: set[tuple[int | None, int | None]]) -> None:
         """The ranks are of this world, of this backend, and in the interpreter that the run names."""
         world = mark(self._read(evidence).partition(b"\n")[0])
-        about, pids = history.about(), {None: None}
+        about = history.about()
+        pids: dict[int | None, int | None] = {None: None}
         python = None if about.get("arm") in self._run.environments else self._run.environment.python
         for rank in range(history.size):
             for started in history.served(rank, "rank.started"):
@@ -99,9 +100,9 @@ class Witness:
                     value, line = known[0]
                     place = f"{evidence}, line {line}"
                     self._refuse(Word.TRIAL, f"{place}: the {key} of rank {rank} is {value!r}, not {here!r}")
-        for rank, pid in told:
-            if pids.get(rank) != pid:
-                self._refuse(Word.TRIAL, f"{evidence}: an event of rank {rank} is of pid {pid}, not {pids.get(rank)}")
+        for whose, pid in told:
+            if pids.get(whose) != pid:
+                self._refuse(Word.TRIAL, f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}")
 
     def _hear_shared(self, evidence: str, events: set[tuple[int, int | None, str]]) -> None:
         if not self._heard.isdisjoint(events):

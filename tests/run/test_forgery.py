@@ -271,3 +271,19 @@ def test_code_from_outside_is_named_with_its_digest(scenario: Write, rankproof: 
     digest = hashlib.sha256((outside / "real_code.py").read_bytes()).hexdigest()
     assert ran.record.judgement.cells[0].outside == [f"real_code (real_code.py, sha256 {digest})"]
     assert "Module real_code" in (ran.folder / "report.md").read_text()
+
+
+def test_a_subject_that_invents_its_times_gets_no_report(scenario: Write, rankproof: Run) -> None:
+    """Ranks whose events are alike to the nanosecond cannot be told from copies: nothing is signed, and it says why."""
+    subject = SUBJECT + (
+        "    import json, os, time\n"
+        "    begin, channel = time.monotonic_ns(), context._emitter._events_fd\n"
+        "    while time.monotonic_ns() < begin + 10_000_000: pass\n"
+        "    for step in range(10):\n"
+        "        line = {'event': 'step', 'ns': begin + step * 1_000_000, 'values': {}}\n"
+        "        os.write(channel, json.dumps(line).encode() + b'\\n')\n"
+    )
+    ran = rankproof("run", str(scenario({"subject.py": subject})))
+    assert ran.code == 2
+    assert "the evidence of this run cannot be true (EVENTS SHARED)" in ran.out + ran.err
+    assert not list(ran.results.rglob("report.md"))
