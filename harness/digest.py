@@ -5,6 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+MARK = 16
+
+
+def mark(begin: bytes) -> str:
+    """What every rank of a world is told, and tells, of which world it is: a digest of the world's first line.
+
+    Args:
+        begin: the line of `world.begin`, as it stands in `events.jsonl`, without its newline.
+    """
+    return hashlib.sha256(begin).hexdigest()[:MARK]
+
 
 def fold(files: Mapping[str, str]) -> str:
     """One digest for many files: sha256 over their sorted `sha256  path` lines, as `sha256sum` writes them.

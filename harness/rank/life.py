@@ -83,7 +83,9 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
 
 
 def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *, before: str) -> None:
-    emitter.emit("rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count()})
+    emitter.emit(
+        "rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count(), "world": spec.world}
+    )
     if spec.told:
         emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.told}, **_at_start(spec)})
     seed(spec.seed)

@@ -32,6 +32,7 @@ class RankSpec:
         events_fd: descriptor that takes event lines.
         gates_fd: descriptor that answers gates.
         scratch: absolute path of a private folder of this rank, removed after the trial.
+        world: the mark of its world, which it tells as it begins.
         told: names of variables whose values the rank tells as it begins, in the event `fault.env`.
         looks: the entry is only looked at: nothing is joined, and it is not called.
         distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
@@ -52,6 +53,7 @@ class RankSpec:
     events_fd: int
     gates_fd: int
     scratch: str
+    world: str = ""
     told: tuple[str, ...] = ()
     distributions: tuple[str, ...] | None = None
     looks: bool = False

@@ -14,11 +14,12 @@ from typing import get_args
 
 from harness import faults
 from harness.checks.finding import canonical
-from harness.events import Event, EventError, parse_lines
+from harness.events import EventError
 from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
+from harness.record.contradiction import Contradiction, Word
 from harness.record.facts import (
     HOME_INPUT,
     PATCH_FOLDER,
@@ -31,6 +32,11 @@ from harness.record.facts import (
 from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
 from harness.record.needs import unmet
 from harness.record.original import ORIGINAL_PATH, Comparison, Original, compare
+from harness.record.own import demand_own, demand_planned
+from harness.record.recipe import recipe
+from harness.record.skips import contradiction
+from harness.record.unknown import Unknown, unknown_kinds
+from harness.record.witness import Witness
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, End, Scenario, ScenarioError, cells, derive_seed, parse_scenario
 from harness.stats.outcome import Arm
@@ -59,6 +65,8 @@ def assemble(read: Read, names: Collection[str]) -> Record:
         names: the paths there are.
 
     Raises:
+        Contradiction: evidence that cannot all be true.
+        Unknown: a kind that this version cannot judge.
         RecordError: evidence that is missing, unreadable, or not what the scenario plans.
     """
     names = frozenset(names)
@@ -67,13 +75,27 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     try:
         scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
+        if unknown := unknown_kinds(text, overrides=run.overrides):
+            raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
         raise RecordError(f"the scenario cannot be read again: {error}") from None
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
     planned = _cell_files(scenario, run, names)
     _demand_all_used(planned, names)
-    _demand_consistent(scenario, run, planned, read, names)
     environments = arm_environments(scenario, run)
+    recipes = {
+        arm: recipe(
+            scenario=text,
+            overrides=run.overrides,
+            files=summary.files,
+            arguments=run.arguments[arm],
+            inputs={one.name: one.digest for one in run.inputs},
+            environment=environments[arm].digest if arm in environments else None,
+        )
+        for arm, summary in arms.items()
+    }
+    _demand_consistent(scenario, run, names)
+    demand_own(scenario, run, planned, recipes, read)
     codes = {
         arm: ArmCode(
             files=summary.files,
@@ -83,10 +105,13 @@ def assemble(read: Read, names: Collection[str]) -> Record:
         )
         for arm, summary in arms.items()
     }
+    witness = Witness(run, read)
     try:
-        judgement = judge(scenario, planned, arms=codes, read=read, names=names)
+        judgement = judge(scenario, planned, arms=codes, read=read, names=names, told=witness.hear)
     except EventError as error:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
+    witness.demand()
+    demand_planned(scenario, judgement)
     return Record(
         run=run,
         scenario=_summary(scenario, text),
@@ -175,18 +200,28 @@ def _cell_files(scenario: Scenario, run: RunFacts, names: Collection[str]) -> li
     planned = cells(scenario)
     if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
         raise RecordError("the run's cells are not the scenario's matrix")
-    return [_files(scenario, run, cell, fact, names) for cell, fact in zip(planned, run.cells, strict=True)]
+    ran = [cell for cell, fact in zip(planned, run.cells, strict=True) if fact.skipped is None]
+    if not ran and run.server_pids:
+        raise Contradiction(Word.SKIP, "every cell is skipped, and the run started what forks ranks")
+    return [_files(scenario, run, cell, fact, ran, names) for cell, fact in zip(planned, run.cells, strict=True)]
 
 
-def _files(scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, names: Collection[str]) -> CellFiles:
+def _files(
+    scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, ran: Sequence[Cell], names: Collection[str]
+) -> CellFiles:
     if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
         if not _bears_out(fact.skipped, scenario, run):
-            raise RecordError(f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}")
+            message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
+            raise Contradiction(Word.SKIP, message)
+        if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
+            raise Contradiction(Word.SKIP, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
         return CellFiles(cell=cell, skipped=fact.skipped)
+    if reason := unmet(scenario.needs, run.environment):
+        raise Contradiction(Word.SKIP, f"cell {cell.id} ran, and its scenario {reason}")
     for arm in missing(scenario, run):
-        raise RecordError(f"cell {cell.id} ran, and the {arm}'s environment was not made")
+        raise Contradiction(Word.SKIP, f"cell {cell.id} ran, and the {arm}'s environment was not made")
     counts: dict[Arm, tuple[int, int]] = {
         "candidate": (fact.candidate, scenario.trials.candidate),
         "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
@@ -195,7 +230,7 @@ def _files(scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, names
     for arm in get_args(Arm):
         count, asked = counts[arm]
         if not asked <= count <= asked + scenario.trials.max_voids:
-            raise RecordError(f"cell {cell.id} has {count} {arm} trials, its scenario plans {asked}")
+            raise Contradiction(Word.PLAN, f"cell {cell.id} has {count} {arm} trials, its scenario plans {asked}")
         found[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
         for file in found[arm]:
             if file.evidence not in names:
@@ -236,9 +271,11 @@ def _demand_all_used(planned: Sequence[CellFiles], names: Collection[str]) -> No
 
 
 def _demand_consistent(
-    scenario: Scenario, run: RunFacts, planned: Sequence[CellFiles], read: Read, names: Collection[str]
+    scenario: Scenario,
+    run: RunFacts,
+    names: Collection[str],
 ) -> None:
-    """What the run says of itself, its trials must say too."""
+    """What the run says of itself is what its scenario and its files say."""
     home = scenario.world.home_is
     if sorted(one.name for one in run.inputs) != sorted([*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]):
         raise RecordError("the run's inputs are not the scenario's")
@@ -249,42 +286,6 @@ def _demand_consistent(
         raise RecordError(f"the run {run.id} does not bear the time it says it was made at, {run.made}")
     if run.source.dirty is False and PATCH_PATH in names:
         raise RecordError("the run says that its tree was clean, and there is a patch")
-    begun: dict[int, str] = {}
-    for cell in planned:
-        for arm in get_args(Arm):
-            for file in cell.candidate if arm == "candidate" else cell.control:
-                begin = _first_event(read(file.evidence), file.evidence)
-                told = {
-                    "scenario": scenario.id,
-                    "cell": cell.cell.id,
-                    "arm": arm,
-                    "trial": file.index,
-                    "seed": file.seed,
-                    "start": run.start,
-                    "host": run.environment.host,
-                    "size": cell.cell.ranks,
-                    "backend": cell.cell.backend,
-                    "harness_pid": run.harness_pid,
-                    "program": True if scenario.subject.program is not None else None,
-                }
-                for key, value in told.items():
-                    if begin.values.get(key) != value:
-                        raise RecordError(
-                            f"{file.evidence} is of another trial: its {key} is {begin.values.get(key)!r}"
-                        )
-                if begin.ns in begun:
-                    raise RecordError(f"{file.evidence} is a copy of {begun[begin.ns]}")
-                begun[begin.ns] = file.evidence
-
-
-def _first_event(text: bytes, name: str) -> Event:
-    try:
-        event = parse_lines(text.partition(b"\n")[0] + b"\n")[0]
-    except EventError as error:
-        raise RecordError(f"{name}: {error}") from None
-    if (event.by, event.name) != ("harness", "world.begin"):
-        raise RecordError(f"{name} does not begin with its world")
-    return event
 
 
 def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:

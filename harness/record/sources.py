@@ -21,3 +21,9 @@ def listing(digests: Mapping[str, str]) -> bytes:
     """
     found = sorted((path.encode(), digest) for path, digest in digests.items() if path.startswith(f"{SOURCE_FOLDER}/"))
     return b"".join(digest.encode() + b"  " + path + b"\n" for path, digest in found)
+
+
+def of_arm(digests: Mapping[str, str], arm: str) -> dict[str, str]:
+    """One arm's files among them, by their path in its folder."""
+    prefix = f"{SOURCE_FOLDER}/{arm}/"
+    return {path[len(prefix) :]: digest for path, digest in digests.items() if path.startswith(prefix)}

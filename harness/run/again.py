@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness import __version__
 from harness.events import EventError, strict_json
+from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.assemble import assemble, difference
+from harness.record.contradiction import Contradiction
 from harness.record.facts import FORMAT
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import PATH, Record, RecordError
+from harness.record.unknown import Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.trust import statement
-from harness.trust.verification import CannotJudge, CannotRender
+from harness.trust.verification import CannotJudge, CannotRender, Refused
 
 Read = Callable[[str], bytes]
 PAGE, JUNIT = "report.html", "junit.xml"
@@ -40,6 +43,7 @@ class Again:
 
         Raises:
             CannotJudge: the evidence is of another format or version than this one judges.
+            Refused: the evidence contradicts itself.
         """
         found = _judged(read, names)
         if isinstance(found, str):
@@ -112,6 +116,10 @@ def _judged(read: Read, names: Sequence[str]) -> Record | str:
     evidence = [name for name in names if name != PATH and name not in pictures]
     try:
         record = assemble(read, evidence)
+    except Unknown as error:
+        raise CannotJudge(str(error)) from None
+    except Contradiction as error:
+        raise Refused(RefusalWord(error.word.value), str(error)) from None
     except RecordError as error:
         return str(error)
     if (found := difference(read(PATH), record.encode())) is not None:

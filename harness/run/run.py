@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from harness.reason import Skip
 from harness.record import environment, repository, sources
 from harness.record.arm_environment import asked
 from harness.record.assemble import PATCH_PATH, assemble
+from harness.record.contradiction import Contradiction
 from harness.record.facts import (
     FORMAT,
     HOME_INPUT,
@@ -32,6 +33,7 @@ from harness.record.facts import (
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.record.original import ORIGINAL_PATH
+from harness.record.recipe import recipe
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
@@ -194,6 +196,11 @@ def run(
     except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
+    except Contradiction as error:
+        why = f"the evidence of this run cannot be true ({error.word}): {error}"
+        folder.abandon(why)
+        todo = "Did the subject write into its event channel itself? Is the clock coarser than a microsecond?"
+        raise RunError(f"{why}. Nothing was signed. {todo}") from None
     except OSError as error:
         folder.abandon(str(error))
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
@@ -236,6 +243,7 @@ def _run(
     if patch:
         folder.write(PATCH_PATH, patch)
     made, unavailable = environments_of_arms(scenario, says=says)
+    overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
     matrix = cells(scenario)
     folders = [arm.folder for arm in staged.values()]
     refusals = {
@@ -259,6 +267,7 @@ def _run(
             began=began,
             told=told,
             host=machine.host,
+            recipes=_recipes(loaded, overrides, staged=staged, resolved=found, made=made, digests=folder.digests),
             port=ports.take(1)[0] if scenario.hub is not None else None,
             environments=made,
         )
@@ -285,7 +294,7 @@ def _run(
         harness_pid=os.getpid(),
         server_pids=list(pids),
         server_seconds=round(seconds, 2),
-        overrides=[_without_folders(given, folder=loaded.folder) for given in loaded.overrides],
+        overrides=overrides,
         challenge=challenge,
         source=source,
         environment=machine,
@@ -332,6 +341,29 @@ def environments_of_arms(
         except EnvironmentProblem as error:
             raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
     return made, None
+
+
+def _recipes(
+    loaded: LoadedScenario,
+    overrides: Sequence[str],
+    *,
+    staged: Mapping[str, arms.StagedArm],
+    resolved: Mapping[str, inputs.ResolvedInput],
+    made: Mapping[str, environments.Made],
+    digests: Mapping[str, str],
+) -> dict[str, str]:
+    """What the trials of each arm are made of."""
+    return {
+        name: recipe(
+            scenario=loaded.text,
+            overrides=overrides,
+            files=sources.of_arm(digests, name),
+            arguments=arm.arguments,
+            inputs={one.facts.name: one.facts.digest for one in resolved.values()},
+            environment=made[name].facts.digest if name in made else None,
+        )
+        for name, arm in staged.items()
+    }
 
 
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:

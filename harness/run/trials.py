@@ -102,6 +102,7 @@ class Trials:
         began: Callable[[Cell], None],
         told: Callable[[Made], None],
         host: str,
+        recipes: Mapping[str, str],
         port: int | None = None,
         environments: Mapping[str, MadeEnvironment] | None = None,
     ) -> None:
@@ -118,6 +119,7 @@ class Trials:
         self._began = began
         self._told = told
         self._host = host
+        self._recipes = recipes
         self._port = port
         self._served = inputs[scenario.hub.serve].path if scenario.hub is not None else None
         # What ranks find the hub by; what the scenario says itself goes before it.
@@ -272,6 +274,7 @@ class Trials:
                 "seed": str(seed),
                 "start": self.start,
                 "host": self._host,
+                "recipe": self._recipes[arm],
             },
             size=cell.ranks,
             backend=cell.backend,

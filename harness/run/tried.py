@@ -149,6 +149,7 @@ def _attempt(
             began=lambda _cell: None,
             told=told,
             host=machine.host,
+            recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
             port=ports.take(1)[0] if scenario.hub is not None else None,
             environments=made,
         )

@@ -169,6 +169,7 @@ def judge(
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
     names: Collection[str],
+    told: Callable[[str, History], None] = lambda _evidence, _history: None,
 ) -> Judgement:
     """Judge a scenario from its evidence.
 
@@ -178,12 +179,15 @@ def judge(
         arms: `candidate`, and `control` if there is one.
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
+        told: told of each trial, by the path of its events.
 
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
     unshown = Unshown(scenario)
-    verdicts = [_judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown) for cell in cells]
+    verdicts = [
+        _judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown, told=told) for cell in cells
+    ]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -211,6 +215,7 @@ def _judge_cell(
     read: Callable[[str], bytes],
     names: Collection[str],
     unshown: Unshown,
+    told: Callable[[str, History], None],
 ) -> CellVerdict:
     cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
@@ -225,6 +230,7 @@ def _judge_cell(
         judged = []
         for file in planned:
             history = History.read(read(file.evidence), size=cell.ranks)
+            told(file.evidence, history)
             trial, findings = outcome.judge(
                 scenario,
                 arm,

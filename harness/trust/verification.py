@@ -14,8 +14,9 @@ The rules, in the order in which they are applied. Each refusal has its own word
               EVIDENCE MISSING, EVIDENCE EDITED, EVIDENCE IS A LINK, EVIDENCE TOO LARGE
  6. unlisted  The folder holds nothing else.
               UNLISTED FILE
- 7. judged    The verdicts follow from the evidence.
-              JUDGED DIFFERENTLY, NOT JUDGED
+ 7. judged    The evidence does not contradict itself (`harness.record.contradiction`), and the verdicts follow from it.
+              EVENTS SHARED, EVENTS OF ANOTHER TRIAL, EVENTS OUT OF TIME, SECONDS TOO SHORT, TRIALS NOT PLANNED,
+              SKIP CONTRADICTED, JUDGED DIFFERENTLY, NOT JUDGED
  8. rendered  The body is what the record renders to, byte for byte.
               RENDERED DIFFERENTLY, NOT RENDERED
  9. statement The statement for machines, where there is one, is signed by the key of the report in its own namespace,

@@ -40,9 +40,10 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
     """Run one world to its end.
 
     Args:
-        description: JSON file of the world: `ranks` (specs), `start`, `python`, `env`, `backend_fds` (per rank, indices
-            into the backend's descriptors), `grace` (seconds that descendants of ended ranks are given to go by
-            themselves), `late` (per rank, how many seconds after the others it is forked, or null).
+        description: JSON file of the world: `world` (its mark), `ranks` (specs), `start`, `python`, `env`, `program`,
+            `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
+            ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
+            forked, or null).
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -130,7 +131,8 @@ class Keeper:
             finally:
                 _exit(70)
         self._alive[pid] = index
-        self._say({"is": "started", "rank": index, "pid": pid, "ns": before})
+        # Of which world it is, so that the evidence of one cannot be taken for another's.
+        self._say({"is": "started", "rank": index, "pid": pid, "ns": before, "world": self._world["world"]})
         if self._proof:
             self._say({"is": "executed", "rank": index, "pid": pid, "ns": time.monotonic_ns(), **self._proof})
 

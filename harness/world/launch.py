@@ -101,17 +101,26 @@ class Launch:
 START_LINE = "backend.ready"
 
 
-def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rendezvous: Rendezvous) -> Path:
+def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rendezvous: Rendezvous, world: str) -> Path:
     """Write the world's description, and each rank's folder and spec, into `scratch`; return the description's path.
+
+    Args:
+        launch: what to start.
+        server: which forks it.
+        scratch: the world's folder.
+        code: the folder that the ranks import from.
+        rendezvous: what the backend prepared.
+        world: the mark of this world.
 
     Raises:
         OSError: no space, or no right to write there.
     """
     specs, descriptors = zip(
-        *(_spec(launch, rank, scratch, code, rendezvous) for rank in range(launch.size)), strict=True
+        *(_spec(launch, rank, scratch, code, rendezvous, world) for rank in range(launch.size)), strict=True
     )
     boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
     description = {
+        "world": world,
         "ranks": [spec.to_json() for spec in specs],
         "backend_fds": descriptors,
         "start": "warm" if launch.warm else "fresh",
@@ -144,7 +153,9 @@ def _told(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
     return {**spec.env, **own}
 
 
-def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous) -> tuple[RankSpec, list[int]]:
+def _spec(
+    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, world: str
+) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     own = scratch / f"rank-{rank}"
     (own / WORK).mkdir(parents=True)
@@ -172,6 +183,7 @@ def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rend
         events_fd=EVENTS_FD,
         gates_fd=GATES_FD,
         scratch=str(own),
+        world=world,
         # Every rank tells them: that the others see another value is a part of the proof.
         told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
         distributions=launch.distributions if launch.python is not None else None,

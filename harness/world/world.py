@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.digest import mark
 from harness.events import JSON, Event
 from harness.world import backends, signals
 from harness.world.backends import Rendezvous
@@ -67,6 +68,7 @@ class World:
         asked = [dict(launch.arguments), dict(launch.env)]
         self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python, asked=asked)
         self._begun = 0
+        self._mark = ""
         self._roll = Roll(size=launch.size)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
@@ -153,7 +155,11 @@ class World:
         launch = self._launch
         program = {"program": True} if launch.program else {}
         about = {**launch.about, **program, "size": launch.size, "backend": launch.backend}
-        self.note("world.begin", **about, harness_pid=os.getpid())
+        begun = Event(
+            ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
+        )
+        self.add(begun)
+        self._mark = mark(begun.line().encode("ascii"))
         server: Server | None = None
         usable = over = False
         try:
@@ -212,7 +218,9 @@ class World:
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
         rendezvous = self._prepare(ports)
         handed = self._wires.hand(rendezvous.descriptors)
-        description = describe(launch, server=server, scratch=scratch, code=self._traces.code, rendezvous=rendezvous)
+        description = describe(
+            launch, server=server, scratch=scratch, code=self._traces.code, rendezvous=rendezvous, world=self._mark
+        )
         self._ending = Ending(
             self,
             self._roll,
@@ -285,7 +293,7 @@ class World:
         match kind:
             case "started":
                 self._roll.started[rank] = pid
-                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started"))
+                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started", values=message))
             case "executed":
                 self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message))
             case "stopped" | "continued":

@@ -6,7 +6,6 @@ the program itself could have written.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -18,15 +17,10 @@ from typing import Any
 
 import pytest
 
-from harness.record import sources
-from harness.record.assemble import assemble
 from harness.record.facts import SCENARIO_PATH
-from harness.report.figures import FOLDER, figures
-from harness.report.report import render
-from harness.run.again import VIEWS, Again
 from harness.run.gate import Decided, decide
-from harness.trust import footer, manifest, sshsig, statement
 from harness.trust.asked import Requirement
+from tests import forge
 from tests.run.conftest import command, environment
 from tests.run.repositories import git, write
 
@@ -141,14 +135,7 @@ class Copy:
 
     def facts(self, **changes: Any) -> Copy:
         """Change facts of the run; a mapping changes the keys it names."""
-        path = self.folder / "evidence/run.json"
-        found = json.loads(path.read_text())
-        for key, value in changes.items():
-            if isinstance(value, dict) and isinstance(found[key], dict):
-                found[key].update(value)
-            else:
-                found[key] = value
-        path.write_text(json.dumps(found))
+        forge.facts(self.folder, **changes)
         return self
 
     def made(self, when: datetime) -> Copy:
@@ -180,31 +167,9 @@ class Copy:
 
     def sign(self, key: str = "ci") -> Copy:
         """Work the record out again, render it and sign it, as the program does."""
-        for stale in (*self.folder.glob(f"{FOLDER}/*"), *self.folder.glob("*.md"), self.folder / "results.json"):
-            stale.unlink(missing_ok=True)
-        for name in ("MANIFEST.sha256", statement.NAME, *VIEWS):
-            (self.folder / name).unlink(missing_ok=True)
-
-        def read(name: str) -> bytes:
-            return (self.folder / name).read_bytes()
-
-        def names() -> list[str]:
-            return [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()]
-
-        tested = {name: hashlib.sha256(read(name)).hexdigest() for name in names()}
-        (self.folder / sources.PATH).write_bytes(sources.listing(tested))
-        record = assemble(read, names())
-        (self.folder / FOLDER).mkdir(exist_ok=True)
-        for name, picture in figures(record, read).items():
-            (self.folder / name).write_bytes(picture)
-        (self.folder / "results.json").write_bytes(record.encode())
-        listing = manifest.encode({name: hashlib.sha256(read(name)).hexdigest() for name in names()})
-        (self.folder / "MANIFEST.sha256").write_bytes(listing)
-        body = render(record, manifest_digest=hashlib.sha256(listing).hexdigest())
-        signature = sshsig.sign(footer.signed_part(body), self.place.keys.path(key), namespace="report@rankproof")
-        self.report.write_bytes(footer.attach(body, signature))
-        for name, draw in Again(record).views.items():
-            (self.folder / name).write_bytes(draw(read, hashlib.sha256(listing).hexdigest()))
+        forge.rebind(self.folder)
+        forge.work_out(self.folder)
+        forge.sign(self.folder, self.place.keys.path(key))
         return self
 
 

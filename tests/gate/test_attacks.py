@@ -91,6 +91,15 @@ def test_release_signs_for_what_it_saw(place: Place, copy: Make) -> None:
     assert not_met(place.gate()) == {"scenario": "REFUSED"}
 
 
+def test_kind_that_nobody_here_knows(place: Place, copy: Make) -> None:
+    """A report that rests on a check this version cannot judge does not count, and accuses nobody."""
+    made = copy().scenario(lambda text: text.replace("kind: exit", "kind: telepathy")).sign()
+    found = place.gate()
+    assert found.answer == "NOT VERIFIED"
+    assert [(one.place, one.word) for one in found.refusals] == [(str(made.folder), "NOT JUDGED")]
+    assert "check 'telepathy'" in found.refusals[0].message
+
+
 def test_control_removed(place: Place, copy: Make) -> None:
     """A scenario without its control is neither the trusted one nor able to PASS."""
     lines = SCENARIO.splitlines(keepends=True)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harness.reason import Skip, SkipCode
 from harness.record.model import Record
-from harness.run.gate import Decided
+from harness.run.gate import Decided, _basis, _trusted
+from harness.run.trusted import Objects
+from harness.stats.verdict import CellVerdict
+from harness.trust import gate
+from harness.trust.asked import Asked, Report
 from tests.gate.conftest import CELLS, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import git
 
@@ -18,7 +24,6 @@ Make = Callable[[], Copy]
 
 def test_the_gate_opens_for_a_real_run_as_it_was_signed(place: Place, original: object) -> None:
     """A run of the pull request, signed by CI and untouched, opens the gate; every requirement says why it is met."""
-    import shutil
     from pathlib import Path
 
     assert isinstance(original, Path)
@@ -156,24 +161,53 @@ def test_too_few_trials_to_pass_cannot_tell(place: Place, copy: Make) -> None:
     assert (found.answer, not_met(found)) == ("CANNOT TELL", {"verdict": "CANNOT TELL"})
 
 
-def _skip(made: Copy, why: str = "program sh: it is not in PATH") -> Copy:
-    import shutil
+def _decided(place: Place, record: Record) -> dict[str, str]:
+    """What is not met by a report with this record, whoever could have signed it."""
+    basis = _basis(Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main")
+    asked = Asked(
+        policy=basis.policy,
+        commit=basis.commit,
+        challenge=None,
+        now=datetime.now(UTC),
+        scenarios={name: _trusted(known) for name, known in basis.scenarios.items()},
+        locks=frozenset(),
+        trusted="origin/main",
+    )
+    report = Report(place="x", record=record, signer="ci", key="SHA256:x", roles=("ci",))
+    return {found.name: found.word for found in gate.decide(asked, [report], []) if found.word != "MET"}
 
-    for folder in made.folder.glob("evidence/ranks-2*"):
-        shutil.rmtree(folder)
-    one = {"id": CELLS[0], "skipped": None, "candidate": 5, "control": 5}
-    skipped = {"code": "skip:machine-program", "text": why}
-    return made.facts(cells=[one, {"id": CELLS[1], "skipped": skipped, "candidate": 0, "control": 0}])
+
+def _with_cells(record: Record, *cells: CellVerdict) -> Record:
+    return record.model_copy(update={"judgement": record.judgement.model_copy(update={"cells": list(cells)})})
 
 
 def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
     """A skipped cell is not PASS; a policy that names the other cells does not ask for it."""
-    _skip(copy()).sign()
-    found = place.gate()
-    assert (found.answer, not_met(found)) == ("CANNOT TELL", {"cells": "CANNOT TELL"})
-    assert [one.codes for one in found.requirements if one.codes] == [["skip:machine-program"]]
+    record = Record.decode((copy().sign().folder / "results.json").read_bytes())
+    first, second = record.judgement.cells
+    left_out = {
+        "verdict": "SKIPPED",
+        "reasons": [Skip(SkipCode.MACHINE_GPUS, "no GPU")],
+        "candidate": None,
+        "control": None,
+    }
+    skipped = _with_cells(record, first, second.model_copy(update=left_out))
+    assert _decided(place, skipped) == {"cells": "CANNOT TELL"}
     place.policy(base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}'))
-    assert not_met(place.gate()) == {}
+    assert _decided(place, skipped) == {}
+
+
+def test_a_cell_that_is_called_skipped_beside_one_that_ran(place: Place, copy: Make) -> None:
+    """A cell deleted and called skipped, for want of a program that the other cell had, is refused, named or not."""
+    place.policy(base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}'))
+    made = copy()
+    for folder in made.folder.glob("evidence/ranks-2*"):
+        shutil.rmtree(folder)
+    one = {"id": CELLS[0], "skipped": None, "candidate": 5, "control": 5}
+    why = {"code": "skip:machine-program", "text": "program sh: it is not in PATH"}
+    made.facts(cells=[one, {"id": CELLS[1], "skipped": why, "candidate": 0, "control": 0}]).sign()
+    found = place.gate()
+    assert (found.answer, [one.word for one in found.refusals]) == ("NOT VERIFIED", ["SKIP CONTRADICTED"])
 
 
 def test_a_cell_that_the_scenario_does_not_have(place: Place, copy: Make) -> None:
@@ -186,32 +220,11 @@ def test_a_cell_that_the_scenario_does_not_have(place: Place, copy: Make) -> Non
 
 def test_a_control_is_required(place: Place, copy: Make) -> None:
     """Without a control that failed as stated, the rule about controls refuses by itself."""
-    from harness.run.gate import _basis, _trusted
-    from harness.run.trusted import Objects
-    from harness.trust import gate
-    from harness.trust.asked import Asked, Report
-
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     first, *rest = record.judgement.cells
-    bare = [first.model_copy(update={"control": None}), *rest]
-    without = record.model_copy(update={"judgement": record.judgement.model_copy(update={"cells": bare})})
-    basis = _basis(Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main")
-    asked = Asked(
-        policy=basis.policy,
-        commit=basis.commit,
-        challenge=None,
-        now=datetime.now(UTC),
-        scenarios={name: _trusted(known) for name, known in basis.scenarios.items()},
-        locks=frozenset(),
-        trusted="origin/main",
-    )
-
-    def decided(one: Record) -> dict[str, str]:
-        report = Report(place="x", record=one, signer="ci", key="SHA256:x", roles=("ci",))
-        return {found.name: found.word for found in gate.decide(asked, [report], []) if found.word != "MET"}
-
-    assert decided(record) == {}
-    assert decided(without)["control"] == "REFUSED"
+    bare = _with_cells(record, first.model_copy(update={"control": None}), *rest)
+    assert _decided(place, record) == {}
+    assert _decided(place, bare)["control"] == "REFUSED"
 
 
 @pytest.mark.parametrize(

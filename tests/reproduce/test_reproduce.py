@@ -20,8 +20,8 @@ from harness.reproduce.opened import NotTrusted, open_report
 from harness.reproduce.rerun import Wish, prepare
 from harness.reproduce.source import SourceError
 from harness.trust.signers import SignerPolicy
+from tests.forge import resign
 from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
-from tests.reproduce.forge import resign
 from tests.reproduce.test_archive import HOSTILE
 from tests.run import hub
 from tests.run.repositories import commit, git

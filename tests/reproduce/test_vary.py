@@ -20,8 +20,8 @@ from harness.reproduce.passes import joint
 from harness.reproduce.vary import Change, Walk, walk, word
 from harness.scenario.plan import derive_seed
 from harness.trust.signers import SignerPolicy
+from tests.forge import resign
 from tests.reproduce.conftest import RANK, Person, Ran
-from tests.reproduce.forge import resign
 from tests.reproduce.test_reproduce import WORDS, Project, made
 
 pytestmark = pytest.mark.slow  # each makes a run and reproduces it several times
