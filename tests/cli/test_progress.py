@@ -21,6 +21,8 @@ from harness.reason import Skip, SkipCode
 from harness.run.run import Plan, run
 from harness.run.trials import Made
 from harness.scenario import Cell, load_scenario
+from tests.reproduce.conftest import RANK
+from tests.reproduce.conftest import SCENARIO as WORDS
 from tests.run.conftest import SCENARIO, SUBJECT, command, environment
 
 CELLS = (Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"), Cell("ranks=4,x=[red]", "b", 4, "gloo"))
@@ -124,8 +126,9 @@ def test_a_real_terminal_shows_what_it_can(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = environment(tmp_path / "home", TERM="xterm", LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     del env["CI"]
+    folder = scenario({"scenario.yaml": WORDS, "rank.sh": RANK})
     process = subprocess.Popen(
-        command("run", str(scenario()), "--results", str(tmp_path / "results")),
+        command("run", str(folder), "--results", str(tmp_path / "results")),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

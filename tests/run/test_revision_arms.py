@@ -392,7 +392,8 @@ def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) 
     """A candidate and a control at the same tree prove nothing, whatever they are called."""
     folder = scenario_in(make(tmp_path / "proj") / "meet")
     for control in ("fixed", "main"):
-        ran = rankproof("run", str(folder), "--candidate", "fixed", "--control", control)
+        few = ("--set", "trials.candidate=1", "--set", "trials.control=1")
+        ran = rankproof("run", str(folder), "--candidate", "fixed", "--control", control, *few)
         assert ran.code == 2, ran.out + ran.err
         assert "both arms are the same code" in ran.out
 
@@ -425,9 +426,10 @@ def test_rankproof_can_be_its_own_subject(tmp_path: Path, rankproof: Any) -> Non
     subject = (
         "from harness import events\nimport harness.stats.intervals, sys\n\n"
         "def meet(context):\n    said = events.MARK or context.rank == 0\n    assert said\n"
-        "    context.emit('met', file=events.__file__.rpartition('/')[2])\n    context.group.barrier()\n"
+        "    context.emit('met', file=events.__file__.rpartition('/')[2])\n"
     )
-    ran = rankproof("run", str(scenario_in(tmp_path / "meet", subject=subject)), "--repo", str(repo),
+    warm = SCENARIO.replace(", start: fresh", "")
+    ran = rankproof("run", str(scenario_in(tmp_path / "meet", warm, subject)), "--repo", str(repo),
                     "--candidate", "fixed", "--control", "broken")  # fmt: skip
     assert ran.code == 0, ran.out + ran.err
     assert ran.record.run.start == "fresh"

@@ -46,12 +46,13 @@ def test_few_trials_reach_a_verdict_with_values_of_every_rank(rankproof: Run) ->
 
 def test_fresh_ranks_reach_the_same_verdict(rankproof: Run) -> None:
     """With a new interpreter per rank the answer is the same, and the report no longer lists what warm start hides."""
-    ran = rankproof("run", str(SCENARIO), *FEW, "--set", "world.start=fresh", "--set", "trials.control=3")
+    one = ("--set", "world.start=fresh", "--set", "trials.candidate=1", "--set", "trials.control=1")
+    ran = rankproof("run", str(SCENARIO), *FEW, *one)
     assert ran.record.run.start == "fresh"
     assert ran.record.judgement.cells[0].candidate is not None
     assert ran.record.judgement.cells[0].candidate.failed == 0
     assert ran.record.judgement.cells[0].control is not None
-    assert ran.record.judgement.cells[0].control.as_stated == 3
+    assert ran.record.judgement.cells[0].control.as_stated == 1
     assert "forked from a server" not in (ran.folder / "report.md").read_text()
 
 

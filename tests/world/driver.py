@@ -26,7 +26,7 @@ def main() -> None:
         launch = Launch(
             about={},
             size=2,
-            backend="gloo",
+            backend="gloo" if warm else "none",  # a new interpreter that imports torch takes seconds
             warm=warm,
             entry=entry,
             folder=SUBJECTS,

@@ -8,15 +8,30 @@ from typing import Any
 
 import pytest
 
+from harness.world import backends
+
 READY = 'echo \'{"event": "ready"}\' >&3; read -r answer <&4\n'
 
 
-@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_ranks_share_a_folder_that_is_empty_at_first_and_gone_afterwards(live: Callable[..., Any], warm: bool) -> None:
+RING = backends.find("mlx-ring")
+assert RING is not None
+
+
+@pytest.mark.parametrize(
+    ("warm", "backend"),
+    [
+        (True, "gloo"),
+        # Fresh ranks that import torch take seconds.
+        pytest.param(False, "mlx-ring", marks=pytest.mark.skipif(RING.refusal(size=3) is not None, reason="no ring")),
+    ],
+)
+def test_ranks_share_a_folder_that_is_empty_at_first_and_gone_afterwards(
+    live: Callable[..., Any], warm: bool, backend: str
+) -> None:
     """Every rank sees what its peers left; the next world finds nothing of it."""
     folders = set()
     for _ in range(2):
-        lived = live("calm:share", size=3, warm=warm)
+        lived = live("calm:share", size=3, warm=warm, backend=backend)
         assert lived.passed, lived.findings
         assert [lived.said(rank, "found")[0].values["names"] for rank in range(3)] == [[], [], []]
         left = [lived.said(rank, "left")[0].values for rank in range(3)]

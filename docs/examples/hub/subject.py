@@ -10,7 +10,7 @@ def load(context, *, look):
     # A cache of its own: every rank asks the hub for every file.
     with tempfile.TemporaryDirectory() as cache:
         context.emit("load.begin")
-        tokenizer = AutoTokenizer.from_pretrained("rankproof/llama3", cache_dir=cache)
+        tokenizer = AutoTokenizer.from_pretrained("rankproof/glm45-small", cache_dir=cache)
         context.emit("load.end")
     if look and not tokenizer.chat_template:
         context.emit("template.missed")
