@@ -37,7 +37,7 @@ ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 class Instead(Frozen):
     """What a control did instead of failing as stated, and in how many trials."""
 
-    code: DeviationCode
+    code: DeviationCode = Field(strict=False)
     text: str
     count: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
 from harness.record.needs import unmet
 from harness.record.skips import contradiction
@@ -22,9 +23,9 @@ subject:
 matrix: {ranks: [2]}
 checks: [{id: met, kind: event, ranks: every, event: met}]
 """
-RING = "backend mlx-ring: an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
-GPUS = "backend nccl: nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
-MLX = "backend mlx-ring: MLX is not installed here: pip install 'mlx[cpu]'"
+RING = SkipCode.CELL_TOO_SMALL
+GPUS = SkipCode.CELL_GPUS
+MLX = SkipCode.BACKEND_LIBRARY
 
 
 def cell(ranks: int, backend: str) -> Cell:
@@ -37,7 +38,7 @@ def scenario() -> Scenario:
 
 
 @pytest.mark.parametrize(
-    ("skipped", "reason", "ran", "told"),
+    ("skipped", "code", "ran", "told"),
     [
         (cell(1, "mlx-ring"), RING, cell(2, "mlx-ring"), ""),
         (cell(2, "mlx-ring"), RING, cell(2, "mlx-ring"), "as many ranks or fewer"),
@@ -46,15 +47,15 @@ def scenario() -> Scenario:
         (cell(4, "nccl"), GPUS, cell(8, "gloo"), ""),
         (cell(2, "mlx-ring"), MLX, cell(2, "gloo"), ""),
         (cell(4, "mlx-ring"), MLX, cell(2, "mlx-ring"), "every cell of this backend"),
-        (cell(2, "none"), "program sh: it is not in PATH", cell(4, "none"), "every cell"),
-        (cell(2, "gloo"), "fault late: this system has no SIGSTOP", cell(2, "none"), "every cell"),
-        (cell(2, "gloo"), "backend gloo: torch is not installed here", cell(2, "none"), "among the packages"),
+        (cell(2, "none"), SkipCode.MACHINE_PROGRAM, cell(4, "none"), "every cell"),
+        (cell(2, "gloo"), SkipCode.MACHINE_FAULT, cell(2, "none"), "every cell"),
+        (cell(2, "gloo"), SkipCode.BACKEND_LIBRARY, cell(2, "none"), "among the packages"),
     ],
 )
-def test_what_ran_contradicts_a_reason(scenario: Scenario, skipped: Cell, reason: str, ran: Cell, told: str) -> None:
+def test_what_ran_contradicts_a_reason(scenario: Scenario, skipped: Cell, code: SkipCode, ran: Cell, told: str) -> None:
     """A reason must hold for every cell that shares what it depends on, and for no other."""
     run = record(environment={"cores": 8}).run
-    found = contradiction(scenario, run, skipped, reason, ran=[ran])
+    found = contradiction(scenario, run, skipped, Skip(code, "why"), ran=[ran])
     assert told in found
     assert bool(found) is bool(told)
 
@@ -64,7 +65,8 @@ def test_a_machine_that_lacks_what_is_needed_skips_for_that(scenario: Scenario) 
     run = record(environment={"cores": 2}).run
     here: Environment = run.environment
     lacking = unmet(scenario.needs, here)
-    assert lacking
+    assert lacking is not None
     assert contradiction(scenario, run, cell(2, "gloo"), lacking, ran=[]) == ""
     assert "every cell" in contradiction(scenario, run, cell(2, "gloo"), lacking, ran=[cell(2, "none")])
-    assert lacking in contradiction(scenario, run, cell(2, "mlx-ring"), MLX, ran=[])
+    other = Skip(MLX, "why")
+    assert str(lacking) in contradiction(scenario, run, cell(2, "mlx-ring"), other, ran=[])

