@@ -7,6 +7,7 @@ import argparse
 from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
 from harness.report.escape import escape_terminal
+from harness.run import inputs
 from harness.run.arms import ArmError
 from harness.run.sketch import sketched
 from harness.scenario import EnvFault, LoadedScenario, Scenario
@@ -28,11 +29,14 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _stops(loaded: LoadedScenario) -> str:
-    """Why the code of an arm cannot be laid out as it lies here: it may be written later, or on another machine."""
+    """Why the code of an arm or the home folder cannot be had here: it may be written later, or on another machine."""
+    world = loaded.scenario.world
     try:
+        if world.home is not None and world.home_is == "copy":
+            inputs.home(world.home, folder=loaded.folder)
         with sketched(loaded.scenario, folder=loaded.folder):
             return ""
-    except ArmError as error:
+    except (ArmError, inputs.InputError) as error:
         return str(error)
     except OSError as error:
         return f"its code cannot be laid out to look at it: {error.strerror}"
