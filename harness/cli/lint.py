@@ -7,6 +7,7 @@ import argparse
 from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
 from harness.report.escape import escape_terminal
+from harness.run import inputs
 from harness.run.arms import ArmError
 from harness.run.entry import seen
 from harness.run.sketch import sketched
@@ -29,11 +30,14 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _code(loaded: LoadedScenario) -> list[str]:
-    """Why a run would stop, as far as the code tells as it lies here: it may be written later, or elsewhere."""
+    """Why a run would stop, as far as what lies here tells: code or home folder may be written later, or elsewhere."""
+    world = loaded.scenario.world
     try:
+        if world.home is not None and world.home_is == "copy":
+            inputs.home(world.home, folder=loaded.folder)
         with sketched(loaded.scenario, folder=loaded.folder) as (_, staged):
             return [str(problem) for problem in seen(loaded, staged)]
-    except ArmError as error:
+    except (ArmError, inputs.InputError) as error:
         why = str(error)
     except OSError as error:
         why = f"its code cannot be laid out to look at it: {error.strerror}"

@@ -44,6 +44,8 @@ def _scenario(record: Record) -> dict[str, str]:
         "rankproof": run.rankproof,
         "commit": _commit(record),
     }
+    if run.room is not None:
+        found["home folder of the ranks"] = run.room.home
     for name, arm in record.arms.items():
         found[f"arguments of the {name}"] = arm.arguments
         found |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}

@@ -108,6 +108,12 @@ class World(Closed):
         "user's own. Default: a room that is empty before each world.",
     )
 
+    @model_validator(mode="after")
+    def _one_home(self) -> Self:
+        if self.home is not None and "HOME" in self.env:
+            raise complaint("cannot stand beside env.HOME; keep one of them", at="home")
+        return self
+
     @property
     def home_is(self) -> Literal["room", "copy", "shared"]:
         """Whether ranks have an empty room, one with a copy of a folder, or the user's own home folder."""

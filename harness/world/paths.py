@@ -11,7 +11,7 @@ from pathlib import Path
 
 import harness
 from harness.world.names import hide
-from harness.world.room import Room
+from harness.world.room import Room, base
 
 ROOT = str(Path(harness.__file__).resolve().parent.parent)
 QUOTED = re.compile(r'File "([^"\n]*)"')
@@ -45,7 +45,7 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
     known = sysconfig.get_paths()
     found = dict.fromkeys((*sys.path, *(known[name] for name in ("purelib", "platlib", "stdlib", "platstdlib"))), "")
     found |= {sys.prefix: "", sys.base_prefix: "", ROOT: "", str(folder or ""): ""}
-    found |= {tempfile.gettempdir(): "", str(Path.home()): "~/"}
+    found |= {tempfile.gettempdir(): "", str(base()): "", str(Path.home()): "~/"}
     if room is not None:
         found |= {str(room.temporary): "", str(room.home): "~/"}
     if python is not None:

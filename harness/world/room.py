@@ -15,9 +15,6 @@ from pathlib import Path
 
 from harness.world.removal import empty, remove
 
-SHARED = "shared"
-"""What `world.home` says where ranks are to have the user's own home folder."""
-
 # A unix socket's path has 108 bytes, and what libraries put below the temporary folder takes some thirty (Python's
 # multiprocessing: pymp-xxxxxxxx/listener-xxxxxxxx).
 LONGEST_BASE = 47

@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import socket
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from harness.world.launch import Launch, describe
 from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
+from harness.world.removal import remove
 from harness.world.roll import Roll
 from harness.world.room import RoomNotEmpty
 from harness.world.timers import Timers
@@ -210,7 +210,7 @@ class World:
                 self._traces.collect(scratch, roll=self._roll, begun=self._begun, asked=self._ending.asked)
                 server.give_code(self._launch.folder, self._traces.code)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove(scratch)
 
     def _start(self, server: Server, scratch: Path, ports: PortLease) -> None:
         launch = self._launch

@@ -21,7 +21,7 @@ from harness.reproduce.vary import Change, Walk, walk, word
 from harness.scenario.plan import derive_seed
 from harness.trust.signers import SignerPolicy
 from tests.forge import resign
-from tests.reproduce.conftest import RANK, Person, Ran
+from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.reproduce.test_reproduce import WORDS, Project, made
 
 pytestmark = pytest.mark.slow  # each makes a run and reproduces it several times
@@ -36,10 +36,10 @@ START = "read -r _ <&4\n"
 ALIKE = "(both runs had it alike)"
 
 
-def odd(project: Project, condition: str, *, rank: str = RANK) -> Path:
+def odd(project: Project, condition: str, *, rank: str = RANK, scenario: str = SCENARIO) -> Path:
     """A project whose candidate fails on every rank where a condition of the shell holds."""
     rank = rank.replace(START, START + CONDITION.replace("CONDITION", condition))
-    return project({f"{WORDS}/rank.sh": rank})
+    return project({f"{WORDS}/rank.sh": rank, f"{WORDS}/scenario.yaml": scenario})
 
 
 def runs(person: Person) -> list[Path]:
@@ -140,7 +140,7 @@ def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: 
     Where the counts exclude nothing, nothing is tried.
     """
     (ann.folder / "home" / "odd").write_text("")
-    place = odd(project, '[ -e "$HOME/odd" ]')
+    place = odd(project, '[ -e "$HOME/odd" ]', scenario=SCENARIO.replace("world: {", "world: {home: shared, "))
     report = ann.send(bob, made(ann, place))
     done = bob("reproduce", str(report), "--vary")
     assert done.code == 1, done.out

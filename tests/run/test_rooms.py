@@ -135,6 +135,7 @@ def test_a_model_that_only_the_user_has_is_named(scenario: Write, rankproof: Run
         ("a/../b", "must stay inside"),
         ("./", "must be a folder inside the scenario's folder, or shared for the user's own"),
         ("[shared]", "must be a text"),
+        ('house, env: {HOME: "/x"}', "cannot stand beside env.HOME"),
     ],
 )
 def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:
@@ -145,7 +146,9 @@ def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:
 
 
 def test_a_home_that_is_not_there_is_one_line(scenario: Write, rankproof: Run) -> None:
-    """A run whose home folder is not there says so before any rank starts."""
-    ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO.replace("world: {", "world: {home: house, ")})))
-    assert ran.code == 2
-    assert "world.home: house is no folder (looked in the scenario's folder)" in ran.err
+    """A run whose home folder is not there says so before any rank starts, and lint beforehand."""
+    place = str(scenario({"scenario.yaml": SCENARIO.replace("world: {", "world: {home: house, ")}))
+    words = "world.home: house is no folder (looked in the scenario's folder)"
+    ran = rankproof("run", place)
+    assert (ran.code, words in ran.err) == (2, True), ran.err
+    assert f"a run would stop: {words}" in rankproof("lint", place).out

@@ -68,6 +68,7 @@ def told(pool: ServerPool) -> Slips:
                         began=unused,
                         told=unused,
                         host="",
+                        recipes={},
                     )
                     found = slips(loaded, staged, cells(loaded.scenario), look=trials.look)
             except NotThere as error:

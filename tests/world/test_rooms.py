@@ -73,7 +73,9 @@ def test_worlds_side_by_side_have_rooms_of_their_own(pool: ServerPool, order: Ca
     pool.discard(pool.take(warm=False, env={}))
 
 
-@pytest.mark.parametrize("how", ["read-only", "deep", "links", "replaced", "removed", "odd"])
+@pytest.mark.parametrize(
+    "how", ["read-only", "links", "replaced", "removed", "odd", pytest.param("deep", marks=pytest.mark.slow)]
+)
 def test_hostile_leftovers_go(live: Live, tmp_path: Path, how: str) -> None:
     """Folders without rights, 1200 levels, links, a room that is a link or gone, sockets: the next room is empty.
 
@@ -144,6 +146,7 @@ def test_a_full_disk_is_emptied_or_said(
     assert "No space left" in void.events[1].values["message"]
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
     """The server is asked before its room is used again: a daemon of the world before writes nothing into it."""
 
@@ -156,6 +159,7 @@ def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
         assert live("lodging:listing", size=1).said(0, "listing")[0].values["names"] == EMPTY
 
 
+@pytest.mark.slow
 def test_compiled_kernels_stay_with_the_lane(live: Live, tmp_path: Path) -> None:
     """MLX compiles a kernel once per lane, not once per world; a link in its place is not taken for its cache."""
     pytest.importorskip("mlx.core")
