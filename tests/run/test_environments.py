@@ -107,7 +107,8 @@ def check(context):
         'source: assert greeting.TEXT == "hello"', 'source: assert importlib.util.find_spec("greeting")'
     )
     yaml = yaml.replace("  - {id: file, kind: equal, ranks: every, value: greeted.file, to: greeting.py}\n", "")
-    ran = rankproof("run", str(scenario({"scenario.yaml": yaml, "subject.py": text})), env=offered)
+    folder = scenario({"scenario.yaml": yaml, "subject.py": text})
+    ran = rankproof("run", str(folder), "--set", "world.start=fresh", env=offered)
     assert ran.code == 0, ran.out + ran.err
     assert ran.record.changed[:2] == ["-in the environment of the harness", "+in an environment of its own"]
     assert list(ran.record.run.environments) == ["candidate"]
