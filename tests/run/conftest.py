@@ -164,6 +164,16 @@ def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
+@pytest.fixture
+def kept_environments(pytestconfig: pytest.Config) -> dict[str, str]:
+    """A cache of environments that is kept from one run of the tests to the next: for what takes a minute to make.
+
+    Every use checks its files, and all tests that need such a one ask for the same.
+    """
+    assert pytestconfig.cache is not None
+    return {"RANKPROOF_ENVIRONMENTS": str(pytestconfig.cache.mkdir("environments"))}
+
+
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)> ]]> --> &amp; \x1b[31mred\x1b[0m \u202egnp.exe\u202c "
     "\x00\x0b [link](javascript:alert(3)) \"' onmouseover=alert(4) -----BEGIN SSH SIGNATURE----- \ufffe \U0001f600"

@@ -32,14 +32,11 @@ def test_findings_about_others_are_marked_so() -> None:
 
 @pytest.mark.slow
 def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
-    rankproof: Callable[..., Ran], pytestconfig: pytest.Config
+    rankproof: Callable[..., Ran], kept_environments: dict[str, str]
 ) -> None:
     """The symptom is found with the trace of what was swallowed; without the fault nothing is claimed."""
     file = str(FOLDER / "one-request.yaml")
-    # Kept from one run of the tests to the next: every use checks its files, and it takes a minute to make.
-    assert pytestconfig.cache is not None
-    kept = {"RANKPROOF_ENVIRONMENTS": str(pytestconfig.cache.mkdir("environments"))}
-    ran = rankproof("run", file, "--unsigned", env=kept)
+    ran = rankproof("run", file, "--unsigned", env=kept_environments)
     needs_packages(ran)
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
     (cell,) = ran.record.judgement.cells
@@ -56,7 +53,7 @@ def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
     assert measured["requests"]["control"].median > 0
     assert measured["peak-memory"]["control"].median > 1 << 20
 
-    healthy = rankproof("run", file, "--unsigned", "--set", "faults=[]", env=kept)
+    healthy = rankproof("run", file, "--unsigned", "--set", "faults=[]", env=kept_environments)
     assert healthy.record.judgement.verdict == "INCONCLUSIVE"
     assert "both arms are the same code" in healthy.record.judgement.reasons[0]
     cells = healthy.record.judgement.cells

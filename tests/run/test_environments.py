@@ -108,7 +108,8 @@ def check(context):
         'source: assert greeting.TEXT == "hello"', 'source: assert importlib.util.find_spec("greeting")'
     )
     yaml = yaml.replace("  - {id: file, kind: equal, ranks: every, value: greeted.file, to: greeting.py}\n", "")
-    ran = rankproof("run", str(scenario({"scenario.yaml": yaml, "subject.py": text})), env=offered)
+    folder = scenario({"scenario.yaml": yaml, "subject.py": text})
+    ran = rankproof("run", str(folder), "--set", "world.start=fresh", env=offered)
     assert ran.code == 0, ran.out + ran.err
     assert ran.record.changed[:2] == ["-in the environment of the harness", "+in an environment of its own"]
     assert list(ran.record.run.environments) == ["candidate"]
@@ -140,7 +141,9 @@ def test_what_cannot_be_had_is_skipped_and_said(
 
 
 @pytest.mark.slow
-def test_a_released_transformers_beside_the_installed_one(scenario: Write, rankproof: Run) -> None:
+def test_a_released_transformers_beside_the_installed_one(
+    scenario: Write, rankproof: Run, kept_environments: dict[str, str]
+) -> None:
     """A real library of an older version loads in its arm from the arm's environment, with its own dependencies."""
     text = """
 def check(context):
@@ -152,11 +155,13 @@ def check(context):
     assert transformers.__version__ != "5.5.0"
     context.emit("checked")
 """
-    yaml = SCENARIO.replace('packages: {greeting: "1.0"}', 'packages: {transformers: "5.5.0", tokenizers: "0.22.2"}')
+    # Those of scenarios/tokenizer-backend-under-quota, which are made anyway.
+    released = 'packages: {transformers: "5.5.0", huggingface_hub: "1.9.0", tokenizers: "0.22.2", protobuf: "6.33.2"}'
+    yaml = SCENARIO.replace('packages: {greeting: "1.0"}', released)
     yaml = yaml.replace('{environment: {packages: {greeting: "2.0"}}}', "{}")
     yaml = yaml.replace('assert greeting.TEXT == "hello"', 'assert transformers.__version__ != "5.5.0"')
     yaml = yaml.replace("greeted.file, to: greeting.py", "loaded.own, to: true")
-    ran = rankproof("run", str(scenario({"scenario.yaml": yaml, "subject.py": text})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": yaml, "subject.py": text})), env=kept_environments)
     needs_packages(ran)
     assert ran.code == 0, ran.out + ran.err
     versions = ran.record.run.environments["control"].versions

@@ -26,6 +26,23 @@ def load(context, *, times=1):
     context.emit("loaded", ids=tokenizer.encode("hello"), template=bool(tokenizer.chat_template))
     assert tokenizer.chat_template, "no chat template"
 """
+# Asks the hub for the same files without a tokenizer: fresh ranks that import transformers take seconds each.
+FILES_ALONE = """
+import tempfile
+
+def load(context, *, times=1):
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+    template = "there"
+    with tempfile.TemporaryDirectory() as cache:
+        hf_hub_download("rankproof/gpt2", "tokenizer.json", cache_dir=cache)
+        try:
+            hf_hub_download("rankproof/gpt2", "chat_template.jinja", cache_dir=cache)
+        except EntryNotFoundError:
+            template = None
+    context.emit("loaded")
+    assert template, "no chat template"
+"""
 SCENARIO = """
 schema: 1
 id: hubbed
@@ -58,8 +75,8 @@ def repositories(scenario: Write) -> Write:
     """A scenario folder with a repository to serve."""
     from harness.hub.layouts import repository_files
 
-    def write(text: str) -> Path:
-        files = {"scenario.yaml": text, "subject.py": SUBJECT}
+    def write(text: str, subject: str = SUBJECT) -> Path:
+        files = {"scenario.yaml": text, "subject.py": subject}
         folder = scenario(files)
         for path, data in repository_files("gpt2").items():
             target = folder / "repositories" / "rankproof" / "gpt2" / path
@@ -116,7 +133,7 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(repositories: Write, ra
 def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rankproof: Run) -> None:
     """Each rank then has an address of its own, from the start of its interpreter; rank 0 keeps its template."""
     text = SCENARIO.replace("RANKS", "[1]").replace("candidate: 5, control: 5", "candidate: 2, control: 2")
-    ran = rankproof("run", str(repositories(text)))
+    ran = rankproof("run", str(repositories(text, FILES_ALONE)))
     cell = ran.record.judgement.cells[0]
     assert ran.record.run.start == "fresh"
     assert cell.control is not None
@@ -134,7 +151,8 @@ def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankpr
     """A rule for requests that nobody made has no proof, and a candidate that passed beside it does not count."""
     text = SCENARIO.replace("RANKS", "every").replace("arm: control, ", "").replace("role: chat_template", "role: refs")
     text = text.replace("    must_fail", "    with: {times: 2}\n    must_fail")
-    ran = rankproof("run", str(repositories(text.replace("candidate: 5, control: 5", "candidate: 1, control: 1"))))
+    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1").replace("60s", "60s, start: fresh")
+    ran = rankproof("run", str(repositories(text, FILES_ALONE)))
     cell = ran.record.judgement.cells[0]
     assert cell.candidate is not None
     assert cell.candidate.counted == 0
@@ -143,9 +161,8 @@ def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankpr
 
 def test_a_folder_that_is_no_hub_stops_before_any_rank(repositories: Write, rankproof: Run) -> None:
     """What cannot be served is said, and every trial is void for it."""
-    folder = repositories(
-        SCENARIO.replace("RANKS", "every").replace("candidate: 5, control: 5", "candidate: 1, control: 1")
-    )
+    text = SCENARIO.replace("RANKS", "every").replace("candidate: 5, control: 5", "candidate: 1, control: 1")
+    folder = repositories(text.replace("60s", "60s, start: fresh"), FILES_ALONE)
     (folder / "repositories" / "rankproof").rename(folder / "repositories" / "not a name")
     ran = rankproof("run", str(folder))
     cell = ran.record.judgement.cells[0]
