@@ -15,6 +15,7 @@ from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
 from harness.stats.environment import ArmEnvironment, unproven
+from tests import forge
 from tests.run import wheels
 from tests.run.conftest import Ran, needs_packages
 
@@ -198,20 +199,22 @@ def swapped(facts: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_tells_other_environments_is_not_judged_the_same(
-    scenario: Write, rankproof: Run, offered: dict[str, str]
+    scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
     """What the run says was installed must be what the scenario asks for and what every rank found in itself."""
     ran = rankproof("run", str(scenario(FILES)), env=offered)
     assert ran.code == 0, ran.out + ran.err
-    names = [path.relative_to(ran.folder).as_posix() for path in ran.folder.rglob("*") if path.is_file()]
-    evidence = [name for name in names if name.startswith("evidence/") and "/figures/" not in name]
+    evidence = [name for name in forge.names(ran.folder) if name.startswith("evidence/") and "/figures/" not in name]
 
-    def verdict(forge: Callable[[dict[str, Any]], None]) -> str:
+    def verdict(change: Callable[[dict[str, Any]], None]) -> str:
         facts = json.loads((ran.folder / FACTS).read_text())
-        forge(facts)
-        forged = json.dumps(facts).encode()
+        change(facts)
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(ran.folder, tmp_path / "copy")
+        (tmp_path / "copy" / FACTS).write_text(json.dumps(facts))
+        forge.rebind(tmp_path / "copy")
         try:
-            record = assemble(lambda name: forged if name == FACTS else (ran.folder / name).read_bytes(), evidence)
+            record = assemble(lambda name: (tmp_path / "copy" / name).read_bytes(), evidence)
         except RecordError as error:
             return str(error)
         return f"{record.judgement.verdict}: {'; '.join(record.judgement.reasons)}"

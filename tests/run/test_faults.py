@@ -65,7 +65,7 @@ def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof:
     assert "judged     ok" in verified.out
 
 
-def test_evidence_without_the_proof_is_judged_differently(apart: Write, rankproof: Run) -> None:
+def test_evidence_without_the_proof_is_refused(apart: Write, rankproof: Run) -> None:
     """Taking any event of the proof out of one trial, and signing again with the allowed key, is refused."""
     ran = rankproof("run", str(apart({"scenario.yaml": APART + PAUSE})))
     events = ran.folder / "evidence" / ran.record.judgement.cells[0].slug / "candidate-00003" / "events.jsonl"
@@ -77,7 +77,8 @@ def test_evidence_without_the_proof_is_judged_differently(apart: Write, rankproo
         sign_again(ran)
         refused = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
         assert refused.code == 3, name
-        assert "JUDGED DIFFERENTLY" in refused.out
+        # Without its proof the trial is void, and no other was made in its place.
+        assert "TRIALS NOT PLANNED" in refused.out
 
 
 def test_a_fault_that_cannot_land_makes_its_trials_void(apart: Write, rankproof: Run) -> None:
