@@ -1,0 +1,163 @@
+"""A hang judged from what the harness noted: by the candidate's silences, the ranks, and the lines they stand at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harness.checks import History
+from harness.checks.silence import longest_silence, window
+from harness.events import JSON, Event
+from harness.reason import DeviationCode
+from harness.scenario import MustFail
+from harness.stats.hang import hang_deviation
+from harness.stats.standing import hung_trial
+
+SECOND = 10**9
+LINES = {("subject.py", 3): "dist.all_reduce(total)", ("subject.py", 5): "context.group.barrier()"}
+
+
+def frame(line: int, *, function: str = "check", subject: bool = True) -> dict[str, JSON]:
+    return {"file": "subject.py" if subject else "torch/x.py", "line": line, "function": function, "subject": subject}
+
+
+def hung(
+    places: dict[int, Sequence[int]] | None = None,
+    *,
+    seconds: float = 2.5,
+    at: float = 3.0,
+    more: Sequence[Event] = (),
+    second: dict[int, Sequence[int]] | None = None,
+    spins: bool = False,
+) -> History:
+    """A world of two that stood still: `places` gives each rank's thread the lines on its stack, innermost first."""
+    first = {0: (3,), 1: (5,)} if places is None else places
+    events = [
+        Event(ns=0, by="harness", name="world.begin", values={"size": 2, "backend": "gloo"}),
+        Event(ns=1, by="harness", name="world.start", values={"ranks": [0, 1]}),
+        *(Event(ns=2, by="rank", rank=rank, pid=7 + rank, name="subject.begin", values={}) for rank in (0, 1)),
+    ]
+    ns = int(at * SECOND)
+    values: dict[str, JSON] = {"seconds": seconds, "after": 0.1, "ranks": [0, 1], "spins": spins}
+    events.append(Event(ns=ns, by="harness", name="world.still", values=values))
+    for sample, stacks in ((1, first), (2, first if second is None else second)):
+        for rank, lines in stacks.items():
+            frames: list[JSON] = [frame(1, subject=False), *(frame(line) for line in lines)]
+            told: dict[str, JSON] = {"sample": sample, "threads": [{"frames": frames}]}
+            events.append(Event(ns=ns + sample, by="harness", rank=rank, name="rank.stack", values=told))
+    events.append(Event(ns=ns + 5, by="harness", name="world.stopped", values={"ranks": [0, 1], "why": "hang"}))
+    return History(sorted([*events, *more], key=lambda event: event.ns), size=2)
+
+
+def stated(ranks: Any = (0,), *, within: str = "10s", **place: str) -> MustFail:
+    asked = place or {"source": "dist.all_reduce(total)"}
+    return MustFail.model_validate({"hang": asked, "ranks": list(ranks), "within": within})
+
+
+def judged(history: History, must_fail: MustFail, *, silence: float = 0.05) -> DeviationCode | None:
+    found = hang_deviation(
+        must_fail,
+        history,
+        wanted=must_fail.ranks.of(2),
+        silence=silence,
+        line_of=lambda file, line: LINES.get((file, line)),
+    )
+    return None if found is None else found[0]
+
+
+@pytest.mark.parametrize(
+    ("must_fail", "places"),
+    [
+        (stated([0]), None),
+        (stated([1], source="context.group.barrier()"), None),
+        (stated([0, 1], function="check"), None),
+        (stated([0, 1]), {0: (3,), 1: (5, 3)}),
+    ],
+)
+def test_a_world_that_stands_still_at_the_stated_place_hangs(
+    must_fail: MustFail, places: dict[int, Sequence[int]] | None
+) -> None:
+    """The line, or the function, is on the stack of exactly the stated ranks, at any depth."""
+    assert judged(hung(places), must_fail) is None
+
+
+SAID = Event(ns=2 * SECOND, by="rank", rank=1, pid=8, name="still.here", values={})
+UNPROVED = {"code": "moving", "why": "process 7 went on"}
+
+
+@pytest.mark.parametrize(
+    ("history", "must_fail", "silence", "code"),
+    [
+        (hung(), stated([1]), 0.0, DeviationCode.HANG_ELSEWHERE),
+        (hung(), stated([0, 1]), 0.0, DeviationCode.HANG_ELSEWHERE),
+        (hung({0: (3,), 1: (3,)}), stated([0]), 0.0, DeviationCode.OTHER_RANKS),
+        (hung(second={0: (5,), 1: (5,)}), stated([0]), 0.0, DeviationCode.HANG_ELSEWHERE),
+        (hung({}), stated([0]), 0.0, DeviationCode.HANG_ELSEWHERE),
+        (hung(), stated([0], source="dist.all_reduce(totl)"), 0.0, DeviationCode.HANG_ELSEWHERE),
+        (hung(), stated([0], function="chek"), 0.0, DeviationCode.HANG_ELSEWHERE),
+        (hung(), stated([0]), 0.3, DeviationCode.HANG_MOVING),
+        (hung(seconds=1.9), stated([0]), 0.0, DeviationCode.HANG_MOVING),
+        (hung(more=[SAID]), stated([0]), 0.0, DeviationCode.HANG_MOVING),
+        (hung(), stated([0]), 1.1, DeviationCode.HANG_NOT_WITHIN),
+        (hung(at=14.0), stated([0]), 0.0, DeviationCode.HANG_NOT_WITHIN),
+        (
+            hung(more=[Event(ns=4 * SECOND, by="harness", name="world.unproved", values=UNPROVED)]),
+            stated([0]),
+            0.0,
+            DeviationCode.HANG_MOVING,
+        ),
+        (
+            hung(more=[Event(ns=4 * SECOND, by="harness", name="world.unproved", values={"code": "unreadable"})]),
+            stated([0]),
+            0.0,
+            DeviationCode.HANG_UNREADABLE,
+        ),
+        (
+            History([Event(ns=0, by="harness", name="world.begin", values={})], size=2),
+            stated(),
+            0,
+            DeviationCode.NO_HANG,
+        ),
+    ],
+)
+def test_what_is_no_such_hang_is_told_as_what_it_is(
+    history: History, must_fail: MustFail, silence: float, code: DeviationCode
+) -> None:
+    """Another place, rank or line, only one of two stacks, too short a stillness, a word in between, no proof."""
+    assert judged(history, must_fail, silence=silence) == code
+
+
+def test_a_program_hangs_after_its_last_event() -> None:
+    """Programs have no stacks: the last event that a rank emitted says where it stands."""
+    ready = [Event(ns=3, by="rank", rank=rank, pid=7 + rank, name="ready", values={}) for rank in (0, 1)]
+    asked = Event(ns=4, by="rank", rank=1, pid=8, name="asked", values={})
+    history = hung({}, more=[*ready, asked])
+    assert judged(history, stated([1], after="asked")) is None
+    assert judged(history, stated([0], after="asked")) == DeviationCode.HANG_ELSEWHERE
+
+
+def test_the_window_follows_the_candidates_silence() -> None:
+    """Two seconds at least, ten times the longest silence, and no silence that the harness itself made."""
+    assert [window(silence) for silence in (0.0, 0.2, 0.5)] == [2.0, 2.0, 5.0]
+
+    def events(*more: tuple[float, str, str]) -> History:
+        found = [Event(ns=0, by="harness", name="world.start", values={})]
+        for at, by, name in more:
+            found.append(Event(ns=int(at * SECOND), by=by, rank=0, pid=7, name=name, values={}))  # type: ignore[arg-type]
+        return History(found, size=1)
+
+    said = [(0.1, "rank", "a.begin"), (0.5, "rank", "a.end"), (0.6, "server", "rank.exited")]
+    assert longest_silence(events(*said)) == pytest.approx(0.4)
+    held = [(0.1, "rank", "a.begin"), (5.0, "harness", "gate.opened"), (5.2, "rank", "a.end")]
+    assert longest_silence(events(*held)) == pytest.approx(0.2)
+
+
+def test_where_ranks_stood_is_shown_with_their_source() -> None:
+    """Each rank's calls, innermost first, with the text of the subject's lines from the arm's own files."""
+    found = hung_trial("control", hung(), index=3, evidence="x", line_of=lambda file, line: LINES.get((file, line)))
+    assert found is not None
+    assert found.proof == "The world stood still for 2.5 s."
+    assert found.ranks[0].calls == ["torch/x.py:1 in check", "subject.py:3 in check: dist.all_reduce(total)"]
+    assert hung_trial("control", History([], size=2), index=0, evidence="x", line_of=lambda *_: None) is None
