@@ -64,6 +64,10 @@ class WorldHub:
             raise ServerFailed(f"the hub could not be started: {error}") from error
         world.note(BEGIN, repositories=sorted(self._server.repositories))
 
+    def keeps_waiting(self) -> str:
+        """Why the hub keeps a rank waiting, in words; empty where it has answered all it was asked."""
+        return "the scenario's hub has not answered yet" if self._server.busy() else ""
+
     def end(self, world: World) -> None:
         """Stop it, and add every request to the world's events."""
         try:

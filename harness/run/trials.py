@@ -321,6 +321,7 @@ class Trials:
             on_begin=begin,
             on_gate=strikes.at_gate,
             on_end=end,
+            keeps_waiting=served.keeps_waiting if served is not None else None,
         )
         capture = world.run()
         folder = trial_folder(cell.slug, arm, index)

@@ -56,7 +56,7 @@ class World:
         on_gate: Callable[[World, Event], None] | None = None,
         on_begin: Callable[[World], None] | None = None,
         on_end: Callable[[World], None] | None = None,
-        waits_for: Callable[[], str] | None = None,
+        keeps_waiting: Callable[[], str] | None = None,
     ) -> None:
         self._launch = launch
         self._pool = pool
@@ -64,7 +64,7 @@ class World:
         self._on_gate = on_gate
         self._on_begin = on_begin
         self._on_end = on_end
-        self._waits_for = waits_for
+        self._keeps_waiting = keeps_waiting
         asked = [dict(launch.arguments), dict(launch.env)]
         self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python, asked=asked)
         self._begun = 0
@@ -407,7 +407,7 @@ class World:
             return "a fault is not over"
         if len(self._roll.started) < self._launch.size:
             return "a rank was not started yet"
-        return self._waits_for() if self._waits_for is not None else ""
+        return self._keeps_waiting() if self._keeps_waiting is not None else ""
 
     def _answer(self, *ranks: int) -> None:
         """Open the gates of these ranks, and of those still waiting, once every signal that was sent has landed."""
