@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -103,9 +104,10 @@ def descriptors() -> int:
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def ground() -> Iterator[Path]:
     """A temporary folder of this session's own: what a server inherits of it marks every process it forks."""
-    folder = tmp_path_factory.mktemp("ground")
+    # Short: a room lies in it, and pytest's own folders are too long for a socket's path.
+    folder = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
     before = os.environ.get("TMPDIR"), tempfile.tempdir
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     os.environ["SECRET_TOKEN"] = "hunter2"  # noqa: S105 - no rank may see it
@@ -115,6 +117,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ.pop("TMPDIR")
     if before[0] is not None:
         os.environ["TMPDIR"] = before[0]
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
