@@ -6,19 +6,22 @@ belongs to one trial, time goes one way, and no two stretches of it are alike to
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from operator import gt, itemgetter, sub
 
 from harness.checks import History
 from harness.digest import mark
+from harness.events import JSON
 from harness.record.contradiction import Contradiction, Word
 from harness.record.facts import RunFacts
 
-# So many gaps between events in a row, together longer than a millisecond, are alike in copies only. What the harness
-# and the server tell needs fewer than what a rank tells, for a subject may emit in a loop.
+# So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
+# a program, and of what a rank says, which may be in a loop.
 FRAME, LIFE = 5, 8
-FEWEST = 4
+FEWEST = 3
 LONG = 1_000_000
 # The run rounds its seconds to a tenth.
 ROUNDED = 50_000_000
@@ -31,8 +34,8 @@ class Witness:
     def __init__(self, run: RunFacts, read: Callable[[str], bytes]) -> None:
         self._run = run
         self._read = read
-        self._spans: list[tuple[int, int, str]] = []
-        self._heard: set[tuple[int, int | None, str]] = set()
+        self._spans: list[tuple[int, int, int, str]] = []
+        self._heard: list[tuple[Sequence[int], Sequence[int | None], Sequence[str]]] = []
         self._gaps: dict[int, tuple[str, int | None]] = {}
         self._found: dict[Word, str] = {}
 
@@ -44,15 +47,18 @@ class Witness:
         ns, by, name, rank, pid, _values = zip(*map(_event, history.seen), strict=True)
         self._hear_order(evidence, history, ns)
         self._hear_ranks(evidence, history, set(zip(rank, pid, strict=True)))
-        self._hear_shared(evidence, set(zip(ns, pid, name, strict=True)))
-        self._spans.append((ns[0], ns[-1], evidence))
+        self._spans.append((min(ns), max(ns), len(self._spans), evidence))
+        self._heard.append((ns, pid, name))
+        if history.is_of_programs:
+            # A program stamps its own events, and may play back a trace: what is told of it must do.
+            frame = [moment for moment, source in zip(ns, by, strict=True) if source != "rank"]
+            self._hear_gaps((evidence, None), frame, size=FRAME)
+            return
         said: defaultdict[int | None, list[int]] = defaultdict(list)
-        for moment, source, whose in zip(ns, by, rank, strict=True):
-            said[whose if source == "rank" else None].append(moment)
+        for moment, whose in compress(zip(ns, rank, strict=True), map("rank".__eq__, by)):
+            said[whose].append(moment)
         for whose, moments in said.items():
-            # A program stamps its own events, and may play back a trace.
-            if whose is None or not history.is_of_programs:
-                self._hear_gaps((evidence, whose), moments, size=FRAME if whose is None else LIFE)
+            self._hear_gaps((evidence, whose), moments, size=LIFE)
 
     def demand(self) -> None:
         """Say what cannot be.
@@ -60,6 +66,7 @@ class Witness:
         Raises:
             Contradiction: the trials cannot all have happened as they are told.
         """
+        self._compare()
         self._measure()
         for word in Word:
             if word in self._found:
@@ -82,54 +89,73 @@ class Witness:
         world = mark(self._read(evidence).partition(b"\n")[0])
         about = history.about()
         pids: dict[int | None, int | None] = {None: None}
-        python = None if about.get("arm") in self._run.environments else self._run.environment.python
+        own: dict[str, JSON] = {"world": world}
+        if about.get("arm") not in self._run.environments:
+            own["python"] = self._run.environment.python
+        told_by = (
+            ()
+            if history.is_of_programs
+            else (("rank.begin", own), ("backend.ready", {"backend": about.get("backend")}))
+        )
         for rank in range(history.size):
             for started in history.served(rank, "rank.started"):
                 pids[rank] = started.event.pid
                 if started.event.values.get("world") != world:
                     place = f"{evidence}, line {started.line}"
                     self._refuse(Word.TRIAL, f"{place}: rank {rank} was started in another world")
-            for said, key, here in (
-                ("rank.begin", "world", world),
-                ("rank.begin", "python", python),
-                ("backend.ready", "backend", about.get("backend")),
-            ):
+            for name, wanted in told_by:
+                said = history.said(rank, name)
                 # One that says so is enough: a subject may write into the channel of its rank what it likes.
-                known = [] if here is None or history.is_of_programs else history.values(rank, said, key)
-                if known and here not in (value for value, _ in known):
-                    value, line = known[0]
-                    place = f"{evidence}, line {line}"
-                    self._refuse(Word.TRIAL, f"{place}: the {key} of rank {rank} is {value!r}, not {here!r}")
+                if said and not any(wanted.items() <= seen.event.values.items() for seen in said):
+                    values = said[0].event.values
+                    key = next(key for key in wanted if values.get(key) != wanted[key])
+                    what = f"the {key} of rank {rank} is {values.get(key)!r}, not {wanted[key]!r}"
+                    self._refuse(Word.TRIAL, f"{evidence}, line {said[0].line}: {what}")
         for whose, pid in told:
             if pids.get(whose) != pid:
                 self._refuse(Word.TRIAL, f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}")
 
-    def _hear_shared(self, evidence: str, events: set[tuple[int, int | None, str]]) -> None:
-        if not self._heard.isdisjoint(events):
-            ns, pid, name = min(self._heard & events, key=itemgetter(0))
-            other = next((file for first, last, file in self._spans if first <= ns <= last), "another trial")
-            self._refuse(Word.SHARED, f"{evidence} and {other} both hold {name} of pid {pid} at {ns} ns")
-        self._heard |= events
-
     def _hear_gaps(self, owner: tuple[str, int | None], moments: Sequence[int], *, size: int) -> None:
-        for gaps in _stretches(moments, size=size):
-            if (other := self._gaps.setdefault(gaps, owner)) != owner:
-                told = " and ".join(file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other))
-                self._refuse(Word.SHARED, f"{told} are alike to the nanosecond, one event after another: a copy")
-                return
+        stretches = dict.fromkeys(_stretches(moments, size=size), owner)
+        if not self._gaps.keys().isdisjoint(stretches):
+            other = next(self._gaps[gaps] for gaps in stretches if gaps in self._gaps)
+            told = " and ".join(file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other))
+            self._refuse(Word.SHARED, f"{told} are alike to the nanosecond, one event after another: a copy")
+        self._gaps |= stretches
+
+    def _compare(self) -> None:
+        """Trials at the same time share no event; where time only goes on, others cannot."""
+        group: list[tuple[int, str]] = []
+        until = 0
+        for first, last, place, file in [*sorted(self._spans), (sys.maxsize, 0, 0, "")]:
+            if first > until:
+                self._compare_those(group if len(group) > 1 else ())
+                group = []
+            group.append((place, file))
+            until = max(until, last)
+
+    def _compare_those(self, group: Iterable[tuple[int, str]]) -> None:
+        beside: dict[tuple[int, int | None, str], str] = {}
+        for place, file in group:
+            events = dict.fromkeys(zip(*self._heard[place], strict=True), file)
+            if shared := beside.keys() & events.keys():
+                ns, pid, name = min(shared, key=itemgetter(0))
+                other = beside[ns, pid, name]
+                self._refuse(Word.SHARED, f"{file} and {other} both hold {name} of pid {pid} at {ns} ns")
+            beside |= events
 
     def _measure(self) -> None:
         """The run had the time for all of it, and as many lanes as it says."""
         if not self._spans:
             return
         seconds = self._run.seconds
-        begin, end = min(self._spans)[0], max(span[1] for span in self._spans)
+        begin, end = min(self._spans)[0], max(map(itemgetter(1), self._spans))
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
             self._refuse(Word.SECONDS, f"the run says that it took {seconds} s, and {took}")
         # At the same moment, what ends goes before what begins.
-        begun = [(first, 1, file) for first, _, file in self._spans]
-        ended = [(last, 0, "") for _, last, _ in self._spans]
+        begun = [(first, 1, file) for first, _, _, file in self._spans]
+        ended = [(last, 0, "") for _, last, _, _ in self._spans]
         living = 0
         for _, begins, file in sorted(begun + ended):
             living += 1 if begins else -1
@@ -139,11 +165,11 @@ class Witness:
                 return
 
 
-def _stretches(moments: Sequence[int], *, size: int) -> Iterator[int]:
+def _stretches(moments: Sequence[int], *, size: int) -> Iterable[int]:
     """A number for each row of so many gaps; for a few events, one for all of them."""
     gaps = list(map(sub, moments[1:], moments))
     size = min(size, len(gaps))
-    if size >= FEWEST:
-        rows = zip(*(gaps[first:] for first in range(size)), strict=False)
-        lengths = map(sub, moments[size:], moments)
-        yield from (hash(row) for row, length in zip(rows, lengths, strict=True) if length >= LONG)
+    if size < FEWEST:
+        return ()
+    rows = zip(*(gaps[first:] for first in range(size)), strict=False)
+    return compress(map(hash, rows), map(LONG.__le__, map(sub, moments[size:], moments)))
