@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import shutil
@@ -87,6 +88,22 @@ def test_a_cache_that_was_copied_is_still_whole(offered: dict[str, str], tmp_pat
     assert not told
 
 
+def writer_of(pipe: Path, reader: subprocess.Popen[str]) -> io.FileIO:
+    """The writing end of a named pipe, once it is read; opened plainly, it would wait for a dead reader for ever."""
+    while True:
+        try:
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        else:
+            os.set_blocking(descriptor, True)
+            return io.FileIO(descriptor, "wb")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            reader.wait(0.02)
+            raise AssertionError(reader.communicate())
+
+
 def nobody_reads(writer: io.RawIOBase) -> None:
     """Return when the pipe's reader is gone. A write that it leaves is cut short, the next one fails."""
     with contextlib.suppress(BrokenPipeError):
@@ -113,7 +130,7 @@ def test_who_waits_says_so_and_makes_it_where_the_other_could_not(offered: dict[
     os.mkfifo(wheel)
     env = {**environment(tmp_path / "home"), **offered}
     first = make_elsewhere("stuck", "1.0", env)
-    with wheel.open("wb", buffering=0):  # opens when pip does
+    with writer_of(wheel, first):  # opens when pip does
         second = make_elsewhere("stuck", "1.0", env)
         assert second.stderr is not None
         assert second.stderr.readline().startswith("another process makes an environment with Python 3.")
@@ -141,7 +158,7 @@ def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
         stderr=subprocess.PIPE,
         text=True,
     )
-    with wheel.open("wb", buffering=0) as writer:
+    with writer_of(wheel, running) as writer:
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
         nobody_reads(writer)
@@ -168,7 +185,7 @@ def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str
     pipe = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(pipe)
     making = make_elsewhere("stuck", "1.0", {**environment(tmp_path / "home"), **offered})
-    with pipe.open("wb", buffering=0) as writer:  # opens when pip does
+    with writer_of(pipe, making) as writer:  # opens when pip does
         making.kill()
         making.communicate(timeout=60)
         assert making.returncode == -signal.SIGKILL

@@ -164,9 +164,9 @@ def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
     assert [cell["verdict"] for cell in said["rankproof_run_v1"]["cells"]] == ["INCONCLUSIVE", "SKIPPED"]
 
 
-def test_an_unsigned_run_has_none(rankproof: Callable[..., Ran], scenario: Callable[..., Path]) -> None:
+def test_an_unsigned_run_has_none(rankproof: Callable[..., Ran], apart: Callable[..., Path]) -> None:
     """Nobody signs, so there is no statement; the views are there all the same."""
-    ran = rankproof("run", str(scenario()), "--unsigned", "--set", "trials.candidate=1", "--set", "trials.control=1")
+    ran = rankproof("run", str(apart()), "--unsigned", "--set", "trials.candidate=1", "--set", "trials.control=1")
     assert not (ran.folder / NAME).exists()
     assert (ran.folder / "report.html").exists()
     assert (ran.folder / "junit.xml").exists()
