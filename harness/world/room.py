@@ -28,6 +28,8 @@ COMPILERS = {
 }
 # What compilers put below the temporary folder and cannot be told to put elsewhere: MLX its kernels, torch its headers.
 KEPT = ("mlx", "torchinductor_*")
+# Whoever writes to ~/.cache/x expects what every home folder has.
+USUAL = (".cache", ".config", ".local", ".local/share", ".local/state")
 # What the worlds of one server share on purpose, as the report names it.
 COMPILED = (*(f"TMPDIR/{name}" for name in KEPT), *COMPILERS)
 # What programs find below the home folder they were installed with, and would not find in a room.
@@ -73,6 +75,8 @@ class Room:
         self.home = self._folder / "home"
         self.temporary = self._folder / "tmp"
         self._runtime = self._folder / "run"
+        self._usual = [self.home / name for name in USUAL]
+        self._untouched: object = None
         self.homes = sorted({str(self.home), os.path.realpath(self.home)}, key=len, reverse=True)
         self._lay_out()
 
@@ -97,6 +101,9 @@ class Room:
         Raises:
             RoomNotEmpty: something does not go, or there is no space.
         """
+        if self._untouched is not None and not content and self._look() == self._untouched:
+            return  # as a rule; on a busy disk, removing and making folders waits for its journal
+        self._untouched = None
         try:
             kept = self._put_aside()
             left = empty(self._folder) if _is_folder(self._folder) else []
@@ -108,6 +115,7 @@ class Room:
                     target = self.home / name
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(source, target)
+                self._untouched = None if content else self._look()
         except OSError as error:
             raise RoomNotEmpty(f"the room of the ranks cannot be laid out: {error}") from error
         if left:
@@ -124,9 +132,24 @@ class Room:
                 folder.mkdir(mode=0o700)
         for folder in (self.home, self.temporary, self._runtime):
             folder.mkdir(mode=0o700)
-        # Whoever writes to ~/.cache/x expects what every home folder has.
-        for name in (".cache", ".config", ".local", ".local/share", ".local/state"):
-            (self.home / name).mkdir(mode=0o700)
+        for folder in self._usual:
+            folder.mkdir(mode=0o700)
+
+    def _look(self) -> object:
+        """What changes when anything in the room does, but for what compilers keep; None where a folder is gone.
+
+        By the kernel's own times, which nobody can set back, and by name: a change may fall into the same tick.
+        """
+        found = []
+        try:
+            for folder in (self._folder, self.home, self.temporary, self._runtime, *self._usual):
+                status = folder.lstat()
+                found.append(
+                    (status.st_ino, status.st_mode, status.st_ctime_ns, sorted(path.name for path in folder.iterdir()))
+                )
+        except OSError:
+            return None
+        return found
 
     def _put_aside(self) -> list[Path]:
         """Move what compilers keep in the temporary folder out of it; a link in its place is nobody's cache."""
