@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+EMPTY = hashlib.sha256().hexdigest()
+"""The sha256 of nothing."""
+
 
 def fold(files: Mapping[str, str]) -> str:
     """One digest for many files: sha256 over their sorted `sha256  path` lines, as `sha256sum` writes them.

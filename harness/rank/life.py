@@ -27,7 +27,7 @@ from harness.rank import failure
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
 from harness.rank.environment import describe
-from harness.rank.loaded import file_of, loaded_elsewhere, loaded_from, newest, since
+from harness.rank.loaded import Loaded, file_of
 from harness.rank.precedence import prefer, strays
 from harness.rank.seeding import seed
 from harness.rank.spec import RankSpec
@@ -59,9 +59,9 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
     # The subject may close or write to low descriptors; the channel lives on where a plain program would not reach.
     emitter = Emitter(events_fd=_out_of_reach(spec.events_fd), gates_fd=_out_of_reach(spec.gates_fd), gates=spec.gates)
     code, pid = 0, os.getpid()
-    before = newest()
+    loaded = Loaded(spec.folder, declared=spec.declared, begun=spec.begun)
     try:
-        _run(spec, join, emitter, before=before)
+        _run(spec, join, emitter, loaded)
     except SystemExit as leaving:
         code = _exit_code(leaving)
     except BaseException as error:  # noqa: BLE001 - whatever ended the subject is the finding
@@ -73,11 +73,11 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
         # The subject forked, and its child came back here: a child does not speak for the rank.
         _exit(code)
     with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
-        _loaded(spec, emitter, before=before)
+        _tell(spec, emitter, loaded)
     return code
 
 
-def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *, before: str) -> None:
+def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, loaded: Loaded) -> None:
     emitter.emit("rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count()})
     if spec.told:
         emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.told}, **_at_start(spec)})
@@ -86,7 +86,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *,
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
-    _loaded(spec, emitter, before=before)
+    _tell(spec, emitter, loaded)
     context = Context(
         rank=spec.rank,
         size=spec.size,
@@ -134,17 +134,19 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
     return function
 
 
-def _loaded(spec: RankSpec, emitter: Emitter, *, before: str) -> None:
-    """Tell which of the arm's modules this process holds: after import, and at the end for what was loaded late."""
+def _tell(spec: RankSpec, emitter: Emitter, loaded: Loaded) -> None:
+    """Tell what this process has loaded: after the entry's import, and at the end for what was loaded late."""
     name = spec.entry.partition(":")[0]
-    modules = loaded_from(spec.folder, after=before)
+    modules = loaded.of_arm()
     entry = next((found["file"] for found in modules if found["module"] == name), None)
     elsewhere = None if entry else file_of(sys.modules.get(name))
     with contextlib.suppress(OSError, ValueError):
-        outside = loaded_elsewhere(spec.folder, after=None if spec.distributions is not None else before)
-        values: dict[str, Any] = {"entry": entry, "elsewhere": bool(elsewhere), "modules": modules, "outside": outside}
-        if found := strays(spec.folder, since(before)):
+        values: dict[str, Any] = {"entry": entry, "elsewhere": bool(elsewhere), "modules": modules}
+        values["packages"] = loaded.packages()
+        if found := strays(spec.folder, loaded.since()):
             values["strays"] = found
+        if children := loaded.children:
+            values["children"] = children
         if spec.distributions is not None:
             values["environment"] = describe(spec.distributions)
         emitter.emit("subject.loaded", values)

@@ -16,7 +16,7 @@ from harness import faults
 from harness.checks.finding import canonical
 from harness.events import Event, EventError, parse_lines
 from harness.record import facts as facts_module
-from harness.record import sources
+from harness.record import provenance, sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER, CellFacts, RevisionFacts, RunFacts
 from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
@@ -26,6 +26,7 @@ from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, Scenario, ScenarioError, cells, derive_seed, parse_scenario
 from harness.stats.outcome import Arm
 from harness.stats.profile import profile
+from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
 
 Read = Callable[[str], bytes]
@@ -65,14 +66,21 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     _demand_all_used(planned, names)
     _demand_consistent(scenario, run, planned, read, names)
     environments = arm_environments(scenario, run)
+    origins = provenance.sources(scenario, run, environments)
     codes = {
-        arm: ArmCode(files=summary.files, arguments=run.arguments[arm], environment=environments.get(arm))
+        arm: ArmCode(
+            files=summary.files,
+            arguments=run.arguments[arm],
+            environment=environments.get(arm),
+            source=origins.get(arm),
+        )
         for arm, summary in arms.items()
     }
     try:
         judgement = judge(scenario, planned, arms=codes, read=read, names=names)
     except EventError as error:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
+    provenance.demand_lists(judgement, read, names)
     return Record(
         run=run,
         scenario=_summary(scenario, text),
@@ -205,7 +213,7 @@ def _demand_all_used(planned: Sequence[CellFiles], names: Collection[str]) -> No
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is.
-        known = name in OWN or name in PATCHES or name.startswith(f"{SOURCE_FOLDER}/")
+        known = name in OWN or name in PATCHES or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/"))
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
 
@@ -272,6 +280,7 @@ def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         seed=scenario.seed,
         entry=scenario.subject.function,
         use=scenario.subject.use,
+        of=scenario.subject.of,
         program=list(scenario.subject.program or ()),
         accept_rate=scenario.trials.accept.failure_rate_below,
         accept_confidence=scenario.trials.accept.confidence,

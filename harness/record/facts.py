@@ -235,6 +235,21 @@ class Reproduces(Frozen):
         return found
 
 
+class SourceFacts(Frozen):
+    """What the repository holds of the code that ranks of an arm loaded beside what was staged.
+
+    Of an arm from a revision that revision, patched where it is; else the folder as it stood.
+
+    Attributes:
+        declared: normal names of the distributions that its pyproject.toml, setup.cfg and setup.py declare, and of
+            those that were installed from a folder of it.
+        files: path to sha256, of every file that one of those in question may be.
+    """
+
+    declared: list[str]
+    files: dict[str, str]
+
+
 class CellFacts(Frozen):
     """How many trials of a cell there are, or why there are none. `arguments` are the entry's, per arm."""
 
@@ -248,6 +263,7 @@ class RunFacts(Frozen):
     """The facts of one run of one scenario.
 
     `challenge` is a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
+    `provenance` is per arm; None in a record from before ranks told what they had loaded.
     """
 
     format: Literal[1]
@@ -269,4 +285,13 @@ class RunFacts(Frozen):
     revisions: dict[str, RevisionFacts] = {}
     environments: dict[str, ArmEnvironmentFacts] = {}
     reproduces: Reproduces | None = None
+    provenance: dict[str, SourceFacts] | None = None
     cells: list[CellFacts]
+
+    @model_serializer(mode="wrap")
+    def _without_provenance(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `provenance` out where there is none: records from before it stay what they are, byte for byte."""
+        found: dict[str, Any] = dump(self)
+        if self.provenance is None:
+            del found["provenance"]
+        return found

@@ -30,7 +30,10 @@ class FaultSummary(Frozen):
 
 
 class ScenarioSummary(Frozen):
-    """What the report says about the scenario; the file itself is evidence. `use` names a ready subject."""
+    """What the report says about the scenario; the file itself is evidence.
+
+    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code.
+    """
 
     id: str
     title: str
@@ -42,6 +45,7 @@ class ScenarioSummary(Frozen):
     seed: str
     entry: str
     use: str | None = None
+    of: str | None = None
     program: list[str]
     accept_rate: float
     accept_confidence: float
@@ -52,12 +56,10 @@ class ScenarioSummary(Frozen):
     faults: list[FaultSummary]
 
     @model_serializer(mode="wrap")
-    def _without_use(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `use` out where there is none: records from before it was there stay what they are, byte for byte."""
+    def _without_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `use` and `of` out where they are not: records from before them stay what they are, byte for byte."""
         found: dict[str, Any] = dump(self)
-        if self.use is None:
-            del found["use"]
-        return found
+        return {key: value for key, value in found.items() if value is not None or key not in ("use", "of")}
 
 
 class ArmSummary(Frozen):

@@ -19,6 +19,17 @@ CODE = (
     "Modules imported from the arm's folder are evidenced by their digest. Code that a subject brings in otherwise "
     "(exec, files read at run time, libraries of the environment) is evidenced only where the tables above name it."
 )
+LOADED = (
+    "Modules imported from the arm's folder are evidenced by their digest, packages by what their RECORD says, and "
+    "other files by what the repository holds. Code that was loaded from no file of its own (text given to exec, "
+    "native libraries, compiled copies that Python keeps, the interpreter itself) is not evidenced."
+)
+PROGRAMS = (
+    "Ranks were programs: digests were taken of the arm's files before they were executed. Which code they loaded "
+    "beyond that nobody tells."
+)
+CHILDREN = "Ranks started other processes ({names}): which code those loaded nobody tells."
+OUTSIDE_LIMIT = 20
 APART = (
     "The bound takes trials as independent: what a subject keeps outside its process from trial to trial is not undone."
 )
@@ -26,13 +37,8 @@ READY = (
     "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the machine that it ran "
     "on, not about code of this repository."
 )
-LIMITS = (
-    "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines.",
-    SHARED,
-    CODE,
-    APART,
-    "Time in the signature is the signer's own claim.",
-)
+ONE_MACHINE = "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines."
+TIME = "Time in the signature is the signer's own claim."
 
 
 def limits_section(record: Record) -> list[Block]:
@@ -67,11 +73,27 @@ def limits_section(record: Record) -> list[Block]:
         items.append("No GPU was used.")
     if record.scenario.use is not None:
         items.append(READY.format(use=record.scenario.use))
+    items += _of_code(record)
+    code = CODE if record.run.provenance is None else LOADED
+    return [Heading(2, "What this does not show"), BulletList((*items, ONE_MACHINE, SHARED, code, APART, TIME))]
+
+
+def _of_code(record: Record) -> list[Part]:
+    """What ran beside the arm's folder, as far as nothing proves it."""
     outside = sorted({module for cell in record.judgement.cells for module in cell.outside})
-    items += [
+    items: list[Part] = [
         Foreign(
             f"Module {module} came from outside the arm's folder and the environment: its code is not in the evidence."
         )
         for module in outside
     ]
-    return [Heading(2, "What this does not show"), BulletList((*items, *LIMITS))]
+    if record.run.provenance is None:
+        return items
+    if more := items[OUTSIDE_LIMIT:]:
+        items = [*items[:OUTSIDE_LIMIT], f"{len(more)} more modules came from there."]
+    if record.scenario.program:
+        items.append(PROGRAMS)
+    children = {name for cell in record.judgement.cells if cell.ran is not None for name in cell.ran.children}
+    if children:
+        items.append(Foreign(CHILDREN.format(names=", ".join(sorted(children)))))
+    return items

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,10 @@ from harness.record.original import ORIGINAL_PATH
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
-from harness.run import arms, environments, inputs, needs
+from harness.run import arms, environments, inputs, needs, provenance
 from harness.run.again import Again
 from harness.run.pip import EnvironmentProblem, Unavailable
+from harness.run.revision import RevisionError
 from harness.run.trials import Interrupt, Made, Trials
 from harness.scenario import Cell, LoadedScenario, Scenario, cells, override
 from harness.trust import footer, manifest, statement
@@ -95,6 +96,7 @@ class Material:
         patch: the changes since that commit.
         reproduces: which report.
         original: the content of `evidence/original.json`.
+        origins: where the code of each arm comes from, as far as it is not staged.
     """
 
     stage: Callable[[ResultsFolder], dict[str, arms.StagedArm]]
@@ -103,6 +105,7 @@ class Material:
     patch: bytes | None
     reproduces: Reproduces
     original: bytes
+    origins: Mapping[str, provenance.Origin]
 
 
 def run(
@@ -159,7 +162,7 @@ def run(
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
         raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
-    except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
+    except (ResultsError, inputs.InputError, arms.ArmError, RevisionError, EnvironmentProblem, ServerFailed) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
     except OSError as error:
@@ -194,9 +197,11 @@ def _run(
         )
         source = repository.describe(loaded.folder)
         patch = repository.patch(loaded.folder) if source.dirty else None
+        origins = provenance.origins(scenario, loaded.folder, staged)
     else:
         found, staged, source, patch = material.inputs, material.stage(folder), material.source, material.patch
         folder.write(ORIGINAL_PATH, material.original)
+        origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))
     machine = environment.capture()
     if patch:
@@ -227,6 +232,7 @@ def _run(
             host=machine.host,
             port=ports.take(1)[0] if scenario.hub is not None else None,
             environments=made,
+            declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
         )
         if runnable:
             trials.start_servers()
@@ -256,6 +262,7 @@ def _run(
         revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
         environments={name: one.facts for name, one in made.items()},
         reproduces=material.reproduces if material is not None else None,
+        provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
         cells=[
             CellFacts(
                 id=cell.id, skipped=skipped.get(cell.id, ""), **counts.get(cell.id, {"candidate": 0, "control": 0})

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.checks import History
 from harness.checks.finding import canonical
 from harness.digest import fold
 from harness.scenario import SIGNIFICANT, Cell, Scenario
-from harness.stats import environment, measured, outcome, sample
+from harness.stats import environment, measured, outcome, provenance, sample
 from harness.stats.environment import ArmEnvironment
 from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import Measured
@@ -58,6 +58,7 @@ class CellVerdict(Frozen):
     """One cell: its verdict, every reason for it (none for PASS), and per arm one trial rank by rank.
 
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
+    `ran` is None in a record from before ranks told what they had loaded.
     """
 
     id: str
@@ -70,7 +71,16 @@ class CellVerdict(Frozen):
     control: Tally | None = None
     samples: dict[Arm, sample.Sample] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
+    ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _without_ran(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `ran` out where there is none: records from before it stay what they are, byte for byte."""
+        found: dict[str, Any] = dump(self)
+        if self.ran is None:
+            del found["ran"]
+        return found
 
 
 class Judgement(Frozen):
@@ -103,11 +113,15 @@ class CellFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCode:
-    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment."""
+    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment.
+
+    `source` is what its repository holds of the code that was not staged; None in a record that does not tell.
+    """
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
     environment: ArmEnvironment | None = None
+    source: provenance.Source | None = None
 
     @cached_property
     def folder(self) -> str:
@@ -190,6 +204,8 @@ def _judge_cell(
             )
             judged.append(trial)
             unproven.update(_unproven(arm, arms[arm], history))
+            if (source := arms[arm].source) is not None:
+                unproven.update(ran.hear(arm, source, history))
             outside.update(_outside(history))
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
@@ -201,6 +217,7 @@ def _judge_cell(
 
     samples: dict[str, sample.Sample] = {}
     outside: set[str] = set()
+    ran = provenance.Ran(read=read, names=names)
     found: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     candidate = _tally(scenario, trials("candidate", files.candidate))
     control = None
@@ -218,7 +235,8 @@ def _judge_cell(
             "candidate": candidate,
             "control": control,
             "samples": samples,
-            "outside": sorted(outside),
+            "outside": sorted(outside | ran.beside),
+            "ran": ran.summary() if arms["candidate"].source is not None else None,
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=found),
         }
     )

@@ -42,6 +42,7 @@ class Launch:
         lateness: rank to the seconds it is forked later than the others; at least one rank is not in it.
         python: the interpreter of the arm's own environment; None is the harness's own.
         distributions: what the arm's own environment names: its ranks tell which versions they have.
+        declared: normal names of the distributions that the arm's repository declares.
     """
 
     about: Mapping[str, JSON]
@@ -69,6 +70,7 @@ class Launch:
     lateness: Mapping[int, float] = field(default_factory=dict)
     python: Path | None = None
     distributions: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -99,7 +101,8 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         OSError: no space, or no right to write there.
     """
     specs, descriptors = zip(
-        *(_spec(launch, rank, scratch, code, rendezvous) for rank in range(launch.size)), strict=True
+        *(_spec(launch, rank, scratch, code, rendezvous, begun=server.begun) for rank in range(launch.size)),
+        strict=True,
     )
     boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
     description = {
@@ -135,7 +138,9 @@ def _told(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
     return {**spec.env, **own}
 
 
-def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous) -> tuple[RankSpec, list[int]]:
+def _spec(
+    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, *, begun: int
+) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     own = scratch / f"rank-{rank}"
     (own / WORK).mkdir(parents=True)
@@ -166,6 +171,8 @@ def _spec(launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rend
         # Every rank tells them: that the others see another value is a part of the proof.
         told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
         distributions=launch.distributions if launch.python is not None else None,
+        declared=launch.declared,
+        begun=begun,
     )
     if not launch.warm:
         (own / "spec.json").write_text(json.dumps(spec.to_json()))
