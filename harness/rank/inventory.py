@@ -22,7 +22,10 @@ import harness
 
 # How an installer lays a package out; anywhere else only a folder of `sys.path` can hold distributions.
 PACKAGES = ("site-packages", "dist-packages")
-SUFFIXES = (".py", ".so", ".pyd", ".pyc")
+SUFFIXES = (".py", ".so", ".pyd")
+# Lines of a RECORD: there are tens of thousands in an environment, of which few are quoted.
+ROW = re.compile(r'^([^",\n]+\.(?:py|so|pyd)),sha256=([\w-]+)', re.MULTILINE)
+QUOTED = re.compile(r'^".*$', re.MULTILINE)
 # Loaded by the interpreter's own start, before anybody's code: a distribution's hook, or nobody's.
 AT_START = frozenset({"sitecustomize", "usercustomize", "_virtualenv", "_distutils_hack"})
 _LIBRARIES = {os.path.dirname(os.__file__), *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))}
@@ -55,8 +58,9 @@ class Inventory:
     """Looks files up, each once. What a warm server has looked up, its ranks inherit."""
 
     def __init__(self) -> None:
-        # Folder to path in it to what each RECORD there says of it: distribution, version, sha256.
-        self._places: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
+        # Folder to path in it to what each RECORD there says of it, a line "distribution version sha256" each: as text,
+        # because the collector looks at every list and tuple, and there would be ten thousand.
+        self._places: dict[str, dict[str, str]] = {}
         self._entries: dict[str, Entry] = {}
         self._editable: dict[str, tuple[str, str]] = {}
 
@@ -77,8 +81,9 @@ class Inventory:
         stated = self._read(place).get(file) if place else None
         if stated:
             told = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode() if len(sha256) == 64 else ""
-            right = next((one for one in stated if one[2] == told), None)
-            name, version, _ = right or stated[0]
+            rows = [line.split(" ") for line in stated.split("\n")]
+            right = next((row for row in rows if row[2] == told), None)
+            name, version, _ = right or rows[0]
             return Entry(file, sha256, "as" if right else "differs", name, version)
         if path.startswith(TOOL):
             return Entry(f"harness/{path[len(TOOL) :]}", sha256, "tool", "rankproof", harness.__version__)
@@ -101,7 +106,7 @@ class Inventory:
             folder = os.path.dirname(folder)
         return "", from_package(path)
 
-    def _read(self, folder: str) -> dict[str, list[tuple[str, str, str]]]:
+    def _read(self, folder: str) -> dict[str, str]:
         """Every RECORD of a folder, and the editable installs of it; nothing where there is none."""
         if (known := self._places.get(folder)) is not None:
             return known
@@ -114,27 +119,27 @@ class Inventory:
             name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
             name = normal(name)
             for file, told in _rows(Path(info.path, "RECORD")):
-                place.setdefault(file, []).append((name, version, told))
+                line = f"{name} {version} {told}"
+                place[file] = f"{place[file]}\n{line}" if file in place else line
             if (root := _editable(Path(info.path, "direct_url.json"))) is not None:
                 self._editable |= dict.fromkeys((root + os.sep, os.path.realpath(root) + os.sep), (name, version))
         return place
 
 
 def _rows(record: Path) -> list[tuple[str, str]]:
-    """The modules of a RECORD, each with what it says of their sha256 (urlsafe base64), empty where it says nothing."""
+    """The modules of a RECORD, each with what it says of their sha256 (urlsafe base64).
+
+    A compiled copy stands there without a digest: nothing is said of it.
+    """
     try:
         text = record.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return []
-    rows = []
-    for line in text.split("\n"):
-        file, mark, rest = line.partition(",sha256=")
-        if not mark or line.startswith('"'):
-            cells = next(csv.reader([line]), [])
-            file, rest = (cells[0], cells[1].removeprefix("sha256=")) if len(cells) > 1 else ("", "")
-        # A compiled file stands there without a digest: nothing is said of it.
-        if file.endswith(SUFFIXES) and rest:
-            rows.append((file, rest.partition(",")[0].rstrip("=")))
+    rows = ROW.findall(text)
+    for line in QUOTED.findall(text) if '"' in text else ():
+        file, told, *_ = [*next(csv.reader([line])), ""]
+        if file.endswith(SUFFIXES) and told.startswith("sha256="):
+            rows.append((file, told.removeprefix("sha256=")))
     return rows
 
 

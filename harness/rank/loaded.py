@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import itertools
 import os
@@ -52,9 +54,22 @@ STOCK = Stock()
 
 def take_stock() -> None:
     """Look at everything that is loaded now, for the ranks that will be forked."""
-    for package, path in _modules(list(sys.modules)):
-        if not is_standard(path):
-            STOCK.add(package, INVENTORY.entry(path))
+    with _uncollected():
+        for package, path in _modules(list(sys.modules)):
+            if not is_standard(path):
+                STOCK.add(package, INVENTORY.entry(path))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector: it would look at all that torch holds, and take longer than what goes on here."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Loaded:
@@ -113,6 +128,10 @@ class Loaded:
             distributions that the repository declares, as `package`, `distribution`, `version`, `record` (see `Entry`)
             and `files`, path to sha256. `more`: how many of these files are left out.
         """
+        with _uncollected():
+            return self._packages()
+
+    def _packages(self) -> dict[str, Any]:
         names = self.since() if self._inherited else list(sys.modules)
         paths = {path: package for package, path in _modules(names)}
         for path in self._witness.files:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from harness.record.model import Record
 from harness.run.gate import Decided, decide
+from tests.gate.conftest import Copy, Keys, Place
 from tests.run import wheels
 from tests.run.conftest import Ran, command, environment
-from tests.run.repositories import commit, git, write
+from tests.run.repositories import commit, git
 
 pytestmark = pytest.mark.slow
 
@@ -45,14 +42,19 @@ subject:
 matrix: {ranks: [2], backend: [none]}
 world: {start: fresh, deadline: 30s}
 seed: "7"
-trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+trials: {candidate: 4, control: 3, accept: {failure_rate_below: 60%}}
 checks:
   - {id: met, kind: event, ranks: every, event: met}
   - {id: ended, kind: exit, ranks: every, code: 0}
 """
-PROGRAM = SCENARIO.replace("  entry: subject:meet\n", "  program: [PYTHON, run.py]\n  candidate: {with: {broken: 0}}\n")
-PROGRAM = PROGRAM.replace("with: {broken: true}", "with: {broken: 1}").replace("matrix: {ranks: [2], backend: [none]}", "matrix: {ranks: [2]}")
-PROGRAM = PROGRAM.replace("world: {start: fresh, deadline: 30s}", "world: {deadline: 30s}").replace("nonzero", "[1]")
+PROGRAM = SCENARIO
+for old, new in (
+    ("  entry: subject:meet\n", "  program: [PYTHON, run.py]\n  candidate: {with: {broken: 0}}\n"),
+    ("with: {broken: true}", "with: {broken: 1}"),
+    (", backend: [none]", ""),
+    ("start: fresh, ", ""),
+):
+    PROGRAM = PROGRAM.replace(old, new)
 RUN = """
 import json, os, sys
 import engine
@@ -72,7 +74,9 @@ except AssertionError:
 emit("met", said=said)
 """
 PROJECT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-PROJECT += '[project]\nname = "{name}"\nversion = "1.0"\n[tool.hatch.build.targets.wheel]\nonly-include = ["engine.py"]\n'
+PROJECT += (
+    '[project]\nname = "{name}"\nversion = "1.0"\n[tool.hatch.build.targets.wheel]\nonly-include = ["engine.py"]\n'
+)
 POLICY = "schema: 1\nsigners: {roles: {ci: [ci]}}\nrequire:\n  - {scenario: meet}\n"
 
 
@@ -237,7 +241,10 @@ def test_a_copy_whose_files_are_the_commits_is_proof(workshop: Workshop, way: st
 
 def test_a_program_is_never_told(workshop: Workshop) -> None:
     """A program that imports the installed copy passes; the gate cannot tell, and never calls it the commit's code."""
-    files = {"scenarios/meet/scenario.yaml": PROGRAM.replace("PYTHON", str(workshop.python)), "scenarios/meet/run.py": RUN}
+    files = {
+        "scenarios/meet/scenario.yaml": PROGRAM.replace("PYTHON", str(workshop.python)),
+        "scenarios/meet/run.py": RUN,
+    }
     trust(workshop, files)
     workshop.install(FIXED)
     ran = workshop.run()
@@ -260,3 +267,34 @@ def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Work
     found = workshop.gate()
     assert found.answer == "CLOSED"
     assert word(found) == "REFUSED: the subject is what is installed (subject.of), not the commit's code"
+
+
+def test_folder_names_decide_nothing(workshop: Workshop) -> None:
+    """A package that the repository does not declare is what its RECORD says, whatever folders are called like it."""
+    folders = ("engines/toolbox/__init__.py", "toolbox/notes.py", "scenarios/meet/toolbox/notes.py")
+    subject = SUBJECT.replace("import engine", "import toolbox as engine")
+    trust(workshop, {"scenarios/meet/subject.py": subject, **dict.fromkeys(folders, "def greeting(rank): pass\n")})
+    workshop.pip(str(wheels.write(workshop.root / "wheels", "toolbox", "3.0", FIXED)))
+    ran = workshop.run()
+    assert ran.code == 0, ran.out + ran.err
+    found = workshop.gate()
+    assert found.answer == "OPEN", found.requirements
+
+
+def test_a_gate_does_not_believe_what_a_record_says_of_the_commit(workshop: Workshop) -> None:
+    """A signed record of another commit's run, also one that calls nothing declared: the commit is read."""
+    workshop.install(FIXED)
+    workshop.propose({"engine.py": FIXED})
+    ran = workshop.run()
+    assert ran.code == 0, ran.out + ran.err
+    workshop.propose({"engine.py": BROKEN})
+    head = git(workshop.repo, "rev-parse", "HEAD")
+    copy = Copy(ran.folder, Place(workshop.repo, workshop.results, Keys(workshop.root), head))
+    copy.facts(source={"commit": head}).sign("key")
+    refused = "REFUSED: it is not proved that the commit's code ran: candidate: engine.py came from an installed copy"
+    assert word(workshop.gate()).startswith(refused)
+    nothing: dict[str, object] = {"declared": [], "files": {}}
+    copy.facts(provenance={"candidate": nothing, "control": nothing}).sign("key")
+    found = workshop.gate()
+    assert word(found).startswith(refused)
+    assert [one.name for one in found.requirements if one.word != "MET"] == ["code"]
