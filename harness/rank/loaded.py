@@ -134,8 +134,11 @@ class Loaded:
     def _packages(self) -> dict[str, Any]:
         names = self.since() if self._inherited else list(sys.modules)
         paths = {path: package for package, path in _modules(names)}
+        runtime = list(sys.modules) if PARKED in sys.modules else ()
+        parked = {path for name, path in _named(runtime) if name.startswith(PARKED)}
         for path in self._witness.files:
-            paths.setdefault(path, "")
+            if path not in parked:
+                paths.setdefault(path, "")
         own = Stock()
         for path, package in paths.items():
             if not is_standard(path) and not path.startswith(self._beginnings):

@@ -49,14 +49,12 @@ spec.loader.exec_module(module)
 """
 WAYS = {
     "sys.path": f"{INSERTED}import engine",
-    "sys.path, late": f"{INSERTED}context.emit('late')\nimport engine",
     "forgotten": f"{INSERTED}import engine; del sys.modules['engine'], engine",
     "by its path": BY_PATH,
     "run": "import runpy; runpy.run_path(ELSEWHERE + '/engine.py')",
     "compiled": "exec(compile(open(ELSEWHERE + '/engine.py').read(), ELSEWHERE + '/engine.py', 'exec'))",
     "changed back": f"{INSERTED}import engine, pathlib; pathlib.Path(engine.__file__).write_text({OURS!r})",
     "removed": f"{INSERTED}import engine, shutil; shutil.rmtree(ELSEWHERE)",
-    "in a thread": f"{INSERTED}from threading import Thread; t = Thread(target=__import__, args=['engine']); t.start(); t.join()",
     "put in place of another": f"{INSERTED}import engine; sys.modules['json'] = sys.modules.pop('engine')",
 }
 
