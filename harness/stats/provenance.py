@@ -118,8 +118,9 @@ class Ran:
         found: set[str] = set()
         for rank in range(history.size) if not history.is_of_programs else ():
             said = history.said(rank, "subject.loaded")
-            end = history.said(rank, "subject.end")
-            if end and not any(seen.line > end[0].line for seen in said):
+            end, ended = history.said(rank, "subject.end"), history.exit(rank)
+            well = bool(end) and ended is not None and ended.event.values.get("code") == 0
+            if well and not any(seen.line > end[0].line for seen in said):
                 found.add(f"{arm}: a rank did not tell at its end what it had loaded")
             for seen in said:
                 children = seen.event.values.get("children")
