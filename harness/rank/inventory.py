@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
 
 class Inventory:
-    """Looks files up, each once. What a warm server has looked up, its ranks inherit."""
+    """Looks files up. What a warm server has looked up, its ranks inherit."""
 
     def __init__(self) -> None:
         # Folder to path in it to what each RECORD there says of it, a line "distribution version sha256" each: as text,
@@ -65,17 +65,18 @@ class Inventory:
         self._editable: dict[str, tuple[str, str]] = {}
 
     def entry(self, path: str, *, begun: int = 0) -> Entry:
-        """Look a file up.
+        """Look a file up, once."""
+        if (found := self._entries.get(path)) is None:
+            found = self._entries[path] = self.look(path, begun=begun)
+        return found
+
+    def look(self, path: str, *, begun: int) -> Entry:
+        """Look a file up as it is now.
 
         Args:
             path: as the import system names it.
             begun: when the ranks' server started, in nanoseconds since 1970; 0 takes no file for made since.
         """
-        if (found := self._entries.get(path)) is None:
-            found = self._entries[path] = self._look(path, begun)
-        return found
-
-    def _look(self, path: str, begun: int) -> Entry:
         sha256, changed = digest(path)
         place, file = self._place_of(path)
         stated = self._read(place).get(file) if place else None

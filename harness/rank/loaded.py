@@ -18,7 +18,8 @@ from harness.rank.inventory import PACKAGES, Entry, Inventory, is_standard
 from harness.rank.witness import Witness
 
 MODULE_LIMIT = 500
-FILE_LIMIT = 3_000
+# Fits into the line of an event, with long names.
+FILE_LIMIT = 1_500
 # The rank's runtime, where the arm brings a `harness` of its own: nobody's subject.
 PARKED = "_rankproof_runtime"
 BESIDE = tuple(f"{os.sep}{name}{os.sep}" for name in PACKAGES)
@@ -88,6 +89,7 @@ class Loaded:
         self._begun = begun
         self._inherited = bool(STOCK.names)
         self._before = newest()
+        self._strangers: dict[str, set[Entry]] = defaultdict(set)
         self._witness = Witness(told=self._executed)
         self._witness.attach()
 
@@ -141,15 +143,16 @@ class Loaded:
                 paths.setdefault(path, "")
         own = Stock()
         for path, package in paths.items():
-            if not is_standard(path) and not path.startswith(self._beginnings):
-                entry = INVENTORY.entry(path, begun=self._begun)
+            if is_standard(path) or path.startswith(self._beginnings):
+                continue
+            for entry in self._strangers.get(path) or (INVENTORY.entry(path, begun=self._begun),):
                 own.add(package or entry.file.partition("/")[0].partition(".")[0], entry)
         return _told((STOCK, own), self._declared)
 
     def _executed(self, path: str) -> None:
         """Of a file that no installer brought, take the digest now: it may be gone, or another, when it is told."""
         if not any(word in path for word in BESIDE) and not path.startswith(self._beginnings) and not is_standard(path):
-            INVENTORY.entry(path, begun=self._begun)
+            self._strangers[path].add(INVENTORY.look(path, begun=self._begun))
 
 
 def _told(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
@@ -163,10 +166,15 @@ def _told(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
             else:
                 for package, told in packages:
                     installed[package].add(told)
-    others: dict[tuple[str, str, str, str], dict[str, str]] = defaultdict(dict)
-    in_order = sorted(one_by_one, key=lambda found: (found[0], found[1].file))
+    others: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)
+    in_order = sorted(one_by_one, key=lambda found: (found[0], *map(str, found[1])))
     for package, entry in in_order[:FILE_LIMIT]:
-        others[package, entry.distribution or "", entry.version or "", entry.record][entry.file] = entry.sha256
+        known = others[package, entry.distribution or "", entry.version or "", entry.record]
+        # Two files may have one name: of two folders, or before and after it was written anew.
+        files = next((files for files in known if entry.file not in files), None)
+        if files is None:
+            known.append(files := {})
+        files[entry.file] = entry.sha256
     found = {
         "installed": {package: ", ".join(sorted(names)) for package, names in sorted(installed.items())},
         "others": [
@@ -177,7 +185,8 @@ def _told(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
                 "record": record,
                 "files": files,
             }
-            for (package, distribution, version, record), files in sorted(others.items())
+            for (package, distribution, version, record), known in sorted(others.items())
+            for files in known
         ],
     }
     return found | ({"more": len(in_order) - FILE_LIMIT} if len(in_order) > FILE_LIMIT else {})

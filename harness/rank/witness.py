@@ -29,7 +29,7 @@ class Witness:
     """
 
     def __init__(self, *, told: Callable[[str], None]) -> None:
-        """`told` is called with each file at once, while it is as it was executed."""
+        """`told` is called with each file at once, while it is as it was executed; again when it is executed again."""
         self.files: dict[str, None] = {}
         self.children: dict[str, None] = {}
         self._told = told
@@ -61,12 +61,10 @@ class Witness:
             self._file(given[1])
 
     def _file(self, name: str) -> None:
-        if name.startswith("<") or name in self.files:
-            return
-        if os.path.splitext(name)[1] not in CODE:
+        if name.startswith("<") or os.path.splitext(name)[1] not in CODE:
             return
         path = os.path.abspath(name)
-        if path not in self.files and _is_there(path):
+        if path in self.files or _is_there(path):
             self.files[path] = None
             self._told(path)
 

@@ -284,7 +284,7 @@ def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scen
 
 
 def test_code_from_outside_is_nobodys(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
-    """A module that is put on the path by hand proves nothing: INCONCLUSIVE says so, and the evidence has its digest."""
+    """A module that is put on the path by hand proves nothing: INCONCLUSIVE, with its digest in the evidence."""
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "real_code.py").write_text("THING = 'thing'\n")

@@ -55,6 +55,8 @@ WAYS = {
     "compiled": "exec(compile(open(ELSEWHERE + '/engine.py').read(), ELSEWHERE + '/engine.py', 'exec'))",
     "changed back": f"{INSERTED}import engine, pathlib; pathlib.Path(engine.__file__).write_text({OURS!r})",
     "removed": f"{INSERTED}import engine, shutil; shutil.rmtree(ELSEWHERE)",
+    "written anew": f"{INSERTED}import engine, importlib, pathlib; own = pathlib.Path(engine.__file__)\n"
+    f"own.write_text({OURS!r}); importlib.reload(engine)",
     "put in place of another": f"{INSERTED}import engine; sys.modules['json'] = sys.modules.pop('engine')",
 }
 
