@@ -17,6 +17,10 @@ def mark(begin: bytes) -> str:
     return hashlib.sha256(begin).hexdigest()[:MARK]
 
 
+EMPTY = hashlib.sha256().hexdigest()
+"""The sha256 of nothing."""
+
+
 def fold(files: Mapping[str, str]) -> str:
     """One digest for many files: sha256 over their sorted `sha256  path` lines, as `sha256sum` writes them.
 

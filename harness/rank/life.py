@@ -28,7 +28,7 @@ from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
 from harness.rank.environment import describe
 from harness.rank.groups import Watch
-from harness.rank.loaded import file_of, loaded_elsewhere, loaded_from, newest, since
+from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, swallowed
 from harness.rank.precedence import prefer, strays
 from harness.rank.seeding import seed
@@ -61,12 +61,12 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
     # The subject may close or write to low descriptors; the channel lives on where a plain program would not reach.
     emitter = Emitter(events_fd=_out_of_reach(spec.events_fd), gates_fd=_out_of_reach(spec.gates_fd), gates=spec.gates)
     code, pid = 0, os.getpid()
-    before = newest()
+    loaded = Loaded(spec.folder, declared=spec.declared, begun=spec.begun)
     try:
         if spec.looks:
             _look(spec, emitter)
         else:
-            _run(spec, join, emitter, before=before)
+            _run(spec, join, emitter, loaded)
     except SystemExit as leaving:
         code = _exit_code(leaving)
     except BaseException as error:  # noqa: BLE001 - whatever ended the subject is the finding
@@ -78,11 +78,11 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
         # The subject forked, and its child came back here: a child does not speak for the rank.
         _exit(code)
     with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
-        _loaded(spec, emitter, before=before)
+        _tell(spec, emitter, loaded)
     return code
 
 
-def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *, before: str) -> None:
+def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, loaded: Loaded) -> None:
     emitter.emit(
         "rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count(), "world": spec.world}
     )
@@ -95,7 +95,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, *,
     watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
-    _loaded(spec, emitter, before=before)
+    _tell(spec, emitter, loaded)
     context = Context(
         rank=spec.rank,
         size=spec.size,
@@ -152,17 +152,19 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
     return function
 
 
-def _loaded(spec: RankSpec, emitter: Emitter, *, before: str) -> None:
-    """Tell which of the arm's modules this process holds: after import, and at the end for what was loaded late."""
+def _tell(spec: RankSpec, emitter: Emitter, loaded: Loaded) -> None:
+    """Tell what this process has loaded: after the entry's import, and at the end for what was loaded late."""
     name = spec.entry.partition(":")[0]
-    modules = loaded_from(spec.folder, after=before)
+    modules = loaded.of_arm()
     entry = next((found["file"] for found in modules if found["module"] == name), None)
     elsewhere = None if entry else file_of(sys.modules.get(name))
     with contextlib.suppress(OSError, ValueError):
-        outside = loaded_elsewhere(spec.folder, after=None if spec.distributions is not None else before)
-        values: dict[str, Any] = {"entry": entry, "elsewhere": bool(elsewhere), "modules": modules, "outside": outside}
-        if found := strays(spec.folder, since(before)):
+        values: dict[str, Any] = {"entry": entry, "elsewhere": bool(elsewhere), "modules": modules}
+        values["packages"] = loaded.packages()
+        if found := strays(spec.folder, loaded.since()):
             values["strays"] = found
+        if children := loaded.children:
+            values["children"] = children
         if spec.distributions is not None:
             values["environment"] = describe(spec.distributions)
         emitter.emit("subject.loaded", values)

@@ -1,82 +1,200 @@
-"""Proof of which code ran (rule 12): file and sha256 of every module loaded from the arm's folder."""
+"""Proof of which code ran (rule 12): every file that a rank loaded, the arm's own and everybody else's."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import itertools
 import os
 import sys
-import sysconfig
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from harness.rank.inventory import PACKAGES, Entry, Inventory, is_standard
+from harness.rank.witness import Witness
 
 MODULE_LIMIT = 500
+# Fits into the line of an event, with long names.
+FILE_LIMIT = 1_500
+# The rank's runtime, where the arm brings a `harness` of its own: nobody's subject.
+PARKED = "_rankproof_runtime"
+BESIDE = tuple(f"{os.sep}{name}{os.sep}" for name in PACKAGES)
+
+
+class Stock:
+    """Files that are loaded. What a warm server held when it forked its ranks share, and look at none of it again.
+
+    Attributes:
+        names: by distribution, the packages of it that are loaded and as RECORD says, each with its "name version".
+        entries: the same, every file with its package.
+        others: files that are not so, each with its package.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.entries: dict[str, list[tuple[str, Entry]]] = defaultdict(list)
+        self.others: list[tuple[str, Entry]] = []
+
+    def add(self, package: str, entry: Entry) -> None:
+        """Add a file."""
+        if entry.record in ("as", "tool") and entry.distribution is not None:
+            self.names[entry.distribution].add((package, f"{entry.distribution} {entry.version}"))
+            self.entries[entry.distribution].append((package, entry))
+        else:
+            self.others.append((package, entry))
+
+
+INVENTORY = Inventory()
+# Filled by a warm server before it forks; in an interpreter that was started for one rank it stays empty.
+STOCK = Stock()
+
+
+def take_stock() -> None:
+    """Look at everything that is loaded now, for the ranks that will be forked."""
+    with _uncollected():
+        for package, path in _modules(list(sys.modules)):
+            if not is_standard(path):
+                STOCK.add(package, INVENTORY.entry(path))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector: it would look at all that torch holds, and take longer than what goes on here."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+class Loaded:
+    """What one rank has loaded.
+
+    Args:
+        folder: the arm's folder.
+        declared: normal names of the distributions whose files are told one by one: the repository declares them.
+        begun: when the ranks' server started, in nanoseconds since 1970.
+    """
+
+    def __init__(self, folder: str, *, declared: Collection[str], begun: int) -> None:
+        self._root = os.path.realpath(folder) + os.sep
+        self._beginnings = tuple({self._root, folder.rstrip(os.sep) + os.sep})
+        self._declared = frozenset(declared)
+        self._begun = begun
+        self._inherited = bool(STOCK.names)
+        self._before = newest()
+        self._strangers: dict[str, set[Entry]] = defaultdict(set)
+        self._witness = Witness(told=self._executed)
+        self._witness.attach()
+
+    @property
+    def children(self) -> list[str]:
+        """The programs that this process started, by name; `fork` for a copy of itself."""
+        return list(self._witness.children)
+
+    def since(self) -> list[str]:
+        """Names of the modules that were loaded since the rank began, the newest first."""
+        return since(self._before)
+
+    def of_arm(self) -> list[dict[str, str]]:
+        """The files that were loaded from the arm's folder, as `{module, file, sha256}`.
+
+        A warm rank shares thousands of modules with its server, and only looking at one copies its page: the walk stops
+        where the rank's own end.
+        """
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        for name, path in (*_named(self.since()), *(("", path) for path in self._witness.files)):
+            if not path.startswith(self._beginnings):
+                continue
+            file = os.path.realpath(path)
+            if not file.startswith(self._root):
+                continue
+            short = file[len(self._root) :]
+            # What was executed and is no module any more has no name.
+            if name or not any(known == short for _, known in found):
+                found[name, short] = {"module": name, "file": short, "sha256": _sha256(file)}
+        return [found[key] for key in sorted(found)][:MODULE_LIMIT]
+
+    def packages(self) -> dict[str, Any]:
+        """Everything else that is loaded beyond the standard library.
+
+        Returns:
+            JSON object. `installed`: import package to the distributions, each as "name version", whose files were
+            loaded for it and are as RECORD says (or those of the Rankproof that runs). `others`: whatever else, and
+            distributions that the repository declares, as `package`, `distribution`, `version`, `record` (see `Entry`)
+            and `files`, path to sha256. `more`: how many of these files are left out.
+        """
+        with _uncollected():
+            return self._packages()
+
+    def _packages(self) -> dict[str, Any]:
+        names = self.since() if self._inherited else list(sys.modules)
+        paths = {path: package for package, path in _modules(names)}
+        runtime = list(sys.modules) if PARKED in sys.modules else ()
+        parked = {path for name, path in _named(runtime) if name.startswith(PARKED)}
+        for path in self._witness.files:
+            if path not in parked:
+                paths.setdefault(path, "")
+        own = Stock()
+        for path, package in paths.items():
+            if is_standard(path) or path.startswith(self._beginnings):
+                continue
+            for entry in self._strangers.get(path) or (INVENTORY.entry(path, begun=self._begun),):
+                own.add(package or entry.file.partition("/")[0].partition(".")[0], entry)
+        return _told((STOCK, own), self._declared)
+
+    def _executed(self, path: str) -> None:
+        """Of a file that no installer brought, take the digest now: it may be gone, or another, when it is told."""
+        if not any(word in path for word in BESIDE) and not path.startswith(self._beginnings) and not is_standard(path):
+            self._strangers[path].add(INVENTORY.look(path, begun=self._begun))
+
+
+def _told(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
+    installed: dict[str, set[str]] = defaultdict(set)
+    one_by_one: set[tuple[str, Entry]] = set()
+    for stock in stocks:
+        one_by_one.update(stock.others)
+        for name, packages in stock.names.items():
+            if name in declared:
+                one_by_one.update(stock.entries[name])
+            else:
+                for package, told in packages:
+                    installed[package].add(told)
+    others: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)
+    in_order = sorted(one_by_one, key=lambda found: (found[0], *map(str, found[1])))
+    for package, entry in in_order[:FILE_LIMIT]:
+        known = others[package, entry.distribution or "", entry.version or "", entry.record]
+        # Two files may have one name: of two folders, or before and after it was written anew.
+        files = next((files for files in known if entry.file not in files), None)
+        if files is None:
+            known.append(files := {})
+        files[entry.file] = entry.sha256
+    found = {
+        "installed": {package: ", ".join(sorted(names)) for package, names in sorted(installed.items())},
+        "others": [
+            {
+                "package": package,
+                "distribution": distribution or None,
+                "version": version or None,
+                "record": record,
+                "files": files,
+            }
+            for (package, distribution, version, record), known in sorted(others.items())
+            for files in known
+        ],
+    }
+    return found | ({"more": len(in_order) - FILE_LIMIT} if len(in_order) > FILE_LIMIT else {})
 
 
 def newest() -> str:
     """Name of the module that was loaded last: what comes after it in `sys.modules` was loaded later."""
     return next(reversed(sys.modules))
-
-
-def loaded_from(folder: str, *, after: str) -> list[dict[str, str]]:
-    """List the modules that were loaded from `folder`, as `{module, file, sha256}` with the file relative to it.
-
-    Args:
-        folder: the arm's folder.
-        after: what `newest` said before the subject. A warm rank shares thousands of modules with its server, and only
-            looking at one copies its page: the walk stops where the subject's modules end.
-    """
-    root = os.path.realpath(folder) + os.sep
-    beginnings = tuple({root, folder.rstrip(os.sep) + os.sep})
-    found: list[dict[str, str]] = []
-    for name in since(after):
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if not isinstance(file, str) or not file.startswith(beginnings):
-            continue
-        file = os.path.realpath(file)
-        if not file.startswith(root):
-            continue
-        try:
-            digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        except OSError as error:
-            digest = f"unreadable: {error.strerror}"
-        found.append({"module": name, "file": file[len(root) :], "sha256": digest})
-    return sorted(found, key=lambda module: module["module"])[:MODULE_LIMIT]
-
-
-def loaded_elsewhere(folder: str, *, after: str | None) -> list[dict[str, str]]:
-    """List modules that the subject brought in from neither the arm's folder nor the environment's own packages.
-
-    An editable install or a path put on `sys.path` by hand: its code is not in the evidence, so at least its digest is.
-
-    Args:
-        folder: the arm's folder.
-        after: what `newest` said before the subject; None looks at every module, what a warm server has loaded too.
-    """
-    own = [os.path.realpath(place) for place in (folder, sys.prefix, sys.base_prefix, *_packages())]
-    known = tuple(place + os.sep for place in own)
-    found: list[dict[str, str]] = []
-    names = list(sys.modules) if after is None else since(after) if after in sys.modules else []
-    # Resolving every path of a thousand modules takes longer than all the rest of a warm rank.
-    plainly = tuple(place + os.sep for place in (folder, sys.prefix, *_packages())) if after is None else ()
-    for name in names:
-        given = getattr(sys.modules.get(name), "__file__", None)
-        if isinstance(given, str) and given.startswith(plainly) and "/../" not in given:
-            continue
-        file = file_of(sys.modules.get(name))
-        if file is None or file.startswith(known) or name.partition(".")[0] == "harness":
-            continue
-        try:
-            digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        except OSError as error:
-            digest = f"unreadable: {error.strerror}"
-        found.append({"module": name, "file": Path(file).name, "sha256": digest})
-    return sorted(found, key=lambda module: module["module"])[:MODULE_LIMIT]
-
-
-def _packages() -> list[str]:
-    paths = sysconfig.get_paths()
-    return [paths[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")]
 
 
 def since(marker: str) -> list[str]:
@@ -90,3 +208,25 @@ def file_of(module: ModuleType | None) -> str | None:
     """Real path of the file a module came from, or None for a built-in or a namespace."""
     file = getattr(module, "__file__", None)
     return os.path.realpath(file) if isinstance(file, str) else None
+
+
+def _named(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The modules that have a file, each with its absolute path. A module made by hand may name any text."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(file, str) and file.startswith(os.sep):
+            yield name, file
+
+
+def _modules(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The same, each with its top-level package, without the runtime of a rank whose arm brings its own."""
+    for name, path in _named(names):
+        if (package := name.partition(".")[0]) != PARKED:
+            yield package, path
+
+
+def _sha256(file: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.strerror}"

@@ -14,9 +14,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from harness.rank.loaded import file_of
+from harness.rank.loaded import PARKED, file_of
 
-PARKED = "_rankproof_runtime"
 OURS = "harness"
 STRAYS_LIMIT = 20
 SUFFIXES = tuple(importlib.machinery.all_suffixes())
@@ -26,20 +25,28 @@ class ArmFinder:
     """Finds the arm's packages in its folder, before every other finder.
 
     Attributes:
-        names: top-level modules and packages of the folder that it answers for.
+        folder: the arm's folder.
+        names: top-level modules and packages of the folder that are whole: no other folder may hold a part of them.
+        namespace: the entry's namespace package, of which other folders may hold parts, or empty.
     """
 
-    def __init__(self, folder: str, names: Iterable[str]) -> None:
+    def __init__(self, folder: str, names: Iterable[str], *, namespace: str = "") -> None:
         self._folder = folder
         self.names = frozenset(names)
+        self.namespace = namespace
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module of the arm's packages as the import system asks; None leaves it to the other finders."""
         top, _, below = name.partition(".")
-        if top not in self.names:
+        if top not in self.names and top != self.namespace:
             return None
+        if name == self.namespace:
+            # Its parts elsewhere come after the arm's; a regular package of its name would take its place.
+            spread = PathFinder.find_spec(name, None, target)
+            if spread is not None and spread.loader is None:
+                return spread
         return PathFinder.find_spec(name, path if below else [self._folder], target)
 
 
@@ -54,16 +61,19 @@ def prefer(folder: str, *, entry: str) -> None:
         entry: top-level name of the entry's module.
     """
     sys.path.insert(0, folder)
-    names = {name for name in _modules(folder) if name not in sys.stdlib_module_names}
-    if entry in _modules(folder) or (Path(folder) / entry).is_dir():
-        _forget(folder, {*names, entry})
-    else:
-        _forget(folder, names)
-    sys.meta_path.insert(0, ArmFinder(folder, names))
+    own = _modules(folder)
+    names = {name for name in own if name not in sys.stdlib_module_names}
+    # A namespace package that the entry lies in is meant; another folder may be data with the name of a package.
+    namespace = entry if entry not in own and (Path(folder) / entry).is_dir() else ""
+    _forget(folder, {*names, entry} if entry in own or namespace else names)
+    sys.meta_path.insert(0, ArmFinder(folder, names, namespace=namespace))
 
 
 def strays(folder: str, names: Iterable[str]) -> list[str]:
     """Modules of the arm's packages that did not come from its folder: an installed copy had a part in what ran.
+
+    Also modules of other packages that the arm's folder holds a file for: of a namespace package, which any regular
+    package of its name hides.
 
     Args:
         folder: the arm's folder.
@@ -75,11 +85,20 @@ def strays(folder: str, names: Iterable[str]) -> list[str]:
     beginning = os.path.realpath(folder) + os.sep
     found = []
     for name in names:
-        if name.partition(".")[0] in finder.names:
-            file = file_of(sys.modules.get(name))
-            if file is not None and not file.startswith(beginning):
-                found.append(name)
+        top = name.partition(".")[0]
+        whole = top in finder.names
+        if not whole and (top in sys.stdlib_module_names or not os.path.isdir(beginning + top)):
+            continue
+        file = file_of(sys.modules.get(name))
+        if file is not None and not file.startswith(beginning) and (whole or _holds(beginning, name)):
+            found.append(name)
     return sorted(found)[:STRAYS_LIMIT]
+
+
+def _holds(beginning: str, name: str) -> bool:
+    """Whether the arm's folder has a file for a module."""
+    place = beginning + name.replace(".", os.sep)
+    return any(os.path.isfile(place + ending) for ending in (*SUFFIXES, f"{os.sep}__init__.py"))
 
 
 def _modules(folder: str) -> set[str]:

@@ -37,6 +37,8 @@ class RankSpec:
         looks: the entry is only looked at: nothing is joined, and it is not called.
         distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
             loaded; None in the harness's own.
+        declared: normal names of distributions whose files the rank tells one by one: the repository declares them.
+        begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
     """
 
     rank: int
@@ -57,6 +59,8 @@ class RankSpec:
     told: tuple[str, ...] = ()
     distributions: tuple[str, ...] | None = None
     looks: bool = False
+    declared: tuple[str, ...] = ()
+    begun: int = 0
 
     @property
     def shared(self) -> str:
@@ -70,5 +74,6 @@ class RankSpec:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RankSpec:
         """Read back what `to_json` gave."""
-        lists = {name: tuple(found[name]) for name in ("gates", "told", "distributions") if found.get(name) is not None}
+        names = ("gates", "told", "distributions", "declared")
+        lists = {name: tuple(found[name]) for name in names if found.get(name) is not None}
         return cls(**{**found, **lists})

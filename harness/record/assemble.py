@@ -17,7 +17,7 @@ from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
-from harness.record import sources
+from harness.record import provenance, sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
 from harness.record.contradiction import Contradiction, Word
 from harness.record.facts import (
@@ -41,6 +41,7 @@ from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, End, Scenario, ScenarioError, cells, derive_seed, parse_scenario
 from harness.stats.outcome import Arm
 from harness.stats.profile import profile
+from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
 
 Read = Callable[[str], bytes]
@@ -96,12 +97,14 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     }
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
+    origins = provenance.sources(scenario, run, environments)
     codes = {
         arm: ArmCode(
             files=summary.files,
             arguments=run.arguments[arm],
             environment=environments.get(arm),
             source=f"{SOURCE_FOLDER}/{arm}",
+            origin=origins.get(arm),
         )
         for arm, summary in arms.items()
     }
@@ -112,6 +115,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
     witness.demand()
     demand_planned(scenario, judgement)
+    provenance.demand_lists(judgement, read, names)
     return Record(
         run=run,
         scenario=_summary(scenario, text),
@@ -265,7 +269,7 @@ def _demand_all_used(planned: Sequence[CellFiles], names: Collection[str]) -> No
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is.
-        known = name in OWN or name in PATCHES or name.startswith(f"{SOURCE_FOLDER}/")
+        known = name in OWN or name in PATCHES or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/"))
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
 
@@ -301,6 +305,7 @@ def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         seed=scenario.seed,
         entry=scenario.subject.function,
         use=scenario.subject.use,
+        of=scenario.subject.of,
         program=list(scenario.subject.program or ()),
         accept_rate=scenario.trials.accept.failure_rate_below,
         accept_confidence=scenario.trials.accept.confidence,

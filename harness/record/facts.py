@@ -246,6 +246,21 @@ class Reproduces(Frozen):
     varied: Varied | None = None
 
 
+class SourceFacts(Frozen):
+    """What the repository holds of the code that ranks of an arm loaded beside what was staged.
+
+    Of an arm from a revision that revision, patched where it is; else the folder as it stood.
+
+    Attributes:
+        declared: normal names of the distributions that its pyproject.toml, setup.cfg and setup.py declare, and of
+            those that were installed from a folder of it.
+        files: path to sha256, of every file that one of those in question may be.
+    """
+
+    declared: list[str]
+    files: dict[str, str]
+
+
 class CellFacts(Frozen):
     """How many trials of a cell there are, or why there are none. `arguments` are the entry's, per arm."""
 
@@ -260,7 +275,8 @@ class RunFacts(Frozen):
 
     Attributes:
         challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
-        room: None in runs from before ranks had one.
+        room: what ranks had for their own.
+        provenance: per arm, what its repository holds of the code that was not staged.
     """
 
     format: Literal[1]
@@ -283,4 +299,5 @@ class RunFacts(Frozen):
     environments: dict[str, ArmEnvironmentFacts] = {}
     reproduces: Reproduces | None = None
     room: RoomFacts
+    provenance: dict[str, SourceFacts] | None = None
     cells: list[CellFacts]

@@ -30,7 +30,10 @@ class FaultSummary(Frozen):
 
 
 class ScenarioSummary(Frozen):
-    """What the report says about the scenario; the file itself is evidence. `use` names a ready subject."""
+    """What the report says about the scenario; the file itself is evidence.
+
+    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code.
+    """
 
     id: str
     title: str
@@ -42,6 +45,7 @@ class ScenarioSummary(Frozen):
     seed: str
     entry: str
     use: str | None = None
+    of: str | None = None
     program: list[str]
     accept_rate: float
     accept_confidence: float

@@ -15,10 +15,6 @@ SHARED = (
     "process that forked the rank, every other event from the rank itself. All of them run as one user: a subject that "
     "sets out to deceive its harness is not defended against."
 )
-CODE = (
-    "Modules imported from the arm's folder are evidenced by their digest. Code that a subject brings in otherwise "
-    "(exec, files read at run time, libraries of the environment) is evidenced only where the tables above name it."
-)
 ROOM = (
     "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
     "world; what a subject keeps elsewhere from trial to trial is not undone: at a path that it spells out, such as "
@@ -28,16 +24,23 @@ SHARED_HOME = (
     "The bound takes trials as independent, and all of them had the user's own home folder, caches and temporary "
     "folder (world.home: shared): what one left there, the next one found."
 )
+LOADED = (
+    "Modules imported from the arm's folder are evidenced by their digest, packages by what their RECORD says, and "
+    "other files by what the repository holds. Code that was loaded from no file of its own (text given to exec, "
+    "native libraries, compiled copies that Python keeps, the interpreter itself) is not evidenced."
+)
+PROGRAMS = (
+    "Ranks were programs: digests were taken of the arm's files before they were executed. Which code they loaded "
+    "beyond that nobody tells."
+)
+CHILDREN = "Ranks started other processes ({names}): which code those loaded nobody tells."
+OUTSIDE_LIMIT = 20
 READY = (
     "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the machine that it ran "
     "on, not about code of this repository."
 )
-LIMITS = (
-    "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines.",
-    SHARED,
-    CODE,
-    "Time in the signature is the signer's own claim.",
-)
+ONE_MACHINE = "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines."
+TIME = "Time in the signature is the signer's own claim."
 
 
 def limits_section(record: Record) -> list[Block]:
@@ -73,15 +76,29 @@ def limits_section(record: Record) -> list[Block]:
         items.append("No GPU was used.")
     if record.scenario.use is not None:
         items.append(READY.format(use=record.scenario.use))
+    items += _of_code(record)
+    room = SHARED_HOME if record.run.room.home == "shared" else ROOM
+    items += [ONE_MACHINE, SHARED, LOADED, room, TIME]
+    return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
+
+
+def _of_code(record: Record) -> list[Part]:
+    """What ran beside the arm's folder, as far as nothing proves it."""
     outside = sorted({module for cell in record.judgement.cells for module in cell.outside})
-    items += [
+    items: list[Part] = [
         Foreign(
             f"Module {module} came from outside the arm's folder and the environment: its code is not in the evidence."
         )
         for module in outside
     ]
-    room = SHARED_HOME if record.run.room.home == "shared" else ROOM
-    return [Heading(2, "What this does not show"), BulletList((*items, *LIMITS, room)), *_printed(record)]
+    if more := items[OUTSIDE_LIMIT:]:
+        items = [*items[:OUTSIDE_LIMIT], f"{len(more)} more modules came from there."]
+    if record.scenario.program:
+        items.append(PROGRAMS)
+    children = {name for cell in record.judgement.cells if cell.ran is not None for name in cell.ran.children}
+    if children:
+        items.append(Foreign(CHILDREN.format(names=", ".join(sorted(children)))))
+    return items
 
 
 def _printed(record: Record) -> list[Block]:

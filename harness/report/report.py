@@ -36,6 +36,7 @@ from harness.report.markdown import render_markdown
 from harness.report.ranks import ranks_section
 from harness.report.reproduction import head_rows, reproduction_section
 from harness.report.words import answer, percent, plural
+from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.verdict import CellVerdict
 
 RUN = Evidence(facts.PATH)
@@ -89,6 +90,9 @@ def _head(record: Record) -> list[Block]:
     rows += head_rows(record)
     if record.scenario.use is not None:
         rows.append(("subject", Claim(Text("ready subject ", Code(record.scenario.use)), (Evidence(SCENARIO_PATH),))))
+    if record.scenario.of is not None:
+        what = f"what is {record.scenario.of}, not the repository's code"
+        rows.append(("subject is", Claim(what, (Evidence(SCENARIO_PATH),))))
     if run.overrides:
         rows.append(("set on the command line", Claim(Code("  ".join(run.overrides)), (RUN,))))
     if run.challenge is not None:
@@ -213,6 +217,8 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
         (Code(f"{SOURCE_FOLDER}/"), "the code of each arm, as it ran"),
         (Code("evidence/<cell>/<arm>-<trial>/"), f"events, logs and stacks of {plural(trials, 'trial')}"),
     )
+    if any(cell.ran is not None and cell.ran.lists for cell in record.judgement.cells):
+        rows += ((Code(f"{LOADED_FOLDER}/"), "which packages and files beside that ranks had loaded"),)
     return [
         Heading(2, "Evidence"),
         Table(("file", "what it holds"), rows),

@@ -108,6 +108,7 @@ def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepare
         patch=rebuilt.patch,
         reproduces=Reproduces(report=f"sha256:{opened.digest}", source=rebuilt.told, candidate=rebuilt.candidate),
         original=original.encode(),
+        origins=rebuilt.origins,
     )
     return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, original=original)
 

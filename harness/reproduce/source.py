@@ -16,10 +16,12 @@ from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
 from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
 from harness.record.results import ResultsFolder
+from harness.reproduce import origins
 from harness.reproduce.opened import Opened
 from harness.reproduce.workspace import lay_out
 from harness.run import arms
 from harness.run.inputs import leaves
+from harness.run.provenance import Origin, revision, standing
 from harness.run.revision import Repository, RevisionError
 from harness.run.sketch import sketched
 from harness.scenario import Scenario, ScenarioError, parse_scenario
@@ -66,6 +68,7 @@ class Rebuilt:
         candidate: where the candidate was taken from instead, in words; empty where it is the report's.
         overrides: what the scenario needs set for that.
         folder: the scenario's folder there, or None: where its inputs are looked for.
+        origins: where the code of each arm comes from, as far as it is not staged.
     """
 
     arms: Mapping[str, Code]
@@ -75,6 +78,7 @@ class Rebuilt:
     candidate: str = ""
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
+    origins: Mapping[str, Origin]
 
 
 def from_evidence(opened: Opened) -> Rebuilt:
@@ -88,7 +92,7 @@ def from_evidence(opened: Opened) -> Rebuilt:
         scenario=None,
         why_unknown="the code was taken from the evidence of the report that is reproduced",
     )
-    return Rebuilt(arms=_kept(opened), source=source, patch=None, told=EVIDENCE)
+    return Rebuilt(arms=_kept(opened), source=source, patch=None, told=EVIDENCE, origins=origins.recorded(opened))
 
 
 def from_checkout(opened: Opened, here: Path, *, results: Path | None = None) -> Rebuilt | None:
@@ -120,6 +124,7 @@ def from_checkout(opened: Opened, here: Path, *, results: Path | None = None) ->
         patch=described.patch(folder) if source.dirty else None,
         told=f"{told}, which equals the report's source",
         folder=folder,
+        origins=origins.standing_at(opened, folder),
     )
 
 
@@ -153,7 +158,14 @@ def from_commit(opened: Opened, repository: Path, scratch: Path) -> Rebuilt:
         differences.append(f"{error}{_untracked(source)}")
     if differences:
         raise SourceDiffers(told, differences)
-    return Rebuilt(arms=_kept(opened), source=source, patch=changes, told=told, folder=folder)
+    return Rebuilt(
+        arms=_kept(opened),
+        source=source,
+        patch=changes,
+        told=told,
+        folder=folder,
+        origins=origins.committed(opened, repository, source.commit, changes=changes),
+    )
 
 
 def from_elsewhere(opened: Opened, folder: Path, *, results: Path | None = None) -> Rebuilt:
@@ -184,6 +196,7 @@ def from_elsewhere(opened: Opened, folder: Path, *, results: Path | None = None)
         told=EVIDENCE,
         candidate=told if code.files != opened.code("candidate") else "",
         folder=place,
+        origins=origins.with_candidate(origins.recorded(opened), standing(place), place),
     )
 
 
@@ -205,6 +218,7 @@ def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path |
             overrides.append(f"subject.candidate.repo={repository.resolve()}")
         scenario = _parsed(opened, overrides)
         code = _staged(_alone(scenario), place)["candidate"]
+        tree = revision(found, commit)
     except (RevisionError, arms.ArmError, ScenarioError) as error:
         raise SourceError(f"--candidate {rev}: {error}") from None
     same = code.files == opened.code("candidate")
@@ -216,6 +230,7 @@ def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path |
         candidate="" if same else f"commit {commit[:12]} of the repository given",
         overrides=tuple(overrides),
         folder=place,
+        origins=origins.with_candidate(origins.recorded(opened), tree, place),
     )
 
 

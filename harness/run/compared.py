@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.model import Record
-from harness.run.trusted import File, below, blob_id
+from harness.record.model import ArmSummary, Record
+from harness.run.provenance import Tree, patched
+from harness.run.revision import RevisionError
+from harness.run.trusted import File, NoCommit, below, blob_id
 from harness.scenario import Arm, Scenario, parse_scenario
+from harness.stats.provenance import Source, judge, loaded, path_of
 from harness.subjects import READY
 from harness.trust.policy import Policy
 from harness.trust.signers import SignerPolicy
@@ -49,6 +52,8 @@ class Basis:
     commit_files: Mapping[str, File]
     contains: Callable[[str], bool]
     """Whether a commit is the trusted one or in its history."""
+    tree: Callable[[str], Tree]
+    """The files of a commit. Raises NoCommit where it is not in this clone."""
 
 
 def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
@@ -162,6 +167,47 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
             if not blobs or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs:
                 found.append(f"{name}: {path}")
     return tuple(found)
+
+
+def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
+    """What ranks loaded beside their arm's folder that is not the commit's, worked out from the commit itself.
+
+    Whatever the record says: what the commit declares, and what its files hold, is read from git's objects. A package
+    that the scenario names for the control's own environment is old on purpose; the candidate's must be the commit's.
+    """
+    if record.scenario.program:
+        return ()  # nobody told what a program loaded, and another rule says so
+    if record.run.provenance is None:
+        return ("it does not tell what ranks loaded beside the arm's folder: run it again with this version",)
+    brought = frozenset(digest for one in record.run.inputs for digest in one.files.values())
+    found: dict[str, None] = {}
+    for name, arm in record.arms.items():
+        if arm.revision is not None and arm.revision.repo is not None:
+            continue  # another repository's, which the gate cannot compare
+        ran = [cell.ran for cell in record.judgement.cells if cell.ran is not None]
+        lists = [read(path_of(digest)) for digest in sorted({one for each in ran for one in each.lists.get(name, ())})]
+        try:
+            tree = _tree(name, arm, basis, read)
+        except (NoCommit, RevisionError) as error:
+            found[f"{name}: its revision cannot be compared: {error}"] = None
+            continue
+        said, own = record.run.provenance[name], record.run.environments.get(name)
+        source = Source(
+            declared=tree.declared | frozenset(said.declared),
+            files=tree.digests({file for listing in lists for file, _ in loaded(listing)}),
+            inputs=brought,
+            named=frozenset(own.versions) if own is not None and name == "control" else (),
+        )
+        for listing in lists:
+            found |= dict.fromkeys(f"{name}: {why}" for why in sorted(judge(listing, source).unproven))
+    return tuple(found)
+
+
+def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:
+    tree = basis.tree(basis.commit if arm.revision is None else arm.revision.commit)
+    if arm.revision is None or arm.revision.patch is None:
+        return tree
+    return patched(tree, read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
 
 
 def _not_ready(record: Record, use: str) -> tuple[str, ...]:

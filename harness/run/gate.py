@@ -10,9 +10,10 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from harness.events import EventError, strict_json
@@ -20,7 +21,9 @@ from harness.forms.problem import Problem
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import Record
 from harness.run.again import Again
-from harness.run.compared import Basis, TrustedScenario, differs, foreign
+from harness.run.compared import Basis, TrustedScenario, differs, foreign, strangers
+from harness.run.provenance import Tree
+from harness.run.revision import LINK, SUBMODULE
 from harness.run.trusted import NotTrusted, Objects, below
 from harness.scenario import ScenarioError, cells, parse_scenario
 from harness.trust import gate, signers
@@ -225,7 +228,18 @@ def _basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
         trusted_sha256=digests,
         commit_files=files if under_test == trusted else objects.files(under_test),
         contains=lambda commit: objects.contains(trusted, commit),
+        tree=cache(lambda commit: _tree_of(objects, commit)),
     )
+
+
+def _tree_of(objects: Objects, commit: str) -> Tree:
+    files = {path: file for path, file in objects.files(commit).items() if file.mode not in (LINK, SUBMODULE)}
+
+    def read(wanted: Collection[str]) -> dict[str, bytes]:
+        content = objects.read([files[path].blob for path in wanted])
+        return {path: content[files[path].blob] for path in wanted}
+
+    return Tree(files, read)
 
 
 def _demand_known(policy: Policy, allowed: bytes, *, name: str, policy_name: str) -> None:
@@ -321,7 +335,7 @@ def _claim(run: Path) -> str | None:
 def _take(run: Path, basis: Basis, now: datetime) -> Report | Refusal:
     """Verify a run, and compare it with what is trusted from the very bytes that were verified."""
     again = Again()
-    kept: list[tuple[Record, tuple[str, ...], tuple[str, ...]]] = []
+    kept: list[tuple[Record, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = []
 
     def render(read: Read, digest: str) -> bytes:
         body = again.render(read, digest)
@@ -329,7 +343,8 @@ def _take(run: Path, basis: Basis, now: datetime) -> Report | Refusal:
         assert record is not None  # it was rendered
         known = basis.scenarios.get(record.scenario.id)
         ways = differs(record, known, basis, read) if known else ()
-        kept.append((record, ways, foreign(record, known, basis, read) if known else ()))
+        files = foreign(record, known, basis, read) if known else ()
+        kept.append((record, ways, files, strangers(record, basis, read) if known else ()))
         return body
 
     found = verify_folder(
@@ -343,7 +358,7 @@ def _take(run: Path, basis: Basis, now: datetime) -> Report | Refusal:
     )
     if not found.ok or not kept:
         return Refusal(place=str(run), word=found.word, message=found.message)
-    record, ways, files = kept[0]
+    record, ways, files, others = kept[0]
     name = found.signer or ""
     return Report(
         place=str(run),
@@ -353,6 +368,7 @@ def _take(run: Path, basis: Basis, now: datetime) -> Report | Refusal:
         roles=basis.policy.signers.roles.of(name),
         differs=ways,
         foreign=files,
+        strangers=others,
     )
 
 

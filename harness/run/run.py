@@ -37,10 +37,11 @@ from harness.record.recipe import recipe
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
-from harness.run import arms, environments, inputs, needs
+from harness.run import arms, environments, inputs, needs, provenance
 from harness.run.again import Again
 from harness.run.entry import slips
 from harness.run.pip import EnvironmentProblem, Unavailable
+from harness.run.revision import RevisionError
 from harness.run.trials import Interrupt, Made, Trials
 from harness.scenario import Cell, LoadedScenario, Problem, Scenario, cells, override
 from harness.trust import footer, manifest, statement
@@ -122,6 +123,7 @@ class Material:
         patch: the changes since that commit.
         reproduces: which report.
         original: the content of `evidence/original.json`.
+        origins: where the code of each arm comes from, as far as it is not staged.
     """
 
     stage: Callable[[ResultsFolder], dict[str, arms.StagedArm]]
@@ -130,6 +132,7 @@ class Material:
     patch: bytes | None
     reproduces: Reproduces
     original: bytes
+    origins: Mapping[str, provenance.Origin]
 
 
 def run(
@@ -193,7 +196,7 @@ def run(
     except Slip:
         folder.discard()
         raise
-    except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed) as error:
+    except (ResultsError, inputs.InputError, arms.ArmError, RevisionError, EnvironmentProblem, ServerFailed) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
     except Contradiction as error:
@@ -235,9 +238,11 @@ def _run(
         )
         source = repository.describe(loaded.folder, results=folder.root)
         patch = repository.patch(loaded.folder) if source.dirty else None
+        origins = provenance.origins(scenario, loaded.folder, staged)
     else:
         found, staged, source, patch = material.inputs, material.stage(folder), material.source, material.patch
         folder.write(ORIGINAL_PATH, material.original)
+        origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))
     machine = environment.capture()
     if patch:
@@ -270,6 +275,7 @@ def _run(
             recipes=_recipes(loaded, overrides, staged=staged, resolved=found, made=made, digests=folder.digests),
             port=ports.take(1)[0] if scenario.hub is not None else None,
             environments=made,
+            declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
         )
         if runnable:
             trials.start_servers(lanes=min(jobs, len(runnable) * (scenario.trials.candidate + control)))
@@ -304,6 +310,7 @@ def _run(
         environments={name: one.facts for name, one in made.items()},
         reproduces=material.reproduces if material is not None else None,
         room=_room(scenario),
+        provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))
             for cell in matrix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -25,6 +25,7 @@ from harness.scenario import Cell, EnvFault, Scenario, derive_seed, faults_of
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.stats.outcome import Arm
+from harness.stats.provenance import path_of
 from harness.world.capture import Capture
 from harness.world.environment import is_import_time
 from harness.world.hang import Hang
@@ -105,6 +106,7 @@ class Trials:
         recipes: Mapping[str, str],
         port: int | None = None,
         environments: Mapping[str, MadeEnvironment] | None = None,
+        declared: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._scenario = scenario
         home = inputs.get(HOME_INPUT)
@@ -113,6 +115,10 @@ class Trials:
         self._arms = arms
         self._environments = environments or {}
         self._inputs = {name: str(found.path) for name, found in inputs.items() if name != HOME_INPUT}
+        self._declared = declared or {}
+        # Per arm, every list of loaded files that a rank gave, by its sha256.
+        self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in arms}
+        self._lists = threading.Lock()
         self._results = results
         self._pool = pool
         self._interrupt = interrupt
@@ -295,6 +301,7 @@ class Trials:
             hang=self._hang(cell, arm),
             shared_home=self._shared_home,
             home=self._home,
+            declared=tuple(sorted(self._declared.get(arm, ()))),
         )
         faults = faults_of(scenario.faults, arm)
         strikes = Strikes(faults, size=cell.ranks)
@@ -326,6 +333,7 @@ class Trials:
         capture = world.run()
         folder = trial_folder(cell.slug, arm, index)
         self._keep(folder, capture)
+        self._keep_lists(arm, capture.loaded)
         history = History(capture.events, size=cell.ranks)
         trial, _ = outcome.judge(scenario, arm, index=index, seed=str(seed), evidence=folder, history=history)
         found = trial.outcome
@@ -340,3 +348,11 @@ class Trials:
         for rank, stacks in sorted(capture.stacks.items()):
             self._results.write(f"{folder}/rank-{rank}.stacks.txt", stacks)
         self._results.write(f"{folder}/{EVENTS}", lines.encode("ascii"))
+
+    def _keep_lists(self, arm: Arm, lists: Mapping[str, bytes]) -> None:
+        """Most ranks of a run have the same loaded: each list is kept once."""
+        with self._lists:
+            for digest, listing in lists.items():
+                if all(digest not in known for known in self.loaded.values()):
+                    self._results.write(path_of(digest), listing)
+                self.loaded[arm][digest] = listing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -60,6 +60,11 @@ class Subject(Closed):
         json_schema_extra={"examples": list(READY)},
     )
     path: Relative = Field(".", description="Folder of the subject's code, relative to the scenario's folder.")
+    of: Literal["installed"] | None = Field(
+        None,
+        description="installed: the subject is on purpose what is installed, not the repository's code (two released "
+        "versions of a library, say). No gate takes it.",
+    )
     environment: Environment | None = Field(None, description="Interpreter and packages of both arms.")
     candidate: Arm = Field(default_factory=Arm, description="The arm that the verdict is about.")
     control: Control | None = Field(

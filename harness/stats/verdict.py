@@ -20,7 +20,7 @@ from harness.checks.silence import longest_silence
 from harness.digest import fold
 from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
-from harness.stats import environment, measured, outcome, sample
+from harness.stats import environment, measured, outcome, provenance, sample
 from harness.stats.environment import ArmEnvironment
 from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf
@@ -73,6 +73,7 @@ class CellVerdict(Frozen):
 
     `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
+    `ran` is None in a record from before ranks told what they had loaded.
     """
 
     id: str
@@ -86,6 +87,7 @@ class CellVerdict(Frozen):
     samples: dict[Arm, sample.Sample] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
     hung: dict[Arm, HungTrial] = Field(default_factory=dict)
+    ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
 
 
@@ -127,12 +129,14 @@ class ArmCode:
     """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment.
 
     `source` is the folder of the evidence in which its files lie.
+    `origin` is what its repository holds of the code that was not staged; None in a record that does not tell.
     """
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
     environment: ArmEnvironment | None = None
     source: str = ""
+    origin: provenance.Source | None = None
 
     def lines(self, read: Callable[[str], bytes]) -> LineOf:
         """Find the text of a line of its files, without indentation, in the evidence."""
@@ -249,6 +253,11 @@ def _judge_cell(
                 hung.update({arm: stood} if stood is not None else {})
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
+            if (origin := arms[arm].origin) is not None:
+                unproven.update(
+                    VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
+                    for why in ran.hear(arm, origin, history)
+                )
             outside.update(_outside(history))
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
@@ -262,6 +271,7 @@ def _judge_cell(
     outside: set[str] = set()
     hung: dict[Arm, HungTrial] = {}
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
+    ran = provenance.Ran(read=read, names=names)
     found: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     candidate = _tally(scenario, trials("candidate", files.candidate))
     control = None
@@ -280,8 +290,9 @@ def _judge_cell(
             "candidate": candidate,
             "control": control,
             "samples": samples,
-            "outside": sorted(outside),
+            "outside": sorted(outside | ran.beside),
             "hung": hung,
+            "ran": ran.summary() if arms["candidate"].origin is not None else None,
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=found),
         }
     )

@@ -62,6 +62,7 @@ class Report:
         roles: of the signer, by the policy.
         differs: how its scenario differs from the trusted one; empty where it is the same.
         foreign: files of its arms that are not the commit's; empty where all are.
+        strangers: what ranks loaded beside their arm's folder that is not the commit's; empty where all is.
     """
 
     place: str
@@ -71,6 +72,7 @@ class Report:
     roles: tuple[Role, ...]
     differs: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
 
     @property
     def made(self) -> datetime | None:

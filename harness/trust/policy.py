@@ -114,6 +114,10 @@ class Policy(Closed):
     tree: Literal["clean", "any"] = Field(
         "clean", description="clean: nothing was changed since the commit, and the code that ran is the commit's."
     )
+    programs: Literal["cannot-tell", "allowed"] = Field(
+        "cannot-tell",
+        description="allowed: ranks may be programs, and may start processes, although nobody tells what those load.",
+    )
     max_jobs: Annotated[int, Field(ge=1)] | None = Field(None, description="Most worlds at the same time.")
     environment: Environment = Field(default_factory=Environment, description="Where the runs must have taken place.")
     failures: Literal["refuse", "newest"] = Field(

@@ -42,8 +42,30 @@ def _tree(asked: Asked, _required: Required, report: Report) -> Found:
     if source.dirty:
         return "REFUSED", "the tree was changed since the commit: what ran is not what is released"
     if report.foreign:
-        return "REFUSED", f"code that ran is not the commit's (ignored by git, or converted): {some(report.foreign)}"
-    return "MET", "nothing was changed, and the code that ran is the commit's"
+        return (
+            "REFUSED",
+            f"files of the arms are not the commit's (git ignores or converts them): {some(report.foreign)}",
+        )
+    return "MET", "nothing was changed, and the files of the arms are the commit's"
+
+
+def _code(asked: Asked, required: Required, report: Report) -> Found:
+    """Which code ran, beside the files that were staged."""
+    scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
+    if scenario.of is not None:
+        return "REFUSED", f"the subject is what is {scenario.of} (subject.of), not the commit's code"
+    children = {name for cell in _required_cells(asked, required, report) if cell.ran for name in cell.ran.children}
+    unknown = "programs" if scenario.program else f"processes that ranks started ({some(sorted(children))})"
+    if (scenario.program or children) and asked.policy.programs != "allowed":
+        return "CANNOT TELL", f"which code {unknown} loaded is not told; the policy may say programs: allowed"
+    if report.strangers and asked.policy.tree != "any":
+        return "REFUSED", f"it is not proved that the commit's code ran: {some(report.strangers)}"
+    if scenario.program or children:
+        return "MET", f"by the policy, although nobody tells which code {unknown} loaded"
+    if asked.policy.tree == "any":
+        return "MET", "not asked"
+    whose = "the commit's" if candidate is None or candidate.repo is None else f"that of {candidate.repo}"
+    return "MET", f"the code that ran is {whose}, beside packages that are as they were released"
 
 
 def _verdict(asked: Asked, required: Required, report: Report) -> Found:
@@ -179,6 +201,7 @@ def _span(seconds: float) -> str:
 RULES: dict[str, Rule] = {
     "commit": _commit,
     "tree": _tree,
+    "code": _code,
     "verdict": _verdict,
     "cells": _cells,
     "control": _control,

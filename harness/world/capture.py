@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.events import JSON, Event
@@ -20,11 +22,13 @@ class Capture:
         events: all of them, by whoever emitted them.
         logs: rank to the bytes it printed (bounded); ranks that printed nothing are absent.
         stacks: rank to the text of its threads' stacks, taken when its world was stopped.
+        loaded: what ranks had loaded, by the sha256 that their events give in its place.
     """
 
     events: tuple[Event, ...]
     logs: Mapping[int, bytes]
     stacks: Mapping[int, bytes]
+    loaded: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def as_evidence(event: Event, *, pid: int | None, code: Path, room: Room | None = None) -> Event:
@@ -42,6 +46,25 @@ def as_evidence(event: Event, *, pid: int | None, code: Path, room: Room | None 
         if event.name == "rank.error":
             values = {**values, **_in_words(values, code=code, room=room)}
     return event._replace(pid=pid if event.pid is None else event.pid, values=values)
+
+
+def apart(event: Event, *, loaded: dict[str, bytes]) -> Event:
+    """Take what a rank had loaded out of its event: it is long, and most ranks of a run say the same.
+
+    Args:
+        event: as it was emitted.
+        loaded: where it goes, by its sha256, which stands in the event instead.
+    """
+    if (event.by, event.name) != ("rank", "subject.loaded") or "packages" not in event.values:
+        return event
+    if not isinstance(event.values["packages"], dict):
+        # Only what is kept may be named by its digest.
+        return event._replace(values={**event.values, "packages": None})
+    told = json.dumps(event.values["packages"], ensure_ascii=True, allow_nan=False, sort_keys=True, indent=1)
+    data = told.encode("ascii") + b"\n"
+    digest = hashlib.sha256(data).hexdigest()
+    loaded[digest] = data
+    return event._replace(values={**event.values, "packages": digest})
 
 
 def _in_words(values: Mapping[str, JSON], *, code: Path, room: Room | None) -> dict[str, JSON]:

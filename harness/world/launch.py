@@ -47,6 +47,7 @@ class Launch:
         shared_home: whether ranks have the user's home and temporary folder, instead of a room of their lane.
         home: files that the home folder of the room begins with, by their path there.
         looks: the entry is imported and looked at, and not called.
+        declared: normal names of the distributions that the arm's repository declares.
     """
 
     about: Mapping[str, JSON]
@@ -78,6 +79,7 @@ class Launch:
     shared_home: bool = False
     home: Mapping[str, Path] = field(default_factory=dict)
     looks: bool = False
+    declared: tuple[str, ...] = ()
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -116,7 +118,8 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         OSError: no space, or no right to write there.
     """
     specs, descriptors = zip(
-        *(_spec(launch, rank, scratch, code, rendezvous, world) for rank in range(launch.size)), strict=True
+        *(_spec(launch, rank, scratch, code, rendezvous, world, begun=server.begun) for rank in range(launch.size)),
+        strict=True,
     )
     boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
     description = {
@@ -154,7 +157,7 @@ def _told(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
 
 
 def _spec(
-    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, world: str
+    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, world: str, *, begun: int
 ) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     own = scratch / f"rank-{rank}"
@@ -188,6 +191,8 @@ def _spec(
         told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
         distributions=launch.distributions if launch.python is not None else None,
         looks=launch.looks,
+        declared=launch.declared,
+        begun=begun,
     )
     if not launch.warm:
         (own / "spec.json").write_text(json.dumps(spec.to_json()))

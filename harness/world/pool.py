@@ -83,6 +83,7 @@ class Server:
         python: the interpreter of an arm's own environment, or None.
         pid: of the process that forks; known once it is ready.
         seconds: how long it took to get ready.
+        begun: when it was started, in nanoseconds since 1970.
     """
 
     def __init__(self, key: ServerKey) -> None:
@@ -97,6 +98,7 @@ class Server:
         self.environment = dict(key.environment)
         self.python = Path(key.python) if key.python else None
         self.seconds = 0.0
+        self.begun = time.time_ns()
         self._lock = threading.Lock()
         self._code: dict[Path, list[Path]] = {}
         self._copied: dict[Path, object] = {}

@@ -13,6 +13,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from harness.rank.loaded import take_stock
 from harness.rank.seeding import seed
 from harness.world import backends
 
@@ -36,6 +37,7 @@ def preload(scratch: str) -> list[str]:
         backends.find(name)
     # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.
     seed(0)
+    take_stock()
     # Exit handlers of what is loaded here belong to the server: a rank runs those that are registered in the rank.
     atexit._clear()  # noqa: SLF001 - there is no public way, and unregister needs the functions
     # Objects made so far never die: keep the collector from touching (and so copying) their pages in every rank.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.events import JSON, Event
 from harness.rank.life import STACKS
-from harness.world.capture import Capture, as_evidence
+from harness.world.capture import Capture, apart, as_evidence
 from harness.world.leftovers import read_error, read_stack
 from harness.world.log import Log
 from harness.world.missed import is_below_home, missed
@@ -75,19 +75,16 @@ class Traces:
 
     def capture(self, roll: Roll) -> Capture:
         """All of it as evidence, without the names of this machine."""
-        events = [
-            as_evidence(
-                event,
-                pid=roll.started.get(event.rank) if event.rank is not None else None,
-                code=self.code,
-                room=self.room,
-            )
-            for event in self._events
-        ]
+        loaded: dict[str, bytes] = {}
+        events = []
+        for event in self._events:
+            pid = roll.started.get(event.rank) if event.rank is not None else None
+            events.append(apart(as_evidence(event, pid=pid, code=self.code, room=self.room), loaded=loaded))
         return Capture(
             events=tuple(sorted(events, key=lambda event: event.ns)),
             logs={rank: self._printed(log) for rank, log in self.logs.items() if log.total},
             stacks=self._stacks,
+            loaded=loaded,
         )
 
     def shortened(self, text: str) -> str:

@@ -48,7 +48,7 @@ ENGINE = """# version 1
 echo '{"event": "ready"}' >&3; read -r answer <&4
 echo "{\\"event\\": \\"said\\", \\"values\\": {\\"word\\": \\"$1\\"}}" >&3
 """
-POLICY = """
+POLICY = """programs: allowed
 schema: 1
 signers:
   roles: {developer: [alice], ci: [ci, ci-two], release: [release]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -113,7 +114,9 @@ def test_control_removed(place: Place, copy: Make) -> None:
     facts = {"cells": cells, "source": {"commit": commit}}
     run = made.facts(**facts)
     path = made.folder / "evidence/run.json"
-    path.write_text(path.read_text().replace('"control": {"word": "no"}', '"x": 0').replace(', "x": 0', ""))
+    found = json.loads(path.read_text())
+    del found["arguments"]["control"], found["provenance"]["control"]
+    path.write_text(json.dumps(found))
     run.sign()
     assert {"scenario", "control"} <= not_met(place.gate()).keys()
 

@@ -115,6 +115,57 @@ def test_a_part_that_only_the_installed_copy_has_is_told(
     assert lived.said(0, "subject.loaded")[-1].values["strays"] == ["mypkg.sub"]
 
 
+SPACE = "def run(context):\n    context.emit('found', who=WHO)\n"
+
+
+@pytest.fixture
+def regular(tmp_path: Path) -> dict[str, str]:
+    """Variables under which every interpreter has a regular package `space` installed, with a module `engine`."""
+    site = tmp_path / "site"
+    package(site / "space", "installed")
+    (site / "space" / "engine.py").write_text(f"WHO = 'installed'\n{SPACE}")
+    return {"PYTHONPATH": str(site)}
+
+
+def test_the_entrys_namespace_package_wins(live: Any, tmp_path: Path, regular: dict[str, str]) -> None:
+    """An entry in a folder without `__init__.py` comes from the arm, where a regular package would hide the folder."""
+    (tmp_path / "arm/space").mkdir(parents=True)
+    (tmp_path / "arm/space/engine.py").write_text(f"WHO = 'arm'\n{SPACE}")
+    lived = live("space.engine:run", folder=tmp_path / "arm", env=regular, warm=False, size=1, backend="none")
+    assert lived.passed, lived.error(0)
+    assert lived.said(0, "found")[0].values["who"] == "arm"
+    assert "strays" not in lived.said(0, "subject.loaded")[-1].values
+
+
+def test_other_parts_of_the_entrys_namespace_are_found(live: Any, tmp_path: Path) -> None:
+    """A namespace that installed packages share stays shared: what the arm does not hold comes from them."""
+    (tmp_path / "site/space").mkdir(parents=True)
+    (tmp_path / "site/space/more.py").write_text("WHO = 'installed'\n")
+    (tmp_path / "arm/space").mkdir(parents=True)
+    (tmp_path / "arm/space/engine.py").write_text(f"from space.more import WHO\n{SPACE}")
+    env = {"PYTHONPATH": str(tmp_path / "site")}
+    lived = live("space.engine:run", folder=tmp_path / "arm", env=env, warm=False, size=1, backend="none")
+    assert lived.passed, lived.error(0)
+    assert lived.said(0, "found")[0].values["who"] == "installed"
+    assert "strays" not in lived.said(0, "subject.loaded")[-1].values
+
+
+def test_an_installed_package_that_hides_a_folder_of_the_arm_is_told(
+    live: Any, tmp_path: Path, regular: dict[str, str]
+) -> None:
+    """The arm's module is there and another of its name was loaded: a stray. A folder without it is data."""
+    told = []
+    for name in ("notes", "engine"):
+        arm = tmp_path / f"arm-with-{name}"
+        (arm / "space").mkdir(parents=True)
+        (arm / "space" / f"{name}.py").write_text("WHO = 'arm'\n")
+        (arm / "subject.py").write_text(f"from space.engine import WHO\n{SPACE}")
+        lived = live("subject:run", folder=arm, env=regular, warm=False, size=1, backend="none")
+        assert lived.said(0, "found")[0].values["who"] == "installed"
+        told.append(lived.said(0, "subject.loaded")[-1].values.get("strays"))
+    assert told == [None, ["space.engine"]]
+
+
 def test_names_of_the_standard_library_are_left_alone(live: Any, tmp_path: Path) -> None:
     """A file of the arm called like a module that Python itself has loaded does not take that module away."""
     arm = tmp_path / "arm"

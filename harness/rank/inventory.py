@@ -1,0 +1,202 @@
+"""What an environment's files are: of which distribution, and whether they are as its RECORD says.
+
+Read by hand, not with `importlib.metadata`: a rank that starts anew pays for every import.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import os
+import re
+import sys
+import sysconfig
+import zipimport
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlparse
+
+import harness
+
+# How an installer lays a package out; anywhere else only a folder of `sys.path` can hold distributions.
+PACKAGES = ("site-packages", "dist-packages")
+SUFFIXES = (".py", ".so", ".pyd")
+# Lines of a RECORD: there are tens of thousands in an environment, of which few are quoted.
+ROW = re.compile(r'^([^",\n]+\.(?:py|so|pyd)),sha256=([\w-]+)', re.MULTILINE)
+QUOTED = re.compile(r'^".*$', re.MULTILINE)
+# Loaded by the interpreter's own start, before anybody's code: a distribution's hook, or nobody's.
+AT_START = frozenset({"sitecustomize", "usercustomize", "_virtualenv", "_distutils_hack"})
+_LIBRARIES = {os.path.dirname(os.__file__), *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))}
+STANDARD = tuple({f"{place}{os.sep}" for path in _LIBRARIES for place in (path, os.path.realpath(path))})
+OWN = tuple({f"{place}{os.sep}" for root in (sys.prefix, sys.base_prefix) for place in (root, os.path.realpath(root))})
+# The Rankproof that runs, wherever it was loaded from.
+TOOL = os.path.dirname(harness.__file__ or "") + os.sep
+
+
+class Entry(NamedTuple):
+    """A file that was loaded.
+
+    Attributes:
+        file: its path below the folder that it was imported from, without the machine's folders.
+        sha256: of its content, in hex; a word where it cannot be read.
+        record: `as` its distribution's RECORD says; `differs` from it; or it stands in none: `tool`, of the Rankproof
+            that runs; `start`, which the interpreter's own start loaded; `made`, written since the ranks' server
+            started; else `absent`.
+        distribution: its normal name (PEP 503), of an editable install too, or None.
+    """
+
+    file: str
+    sha256: str
+    record: str
+    distribution: str | None = None
+    version: str | None = None
+
+
+class Inventory:
+    """Looks files up. What a warm server has looked up, its ranks inherit."""
+
+    def __init__(self) -> None:
+        # Folder to path in it to what each RECORD there says of it, a line "distribution version sha256" each: as text,
+        # because the collector looks at every list and tuple, and there would be ten thousand.
+        self._places: dict[str, dict[str, str]] = {}
+        self._entries: dict[str, Entry] = {}
+        self._editable: dict[str, tuple[str, str]] = {}
+
+    def entry(self, path: str, *, begun: int = 0) -> Entry:
+        """Look a file up, once."""
+        if (found := self._entries.get(path)) is None:
+            found = self._entries[path] = self.look(path, begun=begun)
+        return found
+
+    def look(self, path: str, *, begun: int) -> Entry:
+        """Look a file up as it is now.
+
+        Args:
+            path: as the import system names it.
+            begun: when the ranks' server started, in nanoseconds since 1970; 0 takes no file for made since.
+        """
+        sha256, changed = digest(path)
+        place, file = self._place_of(path)
+        stated = self._read(place).get(file) if place else None
+        if stated:
+            told = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode() if len(sha256) == 64 else ""
+            rows = [line.split(" ") for line in stated.split("\n")]
+            right = next((row for row in rows if row[2] == told), None)
+            name, version, _ = right or rows[0]
+            return Entry(file, sha256, "as" if right else "differs", name, version)
+        if path.startswith(TOOL):
+            return Entry(f"harness/{path[len(TOOL) :]}", sha256, "tool", "rankproof", harness.__version__)
+        if re.split(r"[./]", file, maxsplit=1)[0] in AT_START and path.startswith(OWN):
+            return Entry(file, sha256, "start")
+        for folder in sys.path:
+            self._read(folder)
+        for folder, (name, version) in self._editable.items():
+            if path.startswith(folder):
+                return Entry(file, sha256, "absent", name, version)
+        return Entry(file, sha256, "made" if 0 < begun <= changed else "absent")
+
+    def _place_of(self, path: str) -> tuple[str, str]:
+        """The folder that packages are installed in around a file, empty if there is none; and the path from there."""
+        known = set(sys.path)
+        folder = os.path.dirname(path)
+        while len(folder) > 1:
+            if folder in known or folder.endswith(PACKAGES):
+                return folder, path[len(folder) + 1 :]
+            folder = os.path.dirname(folder)
+        return "", from_package(path)
+
+    def _read(self, folder: str) -> dict[str, str]:
+        """Every RECORD of a folder, and the editable installs of it; nothing where there is none."""
+        if (known := self._places.get(folder)) is not None:
+            return known
+        place = self._places[folder] = {}
+        try:
+            infos = [entry for entry in os.scandir(folder) if entry.name.endswith(".dist-info")]
+        except OSError:
+            return place
+        for info in sorted(infos, key=lambda entry: entry.name):
+            name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
+            name = normal(name)
+            for file, told in _rows(Path(info.path, "RECORD")):
+                line = f"{name} {version} {told}"
+                place[file] = f"{place[file]}\n{line}" if file in place else line
+            if (root := _editable(Path(info.path, "direct_url.json"))) is not None:
+                self._editable |= dict.fromkeys((root + os.sep, os.path.realpath(root) + os.sep), (name, version))
+        return place
+
+
+def _rows(record: Path) -> list[tuple[str, str]]:
+    """The modules of a RECORD, each with what it says of their sha256 (urlsafe base64).
+
+    A compiled copy stands there without a digest: nothing is said of it.
+    """
+    try:
+        text = record.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    rows = ROW.findall(text)
+    for line in QUOTED.findall(text) if '"' in text else ():
+        file, told, *_ = [*next(csv.reader([line])), ""]
+        if file.endswith(SUFFIXES) and told.startswith("sha256="):
+            rows.append((file, told.removeprefix("sha256=")))
+    return rows
+
+
+def _editable(about: Path) -> str | None:
+    """The folder that an editable install leads to."""
+    try:
+        found = json.loads(about.read_bytes())
+        if found["dir_info"]["editable"] is not True:
+            return None
+        return unquote(urlparse(found["url"]).path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_standard(path: str) -> bool:
+    """Whether a file lies in the interpreter's standard library, and not among packages below it."""
+    return any(path.startswith(root) and path[len(root) :].partition(os.sep)[0] not in PACKAGES for root in STANDARD)
+
+
+def from_package(path: str) -> str:
+    """A file's path from the folder above its outermost package; only its name where it lies in none."""
+    folder, name = os.path.split(path)
+    parts = [name]
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        parts.append(name)
+    return "/".join(reversed(parts))
+
+
+def digest(path: str) -> tuple[str, int]:
+    """The sha256 of a file in hex and when it last changed, in nanoseconds since 1970; of one in an archive too.
+
+    What cannot be read has a word in place of its digest.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            changed = os.fstat(file.fileno()).st_ctime_ns
+            return hashlib.sha256(file.read()).hexdigest(), changed
+    except NotADirectoryError:
+        return _archived(path)
+    except OSError as error:
+        return f"unreadable: {error.strerror}", 0
+
+
+def _archived(path: str) -> tuple[str, int]:
+    """The same of a module in a zip or an egg, which is named as if the archive were a folder."""
+    archive = path
+    while len(archive) > 1 and not os.path.isfile(archive):
+        archive = os.path.dirname(archive)
+    try:
+        content = zipimport.zipimporter(archive).get_data(path)
+        return hashlib.sha256(content).hexdigest(), os.stat(archive).st_ctime_ns
+    except (OSError, ImportError):
+        return "unreadable: no file", 0
+
+
+def normal(name: str) -> str:
+    """The one name of a distribution, whichever way it is written (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()

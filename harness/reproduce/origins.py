@@ -1,0 +1,54 @@
+"""Where the code of a reproduction comes from, as far as it is not staged: a report, or a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.record.facts import PATCH_FOLDER
+from harness.reproduce.opened import Opened
+from harness.run.provenance import EMPTY, Living, Origin, Recorded, Tree, installed_from, patched, revision, standing
+from harness.run.revision import Repository, RevisionError
+
+
+def recorded(opened: Opened) -> dict[str, Origin]:
+    """What the report says of each arm; a report from before runs told it says nothing."""
+    said = opened.record.run.provenance
+    return {name: Living(EMPTY) if said is None else Recorded(said[name]) for name in opened.record.arms}
+
+
+def standing_at(opened: Opened, folder: Path) -> dict[str, Origin]:
+    """The checkout that a folder lies in, as it stands, or its revisions for the arms that are one."""
+    return _living(opened, folder, standing(folder))
+
+
+def committed(opened: Opened, repository: Path, commit: str, *, changes: bytes | None) -> dict[str, Origin]:
+    """A commit of a repository, with the changes its tree had, or its revisions for the arms that are one.
+
+    Raises:
+        RevisionError: there is no such commit, or the changes do not apply to it.
+    """
+    tree = revision(Repository(repository, given=repository.name), commit)
+    return _living(opened, repository, tree if changes is None else patched(tree, changes, to=commit))
+
+
+def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict[str, Origin]:
+    """The same, with the candidate from elsewhere."""
+    return {**kept, "candidate": Living(tree, installed_from(folder))}
+
+
+def _living(opened: Opened, folder: Path, tree: Tree) -> dict[str, Origin]:
+    """Of an arm whose revision is not here, what the report says."""
+    found, installed = recorded(opened), installed_from(folder)
+    for name, arm in opened.record.arms.items():
+        if arm.revision is None:
+            found[name] = Living(tree, installed)
+            continue
+        try:
+            own = revision(Repository(folder, given=folder.name), arm.revision.commit)
+            if arm.revision.patch is not None:
+                own = patched(own, opened.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
+            found[name] = Living(own, installed)
+        except RevisionError:
+            continue
+    return found

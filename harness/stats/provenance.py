@@ -1,0 +1,227 @@
+"""Whether what ranks loaded beside their arm's folder is the code that the scenario is about (rule 12). Pure.
+
+A file of an installed package is proved by that package's RECORD, unless the repository under test declares a
+distribution of this name: then an installed copy may be any version of the very code that is tested. Such a file, and
+one that no RECORD proves, is the repository's if its content is that of a file of the same path there. Folder names
+decide nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from harness.checks import History
+from harness.digest import EMPTY
+from harness.events import EventError, strict_json
+from harness.scenario.environment import normal
+from harness.stats.outcome import Frozen
+
+FOLDER = "evidence/loaded"
+NAMED = re.compile(r"[0-9a-f]{64}")
+COMPILED = (".so", ".pyd")
+TOOL = "rankproof"
+# All that an editable install leaves among the packages: a file that leads the import system to the real ones.
+REDIRECT = re.compile(r"(__editable__.*|_editable_.*|_.*_editable(_loader)?)\.py")
+REMEDY = "set subject.path to the folder that holds the code, or install it from the commit"
+STRANGER = "copy it into the folder of the subject, or set subject.path to the folder that holds it"
+
+
+def path_of(digest: str) -> str:
+    """Where the list of what a rank had loaded lies, by its sha256."""
+    return f"{FOLDER}/{digest}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What an arm's code under test is, as far as it was not staged.
+
+    Attributes:
+        declared: normal names of the distributions that the repository's own files declare.
+        files: path in the repository to sha256, of every file that one of those in question may be.
+        inputs: sha256 of the files of the run's inputs: a model may bring code.
+        named: packages that the scenario itself names for the arm's own environment, by normal name.
+        installed: whether the scenario says that the subject is what is installed.
+    """
+
+    declared: Collection[str]
+    files: Mapping[str, str]
+    inputs: Collection[str] = ()
+    named: Collection[str] = ()
+    installed: bool = False
+
+    def holds(self, file: str, sha256: str) -> bool:
+        """Whether the repository has this content under a path that ends like this one."""
+        return any(self.files[path] == sha256 for path in self.like(file))
+
+    def like(self, file: str) -> list[str]:
+        """Paths of the repository that end like this one."""
+        ends = f"/{file}"
+        return [path for path in self._by_name.get(posixpath.basename(file), ()) if f"/{path}".endswith(ends)]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.files:
+            found.setdefault(posixpath.basename(path), []).append(path)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What the list of a rank comes to.
+
+    Attributes:
+        unproven: why it is not proved that this is the code.
+        beside: what was loaded that no digest of the repository, a package or an input proves, and may be so.
+    """
+
+    unproven: frozenset[str]
+    beside: frozenset[str]
+
+
+class Summary(Frozen):
+    """What the trials of a cell told of the code that ran beside the arm's folder.
+
+    Attributes:
+        lists: per arm, the sha256 of every list of loaded files that a rank gave.
+        children: programs that ranks started, by name; `fork` for a copy of the rank.
+    """
+
+    lists: dict[str, list[str]]
+    children: list[str]
+
+
+@dataclass
+class Ran:
+    """Gathers that, history by history; `beside` as in `Told`."""
+
+    read: Callable[[str], bytes]
+    names: Collection[str]
+    lists: dict[str, set[str]] = field(default_factory=dict)
+    children: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
+    _known: dict[tuple[str, str], Told] = field(default_factory=dict)
+
+    def summary(self) -> Summary:
+        """For the record."""
+        return Summary(
+            lists={arm: sorted(digests) for arm, digests in sorted(self.lists.items())}, children=sorted(self.children)
+        )
+
+    def hear(self, arm: str, source: Source, history: History) -> set[str]:
+        """Take in a trial; return why it is not proved which code ran in it."""
+        found: set[str] = set()
+        for rank in range(history.size) if not history.is_of_programs else ():
+            said = history.said(rank, "subject.loaded")
+            end, ended = history.said(rank, "subject.end"), history.exit(rank)
+            well = bool(end) and ended is not None and ended.event.values.get("code") == 0
+            if well and not any(seen.line > end[0].line for seen in said):
+                found.add(f"{arm}: a rank did not tell at its end what it had loaded")
+            for seen in said:
+                children = seen.event.values.get("children")
+                self.children.update(map(str, children if isinstance(children, list) else ()))
+                found |= self._list(arm, source, seen.event.values.get("packages"))
+        return found
+
+    def _list(self, arm: str, source: Source, digest: Any) -> frozenset[str]:
+        if not isinstance(digest, str) or not NAMED.fullmatch(digest):
+            return frozenset({f"{arm}: a rank did not tell what it had loaded"})
+        self.lists.setdefault(arm, set()).add(digest)
+        if (told := self._known.get((arm, digest))) is None:
+            path = path_of(digest)
+            told = judge(self.read(path) if path in self.names else b"", source)
+            self._known[arm, digest] = told
+            self.beside |= told.beside
+        return frozenset(f"{arm}: {why}" for why in told.unproven)
+
+
+def judge(listing: bytes, source: Source) -> Told:
+    """Judge the list of what a rank had loaded beside its arm's folder."""
+    unproven: set[str] = set()
+    beside: set[str] = set()
+    try:
+        told = strict_json(listing)
+        installed, others = dict(told["installed"]), list(told["others"])
+        for package, names in installed.items():
+            unproven.update(_silent(str(package), str(names).split(", "), source))
+        for other in others:
+            files = {str(file): str(sha256) for file, sha256 in dict(other["files"]).items()}
+            failed, accepted = _judge(other, files, source)
+            if failed:
+                unproven.add(_words(other, failed, source))
+            beside.update(f"{file} (sha256 {files[file]}{accepted[file]})" for file in accepted)
+        if told.get("more"):
+            unproven.add(f"{told['more']} more files that a rank loaded are not listed")
+    except (EventError, KeyError, TypeError, ValueError, AttributeError):
+        unproven.add("the list of what a rank had loaded cannot be read")
+    return Told(unproven=frozenset(unproven), beside=frozenset(beside))
+
+
+def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
+    """The files in question of a list, each with its sha256: those that the repository has to be asked for.
+
+    Nothing is raised: what cannot be read has none.
+    """
+    try:
+        for other in strict_json(listing)["others"]:
+            for file, sha256 in dict(other["files"]).items():
+                yield str(file), str(sha256)
+    except (EventError, KeyError, TypeError, ValueError):
+        return
+
+
+def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]:
+    """Distributions of the repository's that were told like any package: their files would have to be compared."""
+    for name in names:
+        distribution = normal(name.rpartition(" ")[0])
+        if distribution in source.declared and not source.installed and distribution not in source.named:
+            yield f"{package} came from an installed copy ({name}) whose files are not told: {REMEDY}"
+
+
+def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> tuple[list[str], dict[str, str]]:
+    """The files of one package that are not proved; and those that need no proof, with why."""
+    record, distribution = other["record"], other["distribution"]
+    declared = distribution in source.declared
+    if source.installed and distribution is not None and record in ("as", "absent"):
+        return [], {} if record == "as" else dict.fromkeys(files, ", of an editable install")
+    failed: list[str] = []
+    accepted: dict[str, str] = {}
+    for file, sha256 in files.items():
+        # A file without content brings no code, and packages are full of them.
+        if sha256 == EMPTY or sha256 in source.inputs or source.holds(file, sha256):
+            continue
+        match record:
+            case "as" if not declared or distribution in source.named or REDIRECT.fullmatch(file):
+                pass
+            case "tool" if TOOL not in source.declared:
+                pass
+            case "start":
+                accepted[file] = ", loaded by the interpreter's own start"
+            # Written while the run went on, by what it ran. Of a file of the repository it would be another version.
+            case "made" if not source.like(file):
+                accepted[file] = ", written during the run"
+            # Whoever packages for conda or Nix links such a file anew.
+            case "differs" if file.endswith(COMPILED) and not declared:
+                accepted[file] = f", not as the RECORD of {distribution} says"
+            case _:
+                failed.append(file)
+    return sorted(failed), accepted
+
+
+def _words(other: Mapping[str, Any], failed: list[str], source: Source) -> str:
+    name, version, record = other["distribution"], other["version"], other["record"]
+    what = failed[0] + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
+    theirs = "its own differs" if source.like(failed[0]) else "it has no such file"
+    if name is None:
+        return f"{what} came from outside, and is not the repository's ({theirs}): {STRANGER}"
+    if name in source.declared:
+        how = "the Rankproof that runs" if record == "tool" else f"an installed copy ({name} {version})"
+        return f"{what} came from {how}, and is not the repository's ({theirs}): {REMEDY}"
+    if record == "differs":
+        return f"{what} is not as the RECORD of {name} {version} says: install {name} again"
+    return f"{what} came from an editable install ({name} {version}), which no RECORD proves: install a wheel of {name}"

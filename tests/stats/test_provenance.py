@@ -1,0 +1,92 @@
+"""Lists of what a rank had loaded, made by hand: what each kind of file proves, and what it does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from harness.stats.provenance import Source, judge
+
+CODE, OLD, NOTHING = ("a" * 64, "b" * 64, hashlib.sha256().hexdigest())
+REPOSITORY = {"src/engine/core.py": CODE, "engines/torch/core.py": OLD}
+Given = dict[str, Any]
+
+
+def told(record: str, *, file: str = "engine/core.py", sha256: str = OLD, name: str | None = "engine") -> bytes:
+    """A list with one file in question."""
+    other = {"package": "engine", "distribution": name, "version": name and "1.0", "record": record}
+    return json.dumps({"installed": {}, "others": [{**other, "files": {file: sha256}}]}).encode()
+
+
+def unproven(listing: bytes, *, declared: tuple[str, ...] = ("engine",), **more: Any) -> str:
+    return "; ".join(judge(listing, Source(declared=declared, files=REPOSITORY, **more)).unproven)
+
+
+PROVED: dict[str, tuple[bytes, Given]] = {
+    "the repository's content": (told("as", sha256=CODE), {}),
+    "the same from no distribution": (told("absent", sha256=CODE, name=None), {}),
+    "no content at all": (told("absent", sha256=NOTHING, name=None), {}),
+    "a package nobody declares": (told("as"), {"declared": ()}),
+    "a package the scenario names": (told("as"), {"named": ("engine",)}),
+    "a model's own code": (told("absent", name=None), {"inputs": (OLD,)}),
+    "an editable install's redirection": (told("as", file="__editable___engine_1_0_finder.py"), {}),
+    "what is installed on purpose": (told("as"), {"installed": True}),
+    "the same, editable": (told("absent"), {"installed": True}),
+    "the Rankproof that runs": (told("tool", name="rankproof"), {}),
+}
+ACCEPTED: dict[str, tuple[bytes, Given]] = {
+    "the interpreter's own start": (told("start", file="sitecustomize.py", name=None), {}),
+    "written during the run": (told("made", file="ab/cdef.py", name=None), {}),
+    "linked anew by a packager": (told("differs", file="engine/_core.so"), {"declared": ()}),
+}
+OPEN: dict[str, tuple[bytes, Given, str]] = {
+    "an old copy": (told("as"), {}, "is not the repository's (its own differs): set subject.path"),
+    "a file that was removed": (told("as", file="engine/gone.py"), {}, "(it has no such file)"),
+    "another file's content": (
+        told("as", file="torch/core.py", sha256=CODE),
+        {},
+        "torch/core.py came from an installed",
+    ),
+    "a changed package": (told("differs"), {"declared": ()}, "as the RECORD of engine 1.0 says: install engine again"),
+    "a changed package, on purpose": (
+        told("differs"),
+        {"installed": True},
+        "engine/core.py came from an installed copy",
+    ),
+    "compiled, and declared": (told("differs", file="engine/_core.so"), {}, "engine/_core.so came from"),
+    "a stranger": (told("absent", name=None), {}, "came from outside, and is not the repository's"),
+    "a stranger, whatever is installed": (told("absent", name=None), {"installed": True}, "came from outside"),
+    "somebody's editable install": (told("absent"), {"declared": ()}, "install a wheel of engine"),
+    "a copy written during the run": (told("made", name=None), {}, "(its own differs)"),
+    "another Rankproof": (told("tool", name="rankproof"), {"declared": ("rankproof",)}, "the Rankproof that runs"),
+    "a list without files": (b'{"installed": {"e": "engine 1"}, "others": []}', {}, "whose files are not told"),
+    "a list that was cut": (b'{"installed": {}, "others": [], "more": 7}', {}, "7 more files"),
+    "no list": (b"", {}, "cannot be read"),
+    "a list of another form": (b'{"installed": [], "others": {"files": 1}}', {}, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_what_proves_a_file(name: str) -> None:
+    """The repository's own content under its own path, RECORD of a package that is nobody's subject, an input."""
+    listing, given = PROVED[name]
+    assert unproven(listing, **given) == ""
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_is_accepted_is_named(name: str) -> None:
+    """What nothing proves and nobody has to prove stands in the report."""
+    listing, given = ACCEPTED[name]
+    found = judge(listing, Source(**{"declared": ("engine",), "files": REPOSITORY, **given}))
+    assert found.unproven == frozenset()
+    assert len(found.beside) == 1
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_proves_nothing(name: str) -> None:
+    """Each reason says which file, why it is not the code under test, and what to do."""
+    listing, given, words = OPEN[name]
+    assert words in unproven(listing, **given)
