@@ -19,7 +19,7 @@ from harness.checks import History
 from harness.digest import EMPTY
 from harness.events import EventError, strict_json
 from harness.scenario.environment import normal
-from harness.stats.outcome import Frozen
+from harness.stats.frozen import Frozen
 
 FOLDER = "evidence/loaded"
 NAMED = re.compile(r"[0-9a-f]{64}")
