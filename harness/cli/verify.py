@@ -41,6 +41,8 @@ def main(options: argparse.Namespace) -> int:
             views=again.views,
         )
     except OSError as error:
+        if error.filename is None:
+            raise
         print(f"rankproof verify: {error.filename}: {error.strerror}", file=sys.stderr)
         return USAGE
     except (Unreadable, SignersMalformed, ValueError) as error:

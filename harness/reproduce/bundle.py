@@ -21,6 +21,7 @@ from harness.record.model import RecordError, read_model
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
 from harness.reproduce.leaks import Leak, Needles
 from harness.run.inputs import InputError, digests, leaves
+from harness.scenario.source import real_place
 from harness.trust import manifest
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 
@@ -108,7 +109,7 @@ def bundle(
 
 def usual_name(run: Path) -> str:
     """What a bundle of this run is called."""
-    place = (run.parent if run.is_file() else run).resolve()
+    place = real_place(run.parent if run.is_file() else run)
     return f"{place.parent.name}-{place.name}{SUFFIX}"
 
 

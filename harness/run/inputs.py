@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.digest import fold
 from harness.record.facts import InputFacts
 from harness.scenario import Input
+from harness.scenario.source import real_place
 
 FILES_LIMIT = 10_000
 LAYOUTS = "layouts "
@@ -46,7 +47,7 @@ def _resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
     revision = None
     if given.path is not None:
         text = given.path if not leaves(given.path) else f"./{Path(given.path).name}"
-        path = (folder / Path(given.path).expanduser()).resolve()
+        path = real_place(given.path, folder=folder)
         if not path.exists():
             raise InputError(f"input {name}: {given.path} is not there (looked in the scenario's folder)")
     elif given.layouts is not None:

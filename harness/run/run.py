@@ -29,6 +29,7 @@ from harness.run.again import Again
 from harness.run.pip import EnvironmentProblem, Unavailable
 from harness.run.trials import Interrupt, Made, Trials
 from harness.scenario import Cell, LoadedScenario, Scenario, cells, override
+from harness.scenario.source import real_place
 from harness.trust import footer, manifest, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
@@ -138,7 +139,7 @@ def run(
     """
     key = signer()
     try:
-        folder = ResultsFolder(results.resolve(), loaded.scenario.id)
+        folder = ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
         raise RunError(str(error)) from None
     try:
