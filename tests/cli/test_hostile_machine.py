@@ -124,7 +124,8 @@ def test_too_few_descriptors_are_told(tmp_path: Path) -> None:
     limited = ["sh", "-c", f'ulimit -n {min(hard, 5)}; exec "$@"', "sh"]
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     (tmp_path / "subject.py").write_text(SUBJECT)
-    codes, said = ours(limited, [["run", "."]], tmp_path)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    codes, said = ours(limited, [["run", ".", "--key", "key"]], tmp_path)
     assert codes == [2]
     assert "rankproof run: Too many open files: `rankproof doctor` tells the limits" in said
 
