@@ -15,6 +15,16 @@ import sys
 from harness.cli.streams import discard, streams
 
 PASS, FAIL, INCONCLUSIVE, REFUSED, USAGE, OUR_BUG = 0, 1, 2, 3, 64, 70
+# What a path may lead to, and what to do about it.
+RIGHTS = "give yourself the right to it, or name another path"
+WAYS = {
+    errno.EACCES: RIGHTS,
+    errno.EPERM: RIGHTS,
+    errno.EROFS: "name another path",
+    errno.ELOOP: "name another path",
+    errno.ENAMETOOLONG: "name another path",
+    errno.ENOTDIR: "name another path",
+}
 VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
 
 
@@ -28,6 +38,7 @@ def _main(arguments: list[str] | None) -> int:
     from harness.cli.arguments import COMMANDS, parser
 
     words = sys.argv[1:] if arguments is None else arguments
+    _find_home()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -51,17 +62,39 @@ def _main(arguments: list[str] | None) -> int:
         print("interrupted", file=sys.stderr)
         return INCONCLUSIVE
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and _is_nowhere():
-            print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
-            return USAGE
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return _our_bug()
-        discard(1)
-        print(f"rankproof: cannot write: {error.strerror}", file=sys.stderr)
-        return INCONCLUSIVE
+        return _refused(error, options.command)
     except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is told apart from every verdict
         return _our_bug()
     return code
+
+
+def _find_home() -> None:
+    """A user that the machine does not know, as in some containers, has the home that these give: the root."""
+    if "HOME" not in os.environ:
+        import pwd
+
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ["HOME"] = "/"
+
+
+def _refused(error: OSError, command: str) -> int:
+    """What the system refused and no command looked out for: told as that where it is no doing of our code."""
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
+        return USAGE
+    if error.errno in WAYS and error.filename is not None:
+        print(f"rankproof {command}: {error.filename}: {error.strerror}: {WAYS[error.errno]}", file=sys.stderr)
+        return USAGE
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        print(f"rankproof {command}: {error.strerror}: `rankproof doctor` tells the limits", file=sys.stderr)
+        return INCONCLUSIVE
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return _our_bug()
+    discard(1)
+    print(f"rankproof: cannot write: {error.strerror}", file=sys.stderr)
+    return INCONCLUSIVE
 
 
 def _is_nowhere() -> bool:

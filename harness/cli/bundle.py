@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.forms.source import expanded
 from harness.reproduce.bundle import BundleError, Leaks, bundle, usual_name
 
 SHOWN = 20
@@ -48,5 +49,5 @@ def paths(given: list[str], *, what: str) -> dict[str, Path]:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise ValueError(f"{what} {text}: must be NAME=PATH")
-        found[name] = Path(path).expanduser()
+        found[name] = expanded(path)
     return found

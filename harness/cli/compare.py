@@ -37,6 +37,8 @@ def main(options: argparse.Namespace) -> int:
         (first, good), (second, better) = found
         result = compare(first, second)
     except OSError as error:
+        if error.filename is None:
+            raise
         print(f"rankproof compare: {error.filename}: {error.strerror}", file=sys.stderr)
         return USAGE
     except (Refusal, SshsigError) as error:

@@ -50,6 +50,8 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
             views=again.views,
         )
     except OSError as error:
+        if error.filename is None:
+            raise
         print(f"rankproof verify: {error.filename}: {error.strerror}", file=sys.stderr)
         return USAGE
     except (Unreadable, SignersMalformed, ValueError) as error:

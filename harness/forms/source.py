@@ -29,6 +29,19 @@ REFUSED = re.compile(
 )
 
 
+def expanded(text: str | Path) -> Path:
+    """A path with a home folder filled in; where there is no such user, as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises RuntimeError
+
+
+def real_place(text: str | Path, *, folder: Path = Path()) -> Path:
+    """Where a path leads, from a folder: links followed and a home folder filled in.
+
+    Never fails. What leads nowhere (a loop of links, a home of nobody) stays as it is, and whoever opens it says why.
+    """
+    return Path(os.path.realpath(folder / expanded(text)))
+
+
 def read_source(path: Path, *, remedy: str = "name a scenario file or a folder with scenario.yaml") -> bytes:
     """Read a regular file of at most 256 KiB; raise ScenarioError for anything else, without reading it.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness import __version__
+from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
@@ -109,7 +110,7 @@ def bundle(
 
 def usual_name(run: Path) -> str:
     """What a bundle of this run is called."""
-    place = (run.parent if run.is_file() else run).resolve()
+    place = real_place(run.parent if run.is_file() else run)
     return f"{place.parent.name}-{place.name}{SUFFIX}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.forms.source import real_place
 from harness.record.facts import InputFacts
 from harness.run.inputs import LAYOUTS, InputError, ResolvedInput, digests, leaves, resolve
 from harness.scenario import Input
@@ -47,12 +48,12 @@ def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Pat
         if not place.exists():
             continue
         try:
-            found = digests(place.resolve(), name=one.name)
+            found = digests(real_place(place), name=one.name)
         except InputError as error:
             different = str(error)
             continue
         if found == one.files:
-            return ResolvedInput(path=place.resolve(), facts=one)
+            return ResolvedInput(path=real_place(place), facts=one)
         wrong = sorted(name for name in found.keys() | one.files.keys() if found.get(name) != one.files.get(name))
         different = f"{wrong[0]} is not the file that the run was given"
     if given is None and one.revision is not None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.source import real_place
 from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
 from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
@@ -215,7 +216,7 @@ def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path |
         place = place if place.is_dir() else repository
         overrides = [f"subject.candidate.rev={commit}"]
         if opened.scenario.subject.candidate.repo is not None or found.root is None:
-            overrides.append(f"subject.candidate.repo={repository.resolve()}")
+            overrides.append(f"subject.candidate.repo={real_place(repository)}")
         scenario = _parsed(opened, overrides)
         code = _staged(_alone(scenario), place)["candidate"]
         tree = revision(found, commit)
@@ -266,7 +267,7 @@ def _scenario_in(opened: Opened, here: Path) -> tuple[Path, str] | None:
     except RevisionError:
         return None
     folder = root / (source.scenario or "") if root is not None else None
-    if folder is None or not folder.is_dir() or not folder.resolve().is_relative_to(root or folder):
+    if folder is None or not folder.is_dir() or not real_place(folder).is_relative_to(root or folder):
         return None
     said = re.compile(
         rb"^id:[ \t]*['\"]?" + re.escape(opened.scenario.id).encode() + rb"['\"]?[ \t]*(?:#.*)?\r?$", re.MULTILINE
@@ -335,7 +336,7 @@ def _pinned(opened: Opened, *, repo: Path) -> Scenario:
             raise RevisionError(f"the {name}'s commit is no full id of a commit, which no run says")
         pins.append(f"subject.{name}.rev={revision.commit}")
         if arm.repo is not None:
-            pins.append(f"subject.{name}.repo={repo.resolve()}")
+            pins.append(f"subject.{name}.repo={real_place(repo)}")
     return _parsed(opened, pins)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.events import JSON
+from harness.forms.source import real_place
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
 from harness.run import patch
 from harness.run.code import (
@@ -109,7 +110,7 @@ def stage(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Plac
             cannot be had.
     """
     try:
-        return _Staging(scenario, folder=folder.resolve(), inputs=inputs, results=results).stage()
+        return _Staging(scenario, folder=real_place(folder), inputs=inputs, results=results).stage()
     except (RevisionError, TooMuchCode, CodeUnreadable) as error:
         raise ArmError(str(error)) from None
 
@@ -133,7 +134,7 @@ class _Staging:
         self._arms: dict[str, Arm] = {name: arm for name, arm in given.items() if arm is not None}
         self._subject = subject
         self._folder = folder
-        self._inputs = [path.resolve() for path in inputs]
+        self._inputs = [real_place(path) for path in inputs]
         self._results = results
         self._module = subject.function.partition(":")[0]
         self._is_in: Callable[[Iterable[str]], bool] = (
@@ -173,7 +174,7 @@ class _Staging:
     # -- from a repository -------------------------------------------------------------------------------------------
 
     def _find(self, name: str, arm: Arm) -> _LaidOut:
-        place = self._folder if arm.repo is None else (self._folder / Path(arm.repo).expanduser()).resolve()
+        place = self._folder if arm.repo is None else real_place(arm.repo, folder=self._folder)
         shown = "the scenario's repository" if arm.repo is None else shown_repo(arm.repo, folder=self._folder)
         repository = Repository(place, given=shown)
         commit = repository.commit(arm.rev or HEAD)
@@ -195,7 +196,7 @@ class _Staging:
         if not found:
             return None
         root, asked = next(iter(found.values())).repository.root, self._subject.path
-        code = (self._folder / asked).resolve()
+        code = real_place(asked, folder=self._folder)
         here = code.relative_to(root).as_posix() if root is not None and code.is_relative_to(root) else asked
         here = "" if here == "." else here
         places = [os.path.normpath(here) if here else ""] if asked != "." else list(dict.fromkeys([here, *USUAL]))
@@ -267,7 +268,7 @@ class _Staging:
     def _as_it_stands(self, base: str | None, repositories: Sequence[Repository]) -> dict[str, bytes]:
         """The working tree; beside a revision, the same folder of it, with what git knows or would add."""
         root = repositories[0].root if repositories else None
-        code = (self._folder / self._subject.path).resolve()
+        code = real_place(self._subject.path, folder=self._folder)
         if base is not None and root is not None and code.is_relative_to(root):
             beginning = f"{base}/" if base else ""
             left_out = self._inputs_below(root)
@@ -359,4 +360,4 @@ def has_package(path: str) -> bool:
 
 def shown_repo(repo: str, *, folder: Path) -> str:
     """A repository as the record names it: of a path that leaves the scenario's folder, only the last part."""
-    return f"./{(folder / Path(repo).expanduser()).resolve().name}" if leaves(repo) else repo
+    return f"./{real_place(repo, folder=folder).name}" if leaves(repo) else repo

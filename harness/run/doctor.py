@@ -153,7 +153,9 @@ def _limit(what: str, which: int, wanted: int, remedy: str) -> Answer:
 
 
 def _storage(results: Path) -> Iterator[Answer]:
-    place = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.exists())
+    folders = (results.absolute(), *results.absolute().parents)
+    # Path.exists raises where it may not look.
+    place = next(folder for folder in folders if os.access(folder, os.F_OK))
     writable = os.access(place, os.W_OK)
     yield Answer(
         "storage",

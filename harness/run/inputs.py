@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.digest import fold
+from harness.forms.source import real_place
 from harness.record.facts import HOME_INPUT, InputFacts
 from harness.scenario import Input
 
@@ -60,7 +61,7 @@ def _resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
     revision = None
     if given.path is not None:
         text = given.path if not leaves(given.path) else f"./{Path(given.path).name}"
-        path = (folder / Path(given.path).expanduser()).resolve()
+        path = real_place(given.path, folder=folder)
         if not path.exists():
             raise InputError(f"input {name}: {given.path} is not there (looked in the scenario's folder)")
     elif given.layouts is not None:

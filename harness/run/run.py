@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness import __version__
+from harness.forms.source import real_place
 from harness.reason import Skip
 from harness.record import environment, repository, sources
 from harness.record.arm_environment import asked
@@ -169,7 +170,7 @@ def run(
     """
     key = signer()
     try:
-        folder = ResultsFolder(results.resolve(), loaded.scenario.id)
+        folder = ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
         raise RunError(str(error)) from None
     try:

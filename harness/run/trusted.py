@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.problem import printable
+from harness.forms.source import real_place
 from harness.record.repository import refusal
 from harness.run.revision import RevisionError, git
 
@@ -54,7 +55,7 @@ class Objects:
             raise NoCommit(str(error)) from None
         if asked.returncode:
             why = refusal(asked.stderr) or "it lies in no git repository: run the gate inside a clone"
-            raise NoCommit(f"{folder.resolve()}: {why}")
+            raise NoCommit(f"{real_place(folder)}: {why}")
         done = asked.stdout
         shallow, _, prefix = done.partition(b"\n")
         self.is_shallow = shallow == b"true"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from filelock import FileLock
 
+from harness.forms.source import expanded
 from harness.trust import sshsig
 from harness.trust.sshsig import NAMESPACE_REPORT, Fields, MalformedSignature, SigningFailed, fingerprint
 
@@ -133,7 +134,7 @@ def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
         key_file, where = None, f"{origin} (an agent's key)"
         public = _public_line(literal.encode(), where)
     else:
-        path = Path(value).expanduser()
+        path = expanded(value)
         key_file, where = path, f"{origin} ({value})"
         public = _public_key(path, where)
     _refuse_type(public, where)
