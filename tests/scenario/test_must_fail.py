@@ -1,0 +1,80 @@
+"""What a scenario may state of its control's failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.scenario import ScenarioError, parse_scenario
+
+SCENARIO = """
+schema: 1
+id: fails
+title: t
+question: q
+subject:
+  SUBJECT
+  candidate: {with: {fixed: true}}
+  control: {with: {fixed: false}, must_fail: {MUST_FAIL}}
+matrix: {ranks: [2]}
+world: {deadline: 20s}
+checks:
+  - {id: works, kind: event, ranks: every, event: works}
+  - {id: ended, kind: exit, ranks: every, code: 0}
+"""
+ENTRY, PROGRAM = "entry: subject:check", "program: [sh, rank.sh]"
+
+
+def problems(must_fail: str, subject: str = ENTRY) -> list[str]:
+    text = SCENARIO.replace("MUST_FAIL", must_fail).replace("SUBJECT", subject)
+    try:
+        parse_scenario(text.encode(), name="s")
+    except ScenarioError as error:
+        return [f"{problem.key.rpartition('must_fail')[2]}: {problem.message}" for problem in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("must_fail", "subject"),
+    [
+        ("check: works, ranks: [1], error: ValueError, source: load()", ENTRY),
+        ("check: works, ranks: [1], error: ValueError, message: no weights", ENTRY),
+        ("check: ended, ranks: [1], signal: SIGSEGV", ENTRY),
+        ("check: ended, ranks: [1], code: 3", PROGRAM),
+        ("check: works, ranks: [1], also: [{ranks: [0], error: OSError, message: gone}]", ENTRY),
+        ("hang: {source: dist.recv(x)}, ranks: [1]", ENTRY),
+        ("hang: {function: recv, spins: true}, ranks: every, within: 15s", ENTRY),
+        ("hang: {after: asked}, ranks: [1]", PROGRAM),
+        ("hang: {source: dist.recv(x)}, ranks: [1], also: [{ranks: [0], code: 3}]", ENTRY),
+    ],
+)
+def test_what_can_be_stated(must_fail: str, subject: str) -> None:
+    """An end with its place or text, a signal, a code, ends of others, and a hang at a place."""
+    assert problems(must_fail, subject) == []
+
+
+@pytest.mark.parametrize(
+    ("must_fail", "subject", "told"),
+    [
+        ("ranks: [1]", ENTRY, "give check, or hang"),
+        ("check: works, hang: {function: f}, ranks: [1]", ENTRY, ".hang: cannot stand beside check"),
+        ("check: works, ranks: [1], error: ValueError", ENTRY, ".error: is not enough"),
+        ("check: works, ranks: [1], also: [{ranks: [0], error: OSError}]", ENTRY, "is not enough"),
+        ("check: works, ranks: [1], also: [{ranks: [0]}]", ENTRY, "says nothing about how those ranks end"),
+        ("check: ended, ranks: [1]", ENTRY, "fails only by one"),
+        ("check: ended, ranks: [1], signal: segv", ENTRY, "like SIGSEGV"),
+        ("check: ended, ranks: [1], code: 3, signal: SIGSEGV", ENTRY, "cannot stand beside"),
+        ("check: ended, ranks: [1], code: 0", ENTRY, ".code"),
+        ("check: works, ranks: [1], within: 5s", ENTRY, ".within: is for a hang"),
+        ("hang: {}, ranks: [1]", ENTRY, "give source or function"),
+        ("hang: {function: f, source: f()}, ranks: [1]", ENTRY, "cannot stand beside"),
+        ("hang: {function: f}, ranks: [1], error: OSError, message: x", ENTRY, "does not end a rank that hangs"),
+        ("hang: {after: asked}, ranks: [1]", ENTRY, "is for programs"),
+        ("hang: {function: f}, ranks: [1]", PROGRAM, "cannot be seen in a program"),
+        ("hang: {function: f}, ranks: [1], within: 500ms", ENTRY, "is too short"),
+        ("hang: {function: f}, ranks: [1], within: 20s", ENTRY, "must be less than world.deadline"),
+    ],
+)
+def test_what_cannot_be_stated(must_fail: str, subject: str, told: str) -> None:
+    """What any slip would meet, what cannot be seen, and what says two things at once are mistakes of the file."""
+    found = problems(must_fail, subject)
+    assert any(told in problem for problem in found), found
