@@ -92,3 +92,24 @@ def test_an_answer_that_could_not_be_played_is_refused(tmp_path: Path, answers: 
     with pytest.raises(InitError, match=message):
         write(tmp_path / "it", Answers(id="it", **{"title": "t", "question": "q", **answers}))
     assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.slow
+def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> None:
+    """`init --hang` writes a deadlock that is proved as one; the report shows where each rank stood, and verifies."""
+    assert rankproof("init", "my-hang", "--hang", "--ranks", "2").code == 0
+    assert rankproof("lint", "my-hang").code == 0
+    ran = rankproof("run", "my-hang", *FEW, "--set", "trials.control=2")
+    assert ran.code == 0, ran.out + ran.err
+    report = (ran.folder / "report.md").read_text()
+    assert "The world stood still for 2" in report
+    assert " in check: dist.all_reduce(total)" in report
+    signer = ran.out.rpartition("--signer ")[2].strip()
+    assert rankproof("verify", str(ran.folder / "report.md"), "--signer", signer).code == 0
+
+
+def test_a_hang_raises_nothing(rankproof: Run) -> None:
+    """What an error needs is refused beside --hang."""
+    made = rankproof("init", "my-hang", "--hang", "--error", "ValueError")
+    assert made.code == 64
+    assert "--error is for a bug that raises" in made.err
