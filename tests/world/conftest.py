@@ -102,9 +102,12 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A temporary folder of this session's own: what a server inherits of it marks every process it forks."""
+    """A temporary folder of our own: what a server inherits of it marks every process it forks.
+
+    It ends when other tests begin, whose servers it would mark too.
+    """
     folder = tmp_path_factory.mktemp("ground")
     before = os.environ.get("TMPDIR"), tempfile.tempdir
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -117,7 +120,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["TMPDIR"] = before[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pool(ground: Path) -> Iterator[ServerPool]:
     """One pool, so that the warm server is started once."""
     with ServerPool() as found:
@@ -182,6 +185,16 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     assert [path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")] == []
     # A server that was lost has been replaced, or will be by the next world: its socket may be missing, never one more.
     assert descriptors() <= opened
+
+
+@pytest.fixture
+def prompt(live: Callable[..., Lived]) -> Callable[..., bool]:
+    """Whether a world took little more than the seconds it had to, by what a healthy world takes here and now."""
+
+    def is_prompt(lived: Lived, *, after: float = 0.0) -> bool:
+        return lived.seconds < after + 20 * max(live("calm:gather").seconds, 0.1)
+
+    return is_prompt
 
 
 @pytest.fixture
