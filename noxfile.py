@@ -346,7 +346,10 @@ def validate(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests, a worker per core; `-- -n0` in one process, `-- -m "not slow"` only what takes no second."""
+    """Run the tests, a worker per core.
+
+    `-- -n0` in one process, `-- -m "not slow"` only what takes no second, `-- --soak` races hundreds of times.
+    """
     environment = ready(session)
     # pytest keeps what it made of the tests' asserts; where that is forbidden, every worker makes it again.
     environment.variables["PYTHONDONTWRITEBYTECODE"] = None

@@ -103,9 +103,12 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ground() -> Iterator[Path]:
-    """A temporary folder of this session's own: what a server inherits of it marks every process it forks."""
+    """A temporary folder of our own: what a server inherits of it marks every process it forks.
+
+    It ends when other tests begin, whose servers it would mark too.
+    """
     # Short: a room lies in it, and pytest's own folders are too long for a socket's path.
     folder = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
     before = os.environ.get("TMPDIR"), tempfile.tempdir
@@ -120,7 +123,7 @@ def ground() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pool(ground: Path) -> Iterator[ServerPool]:
     """One pool, so that the warm server is started once."""
     with ServerPool() as found:
@@ -185,6 +188,16 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     assert [path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")] == []
     # A server that was lost has been replaced, or will be by the next world: its socket may be missing, never one more.
     assert descriptors() <= opened
+
+
+@pytest.fixture
+def prompt(live: Callable[..., Lived]) -> Callable[..., bool]:
+    """Whether a world took little more than the seconds it had to, by what a healthy world takes here and now."""
+
+    def is_prompt(lived: Lived, *, after: float = 0.0) -> bool:
+        return lived.seconds < after + 20 * max(live("calm:gather").seconds, 0.1)
+
+    return is_prompt
 
 
 @pytest.fixture

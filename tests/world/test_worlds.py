@@ -53,10 +53,13 @@ def test_fresh_ranks_are_the_same_ranks(live: Live) -> None:
 @pytest.mark.slow
 def test_a_fresh_rank_that_hangs_or_dies_is_found(live: Live) -> None:
     """Fresh ranks are stopped, described and reaped as warm ones are."""
-    assert b"waiting_for_nobody" in live("stuck:deaf", warm=False, deadline=4.0).capture.stacks[1]
-    lived = live("raising:bare", warm=False)
-    assert lived.error(1)["source"] == "assert tokenizer"
-    assert live("leaving:segfault", warm=False).ended(0) == "SIGSEGV"
+    # Without a group: ranks that import torch first may take longer than any deadline on a busy machine.
+    apart: dict[str, Any] = {"warm": False, "backend": "none"}
+    raising = live("raising:bare", **apart)
+    assert raising.error(1)["source"] == "assert tokenizer"
+    assert live("leaving:segfault", **apart).ended(0) == "SIGSEGV"
+    deadline = 1.0 + 10 * raising.seconds
+    assert b"waiting_for_nobody" in live("stuck:deaf", deadline=deadline, **apart).capture.stacks[1]
 
 
 def test_seeds_are_the_ranks_own_and_repeat(live: Live) -> None:
@@ -180,7 +183,8 @@ def test_an_interrupted_world_leaves_nobody(live: Live) -> None:
     begin = time.monotonic()
     with pytest.raises(Cancelled):
         live("stuck:stop_itself", gates=("subject.begin",), on_gate=interrupt, cancel=read)
-    assert time.monotonic() - begin < 2
+    took = time.monotonic() - begin
+    assert took < 20 * max(live("calm:gather").seconds, 0.1)
     os.close(read)
     os.close(write)
 
