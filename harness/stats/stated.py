@@ -133,6 +133,9 @@ def _other_cause(
         # What became of a stated rank after it failed as stated is a consequence.
         if end.is_clean or end.fault or end.stopped or end.rank in wanted:
             continue
+        # The stated end on a rank that the check does not ask is the bug too, and no other cause.
+        if must_fail.says_how and not stated_is_peer_gone and end.differs(must_fail) is None:
+            continue
         if any(end.rank in also.ranks.of(history.size) and end.differs(also) is None for also in must_fail.also):
             continue
         if why := _why_a_cause(end, before=before, stated_is_peer_gone=stated_is_peer_gone):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.reason import SkipCode
 from harness.record.contradiction import Word
 from tests import forge
 
@@ -563,37 +564,37 @@ def a_trial_beside_those_that_count(copy: Copy) -> None:
 # --- skipped cells --------------------------------------------------------------------------------------------------
 
 
-def call_skipped(copy: Copy, why: str, *, both: bool = False) -> None:
+def call_skipped(copy: Copy, code: SkipCode, why: str, *, both: bool = False) -> None:
     cells = copy.facts["cells"]
     for index in range(len(cells)) if both else range(1, len(cells)):
-        cells[index] = {"id": CELLS[index], "skipped": why, "candidate": 0, "control": 0}
+        cells[index] = {"id": CELLS[index], "skipped": {"code": code, "text": why}, "candidate": 0, "control": 0}
         copy.remove(index)
     forge.facts(copy.folder, cells=cells)
 
 
 @refused(Word.SKIP, removes=True)
 def a_cell_called_skipped_for_its_backend(copy: Copy) -> None:
-    call_skipped(copy, "backend none: not in this version yet")
+    call_skipped(copy, SkipCode.BACKEND_UNKNOWN, "backend none: not in this version yet")
 
 
 @refused(Word.SKIP, removes=True)
 def a_cell_called_skipped_for_another_backend(copy: Copy) -> None:
-    call_skipped(copy, "backend nccl: nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here")
+    call_skipped(copy, SkipCode.CELL_GPUS, "backend nccl: nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here")
 
 
 @refused(Word.SKIP, removes=True)
 def a_cell_called_skipped_for_memory(copy: Copy) -> None:
-    call_skipped(copy, "needs 640.0 GiB of memory, this machine has 24.0 GiB")
+    call_skipped(copy, SkipCode.MACHINE_MEMORY, "needs 640.0 GiB of memory, this machine has 24.0 GiB")
 
 
 @refused(Word.SKIP, removes=True)
 def a_cell_called_skipped_for_no_known_reason(copy: Copy) -> None:
-    call_skipped(copy, "the network was down")
+    call_skipped(copy, SkipCode.NETWORK_PACKAGES, "the network was down")
 
 
 @refused(Word.SKIP, removes=True)
 def all_cells_called_skipped(copy: Copy) -> None:
-    call_skipped(copy, "backend none: not in this version yet", both=True)
+    call_skipped(copy, SkipCode.BACKEND_UNKNOWN, "backend none: not in this version yet", both=True)
 
 
 # --- the record alone -----------------------------------------------------------------------------------------------

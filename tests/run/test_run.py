@@ -205,23 +205,23 @@ def test_an_input_is_given_by_digest(apart: Write, rankproof: Run) -> None:
 
 
 def test_seeds_are_the_scenarios_and_differ_by_rank(apart: Write, rankproof: Run) -> None:
-    """Two runs give every rank the same random numbers, and no two ranks of a trial the same."""
+    """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a trial the same."""
     subject = ALONE.replace(
         "    assert thing", "    import random\n    context.emit('drew', number=random.random())\n    assert thing"
     )
     folder = apart({"subject.py": subject})
 
     def drawn() -> list[list[float]]:
-        ran = rankproof("run", str(folder), "--set", "trials.candidate=2", "--set", "trials.control=1")
+        ran = rankproof("run", str(folder), "--set", "trials.candidate=2", "--set", "trials.control=2")
         return [
             [event.values["number"] for event in sorted(trial, key=lambda e: e.rank or 0) if event.name == "drew"]
             for trial in events(ran)
         ]
 
     first, second = drawn(), drawn()
-    assert len(first) == 3
+    assert len(first) == 4
     assert first == second
-    assert first[:5] == first[5:]
+    assert first[:2] == first[2:]
     assert all(len(set(trial)) == 2 for trial in first)
 
 

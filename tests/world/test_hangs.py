@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.world.hang import Hang
+from harness.world.pool import ServerPool
 from tests.world.conftest import Lived
 
 HANG = Hang(window=0.6, within=6.0)
@@ -39,26 +40,31 @@ def lines(lived: Lived, rank: int, sample: int) -> set[str]:
     }
 
 
-def together(live: Callable[..., Lived], orders: dict[str, dict[str, Any]]) -> dict[str, Lived]:
-    """Live several worlds at the same time: they mostly wait."""
-    live("hanging:missing_send", hang=Hang(window=0.2, within=5.0), deadline=60.0)  # the server is there from now on
-    with ThreadPoolExecutor(len(orders)) as threads:
-        running = {
-            name: threads.submit(live, f"hanging:{name}", deadline=60.0, **rest) for name, rest in orders.items()
-        }
-    return {name: future.result() for name, future in running.items()}
+LANES = 5
+
+
+def together(live: Callable[..., Lived], pool: ServerPool, orders: dict[str, dict[str, Any]]) -> dict[str, Lived]:
+    """Live the worlds: those without a group, which mostly wait, side by side from servers that hold no torch."""
+    grouped = {name: rest for name, rest in orders.items() if "backend" in rest}
+    alone = {name: {**rest, "backend": "none", "warm": False} for name, rest in orders.items() if name not in grouped}
+    pool.prepare(LANES, warm=False, env={})
+    found = {name: live(f"hanging:{name}", deadline=60.0, **rest) for name, rest in grouped.items()}
+    with ThreadPoolExecutor(LANES) as threads:
+        running = {name: threads.submit(live, f"hanging:{name}", deadline=60.0, **rest) for name, rest in alone.items()}
+    return {**found, **{name: future.result() for name, future in running.items()}}
 
 
 @pytest.mark.slow
-def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived]) -> None:
+def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived], pool: ServerPool) -> None:
     """Deadlocks of a group, a ring, a lock, a thread and a socket are proved, with their line on both stacks."""
-    ring = {"backend": "mlx-ring", "hang": HANG}
-    alone = {"backend": "none", "hang": HANG}
+    ring, gloo = {"backend": "mlx-ring", "hang": HANG}, {"backend": "gloo", "hang": HANG}
+    alone = {"hang": HANG}
     found = together(
         live,
+        pool,
         {
-            "branch_around_a_collective": {"hang": HANG},
-            "missing_send": {"hang": HANG},
+            "branch_around_a_collective": gloo,
+            "missing_send": gloo,
             "lock_across_fork": alone,
             "in_a_thread": alone,
             "silent_socket": alone,
@@ -82,11 +88,11 @@ def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived])
 
 
 @pytest.mark.slow
-def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., Lived]) -> None:
+def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., Lived], pool: ServerPool) -> None:
     """A peer that computes, sleeps, polls, waits with a timeout or for a child that goes on: no proof."""
     orders: dict[str, dict[str, Any]] = {name: {"hang": SLOW} for name in SLOW_WORLDS}
     orders["computes_natively"] = {"hang": SLOW, "backend": "mlx-ring"}
-    for name, lived in together(live, orders).items():
+    for name, lived in together(live, pool, orders).items():
         unproved = lived.history.noted("world.unproved")
         assert unproved, (name, lived.history.noted("world.still"))
         assert unproved[0].event.values["code"] == "moving", name
