@@ -344,19 +344,32 @@ def validate(session: nox.Session) -> None:
     ready(session).run(session, "-m", "harness.cli", "run", *session.posargs)
 
 
+def workers() -> tuple[str, ...]:
+    """How pytest spreads the tests: a worker per core.
+
+    Two at least, because many tests wait; eight at most, because each has warm servers of its own. Each begins with
+    one stretch of the tests (worksteal), so that what a folder's tests share is made once.
+    """
+    return "-n", str(min(8, max(2, os.cpu_count() or 2))), "--dist", "worksteal"
+
+
+def tests_environment(session: nox.Session) -> Environment:
+    """The environment for tests: pytest keeps what it made of their asserts, or every worker makes it again."""
+    environment = ready(session)
+    environment.variables["PYTHONDONTWRITEBYTECODE"] = None
+    return environment
+
+
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests, a worker per core.
+    """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second. Whole runs: `whole`."""
+    tests_environment(session).run(session, "-m", "pytest", *workers(), "-m", "not whole", *session.posargs)
 
-    `-- -n0` in one process, `-- -m "not slow"` only what takes no second, `-- --soak` races hundreds of times.
-    """
-    environment = ready(session)
-    # pytest keeps what it made of the tests' asserts; where that is forbidden, every worker makes it again.
-    environment.variables["PYTHONDONTWRITEBYTECODE"] = None
-    # Two at least, because many tests wait; eight at most, because each has warm servers of its own. Each begins with
-    # one stretch of the tests (worksteal), so that what a folder's tests share is made once.
-    workers = ("-n", str(min(8, max(2, os.cpu_count() or 2))), "--dist", "worksteal")
-    environment.run(session, "-m", "pytest", *workers, *session.posargs)
+
+@nox.session(venv_backend="none", default=False)
+def whole(session: nox.Session) -> None:
+    """Run the tests that make whole runs: shipped scenarios and examples, reproduction, provenance at a gate."""
+    tests_environment(session).run(session, "-m", "pytest", *workers(), "-m", "whole", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

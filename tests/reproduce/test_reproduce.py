@@ -30,7 +30,7 @@ Project = Callable[..., Path]
 Clone = Callable[[Path], Path]
 Usual = tuple[Person, Ran]
 WORDS = "scenarios/words"
-pytestmark = pytest.mark.slow  # each makes a run and reproduces it
+pytestmark = [pytest.mark.slow, pytest.mark.whole]  # each makes a run and reproduces it
 BROKEN = "subject.candidate.with.fixed=not yet"
 
 

@@ -24,7 +24,7 @@ from tests.forge import resign
 from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.reproduce.test_reproduce import WORDS, Project, made
 
-pytestmark = pytest.mark.slow  # each makes a run and reproduces it several times
+pytestmark = [pytest.mark.slow, pytest.mark.whole]  # each makes a run and reproduces it several times
 # The candidate fails where the condition holds, at another line than the control.
 CONDITION = r"""
 if CONDITION && [ "$fixed" = yes ]; then

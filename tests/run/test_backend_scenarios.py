@@ -31,6 +31,7 @@ def test_findings_about_others_are_marked_so() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
     rankproof: Callable[..., Ran], kept_environments: dict[str, str]
 ) -> None:

@@ -16,6 +16,7 @@ EXAMPLES = sorted(path.parent for path in (ROOT / "docs" / "examples").rglob("sc
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 def test_every_example_ends_as_it_says(rankproof: Callable[..., Ran], folder: Path) -> None:
     """An example lints without a note, and its verdict is the one it expects."""

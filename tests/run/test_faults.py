@@ -156,6 +156,7 @@ def test_a_variable_that_is_read_at_import_makes_the_run_fresh(apart: Write, ran
     assert "so every rank starts fresh" in rankproof("lint", str(folder)).out
 
 
+@pytest.mark.whole
 def test_the_late_rank_scenario_passes(rankproof: Run) -> None:
     """The shipped scenario ends as it claims, with every strike proved in both arms."""
     ran = rankproof("run", str(Path(__file__).parents[2] / "scenarios" / "late-rank"))

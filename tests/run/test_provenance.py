@@ -17,7 +17,7 @@ from tests.run import wheels
 from tests.run.conftest import Ran, command, environment
 from tests.run.repositories import commit, git
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 FIXED = 'def greeting(rank):\n    return "hello"\n'
 BROKEN = 'def greeting(rank):\n    return None if rank else "hello"\n'

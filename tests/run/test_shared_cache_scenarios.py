@@ -23,6 +23,7 @@ def test_scenarios_that_take_their_time_run_on_demand() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(rankproof: Callable[..., Ran]) -> None:
     """The loader replaces the halved file; from the hub's cache every rank gets another tokenizer, without an error."""
     ran = rankproof("run", str(CACHES / "half-a-file.yaml"), "--unsigned", "--set", "matrix.ranks=[2]")
@@ -30,6 +31,7 @@ def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(rankproo
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(rankproof: Callable[..., Ran]) -> None:
     """Threads with tokenizers of their own get their own ids; with one for all they do not, in every trial."""
     ran = rankproof("run", str(THREADS / "one-tokenizer-for-all.yaml"), "--unsigned", "--set", "matrix.ranks=[1]")
@@ -41,6 +43,7 @@ FEW = ("--unsigned", "--set", "matrix.ranks=[2]", "--set", "trials.candidate=1",
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("file", ["remote-code-copy.yaml", "remote-code-half.yaml"])
 def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_loader(
     rankproof: Callable[..., Ran], file: str
@@ -54,6 +57,7 @@ def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_l
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_code_whose_writer_is_not_stopped_is_imported_whole(rankproof: Callable[..., Ran]) -> None:
     """Without the stop both arms load the same tokenizer: it is the stop that the verdict is about."""
     nothing = [word for arm in ("candidate", "control") for word in ("--set", f"subject.{arm}.with.stands=false")]

@@ -32,6 +32,7 @@ def test_both_are_claims_that_run_on_demand() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     rankproof: Callable[..., Ran], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_ranks_with_faults_get_the_right_tokenizer_or_an_error(rankproof: Callable[..., Ran]) -> None:
     """Struck ranks load the reference or tell an error; with AutoTokenizer just those have another tokenizer."""
     settings = [

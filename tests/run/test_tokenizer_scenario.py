@@ -15,7 +15,7 @@ from harness.scenario import load_scenario
 from tests.run import hub
 from tests.run.conftest import ROOT, Ran
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 SCENARIO = ROOT / "scenarios" / "tokenizer-on-every-rank"
 FEW = ("--set", "trials.candidate=3", "--set", "matrix.ranks=[2]", "--set", "trials.accept.failure_rate_below=70%")

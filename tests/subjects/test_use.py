@@ -195,6 +195,7 @@ def ann(tmp_path: Path) -> Person:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_report_of_a_ready_subject_is_reproduced(ann: Person, project: Path, tmp_path: Path) -> None:
     """PASS, reproduced here; with another version SOURCE DIFFERS names the file, and the evidence still runs."""
     ran = ann("run", "scenarios/sums", cwd=project)
