@@ -92,7 +92,9 @@ class Stillness:
         """
         now = time.monotonic()
         threads = self._last = snapshot(pids)
-        self.moved = self._difference(threads, now)
+        # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
+        unseen = [pid for pid in pids if (pid, pid) not in threads]
+        self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
         if self.since is None or self.moved:
             self.since, self._first, self.spinning = now, threads, []
 
@@ -179,6 +181,8 @@ def snapshot(pids: Collection[int]) -> Threads:
     Raises:
         Unreadable: the kernel does not show it.
     """
+    if not (PROC / "self" / "task").is_dir():
+        raise Unreadable("this system does not show in /proc what threads wait in")
     found: dict[tuple[int, int], Sample] = {}
     for pid in _family(pids):
         try:

@@ -1,0 +1,115 @@
+"""What the kernel says of threads: what it cannot show is never taken for stillness."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.world import stillness, waits
+from harness.world.stacks import parse, threads_of
+from harness.world.stillness import Stillness
+from harness.world.waits import Unreadable, waits_in
+
+
+def watch() -> Stillness:
+    now = time.monotonic()
+    return Stillness(begun=now, deadline=now + 60.0)
+
+
+def test_without_proc_nothing_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc shows no threads, that is said, and nobody counts as still."""
+    monkeypatch.setattr(stillness, "PROC", tmp_path)
+    with pytest.raises(Unreadable, match="does not show"):
+        watch().look([os.getpid()])
+
+
+def test_a_process_that_is_gone_does_not_stand_still() -> None:
+    """A rank that ended between two looks moved, however little is left to look at."""
+    child = subprocess.Popen(["sleep", "0"])
+    child.wait()
+    found = watch()
+    found.look([child.pid])
+    found.look([child.pid])
+    assert "is not there" in found.moved
+
+
+@pytest.mark.parametrize(
+    ("code", "call", "ends"),
+    [
+        ("import signal; signal.pause()", "pause", False),
+        ("import os; os.read(os.pipe()[0], 1)", "read", False),
+        ("import select; select.select([], [], [])", "", False),
+        ("import threading; threading.Event().wait()", "futex", False),
+        ("import threading; threading.Event().wait(30)", "futex", True),
+        ("import time; time.sleep(30)", "clock_nanosleep", True),
+        ("import select; select.select([], [], [], 30)", "", True),
+        ("import select; select.poll().poll(30000)", "", True),
+        ("import asyncio; asyncio.run(asyncio.sleep(30))", "", True),
+    ],
+)
+def test_a_wait_is_told_from_a_sleep(code: str, call: str, ends: bool) -> None:
+    """The kernel's line of a real process tells the call, and whether it ends by itself within the minute."""
+    read, write = os.pipe()
+    line = f"import os; os.write({write}, b'x'); {code}"
+    child = subprocess.Popen([sys.executable, "-c", line], pass_fds=[write], stdin=subprocess.DEVNULL)
+    try:
+        os.read(read, 1)
+        end = time.monotonic() + 20.0
+        found = None
+        while time.monotonic() < end:  # until it has come to its wait
+            now = time.monotonic()
+            found = waits_in(child.pid, Path(f"/proc/{child.pid}/syscall").read_text(), begun=now)
+            if found is not None and found.call != "write" and found.outlasts(now + 60.0) is not ends:
+                break
+            os.sched_yield()
+        assert found is not None
+        assert found.outlasts(now + 60.0) is not ends
+        assert not call or found.call == call
+        assert ends or found.ends is None
+    finally:
+        child.kill()
+        child.wait()
+        os.close(read)
+        os.close(write)
+
+
+def test_unknown_machines_are_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of system calls differ between machines: of one that is not listed nothing is said."""
+    monkeypatch.setattr(waits, "NUMBERS", {})
+    with pytest.raises(Unreadable, match="system calls"):
+        waits_in(os.getpid(), "0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0", begun=0.0)
+
+
+def test_stacks_are_matched_with_the_kernels_threads(tmp_path: Path) -> None:
+    """The handle that faulthandler prints leads to the number that /proc has, for the main thread and others."""
+    import faulthandler
+
+    done, ready = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        ready.set()
+        done.wait()
+
+    worker = threading.Thread(target=stand)
+    worker.start()
+    ready.wait()
+    try:
+        with (tmp_path / "stacks").open("w+") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            stacks = parse(file.read())
+        found = threads_of(os.getpid(), stacks)
+    finally:
+        done.set()
+        worker.join()
+    by_function = {
+        frame.function: found[stack.handle] for stack in stacks for frame in stack.frames if frame.function == "stand"
+    }
+    assert by_function == {"stand": worker.native_id}
+    assert found[threading.main_thread().ident or 0] == os.getpid()
