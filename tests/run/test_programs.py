@@ -119,3 +119,43 @@ def test_none_is_the_backend_of_a_program() -> None:
     for matrix in ("{ranks: [2]}", "{ranks: [2], backend: [none]}"):
         scenario: Any = parse_scenario(SCENARIO.replace("{ranks: [2]}", matrix).encode(), name="s.yaml")
         assert scenario.matrix.backend == ("none",)
+
+
+HANGING = """
+schema: 1
+id: hanging
+title: Every rank gets its answer
+question: Does every rank get an answer to what it asks?
+subject:
+  program: [sh, rank.sh]
+  candidate: {with: {fixed: true}}
+  control: {with: {fixed: false}, must_fail: {hang: {after: asked}, ranks: [1], within: 10s}}
+matrix: {ranks: [2]}
+trials: {candidate: 5, control: 3, accept: {failure_rate_below: 50%}}
+checks:
+  - {id: done, kind: event, ranks: every, event: done}
+"""
+WAITING = """
+printf '%s\\n' '{"event": "ready"}' >&3
+read -r _ <&4
+fifo="$RANKPROOF_SHARED/answer-$RANKPROOF_RANK"
+mkfifo "$fifo"
+printf '%s\\n' '{"event": "asked"}' >&3
+if [ "$RANKPROOF_RANK" = 1 ]; then
+    if [ "$RANKPROOF_WITH_FIXED" = true ]; then echo yes > "$fifo" & fi
+    SLOW
+    read -r answer < "$fifo"
+fi
+printf '%s\\n' '{"event": "done"}' >&3
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slow", "code"), [("", 0), ('[ "$RANKPROOF_WITH_FIXED" = true ] || sleep 30', 2)])
+def test_a_program_that_waits_for_ever_hangs_and_one_that_sleeps_does_not(
+    scenario: Callable[..., Path], rankproof: Callable[..., Ran], slow: str, code: int
+) -> None:
+    """A program's hang is the stillness of its processes after its last event; a child that sleeps is no hang."""
+    ran = rankproof("run", str(scenario({"scenario.yaml": HANGING, "rank.sh": WAITING.replace("SLOW", slow)})))
+    assert ran.code == code, ran.out + ran.err
+    assert ("that it hangs is not proved" in ran.out) is bool(slow)
