@@ -20,6 +20,8 @@ from harness.scenario import Cell
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment
 from tests.run.repositories import git
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 HIDDEN = "\u202egnp.exe\u202c \u2066\u200b\u200d \x1b]0;owned\x07 \x9b31m"
 SEEN = r"\u202egnp.exe\u202c \u2066\u200b\u200d \x1b]0;owned\x07 \x9b31m"
 LEFT = "rankproof: the reader of this output has left: going on without\n"

@@ -10,6 +10,8 @@ import pytest
 
 from tests.faults.conftest import Struck
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 Live = Callable[..., Struck]
 Make = Callable[..., Any]
 AT_THE_DOOR = (

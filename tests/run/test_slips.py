@@ -19,6 +19,8 @@ from harness.world.pool import ServerPool
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
 from tests.run.repositories import commit, git
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 Run = Callable[..., Ran]
 Write = Callable[..., Path]
 Slips = Callable[[Path], list[str]]

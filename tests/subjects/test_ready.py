@@ -16,6 +16,8 @@ from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
 from tests.run.conftest import ROOT
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 TOKENIZER = {"tokenizer": str(ROOT / "scenarios" / "tokenizer-on-every-rank" / "tokenizer")}
 DONE = {"torch-pipeline": "decoded", "torch-allreduce": "collectives.done", "mlx-allreduce": "collectives.done"}
 SIZES = {"torch-pipeline": (1, 2, 3, 8), "torch-allreduce": (1, 2, 3, 8), "mlx-allreduce": (2, 3, 8)}

@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 Live = Callable[..., Any]
 Prompt = Callable[..., bool]
 

@@ -21,7 +21,10 @@ from harness.world.world import World
 Live = Callable[..., Any]
 RING = backends.find("mlx-ring")
 assert RING is not None
-pytestmark = pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RING.refusal(size=2)))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RING.refusal(size=2))),
+]
 
 
 @pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in range(3, 9))])

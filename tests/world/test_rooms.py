@@ -22,6 +22,8 @@ from harness.world.pool import ServerPool
 from harness.world.removal import empty, remove
 from harness.world.world import World
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 Live = Callable[..., Any]
 ROOT = os.geteuid() == 0
 EMPTY = ["home", "home/.cache", "home/.config", "home/.local", "home/.local/share", "home/.local/state", "run", "tmp"]

@@ -21,6 +21,8 @@ from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, 
 from harness.tokenizer.loading.wire import strict_json
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send, send_json
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
+
 
 def ask(fake: FakeHub, cache: Path, **more: object) -> object:
     return load("org/name", endpoint=fake.endpoint, cache=cache, **{"deadline": 5.0, **more})  # type: ignore[arg-type]
