@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.digest import mark
+from harness.forms.digest import mark
 from harness.record import sources
 from harness.record.assemble import assemble
 from harness.record.facts import PATH, SCENARIO_PATH, RunFacts

@@ -10,8 +10,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from harness.digest import fold
 from harness.events import JSON
+from harness.forms.digest import fold
 
 KEY = "recipe"
 

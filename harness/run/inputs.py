@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.digest import fold
+from harness.forms.digest import fold
 from harness.forms.source import real_place
 from harness.record.facts import HOME_INPUT, InputFacts
 from harness.scenario import Input

@@ -6,6 +6,7 @@ turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError
+from harness.forms.ranks import RankSet
 from harness.scenario.check import (
     AgreeCheck,
     Check,
@@ -35,9 +36,9 @@ from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Sc
 from harness.scenario.must_fail import End, HangsAt, MustFail
 from harness.scenario.plan import Cell, cells, derive_seed
 from harness.scenario.schema import json_schema, schema_text
+from harness.scenario.share import Share
 from harness.scenario.subject import Arm, Control, Subject
 from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
-from harness.scenario.units import RankSet, Share
 
 __all__ = [
     "SIGNIFICANT",

@@ -6,19 +6,20 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from harness.forms.fields import Event, EventValue, Id
+from harness.forms.model import Model
 from harness.forms.problem import complaint
+from harness.forms.ranks import Ranks
 from harness.forms.units import Duration
 from harness.hub.rules import Roles
-from harness.scenario.closed import Closed, Event, EventValue, Id
 from harness.scenario.kinds import CheckProperties, FailsAt
-from harness.scenario.units import Ranks
 
 CHECK_ID = "Name of the check, unique among the checks."
 CHECK_RANKS = "The ranks that are asked: every, nonzero, or a list."
 VALUE = "An event and one of its keys joined by a dot, like decode.text; the key is what follows the last dot."
 
 
-class ValueOf(Closed):
+class ValueOf(Model):
     """A check that looks at one value of an event."""
 
     id: Id = Field(description=CHECK_ID)
@@ -49,7 +50,7 @@ class ValueOf(Closed):
         return self.value.rpartition(".")[2]
 
 
-class EventCheck(Closed):
+class EventCheck(Model):
     """Every rank emits the event."""
 
     properties: ClassVar = CheckProperties(
@@ -106,7 +107,7 @@ class EqualCheck(ValueOf):
     to: JsonValue = Field(description="What the value must be, compared by type and content.")
 
 
-class ExitCheck(Closed):
+class ExitCheck(Model):
     """Every rank ends with the exit code."""
 
     properties: ClassVar = CheckProperties(
@@ -124,7 +125,7 @@ class ExitCheck(Closed):
     code: Annotated[int, Field(ge=0, le=255)] = Field(0, description="The exit code, 0 to 255.")
 
 
-class NoSurvivorsCheck(Closed):
+class NoSurvivorsCheck(Model):
     """No process of the world is left after it ended."""
 
     properties: ClassVar = CheckProperties(
@@ -140,7 +141,7 @@ class NoSurvivorsCheck(Closed):
     kind: Literal["no-survivors"]
 
 
-class WithinCheck(Closed):
+class WithinCheck(Model):
     """On every rank the event follows another one within a time limit."""
 
     properties: ClassVar = CheckProperties(
@@ -160,7 +161,7 @@ class WithinCheck(Closed):
     limit: Duration = Field(description="The longest time allowed between the two, with a unit: 200ms, 60s.")
 
 
-class RequestsCheck(Closed):
+class RequestsCheck(Model):
     """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
 
     properties: ClassVar = CheckProperties(

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.forms.document import Document, Tree
 from harness.forms.problem import Kind, Path, Problem, shown
+from harness.forms.ranks import RankSet, rank_set
 from harness.scenario.check import Check
 from harness.scenario.environment import Environment
 from harness.scenario.fault import Fault
@@ -21,7 +22,6 @@ from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
 from harness.scenario.must_fail import MustFail
 from harness.scenario.subject import Arm, Control
-from harness.scenario.units import RankSet, rank_set
 
 T = TypeVar("T")
 

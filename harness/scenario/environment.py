@@ -7,8 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from harness.forms.fields import form
+from harness.forms.model import Model
 from harness.forms.problem import complaint
-from harness.scenario.closed import Closed, form
 
 PythonVersion = Annotated[
     str,
@@ -41,7 +42,7 @@ ExactVersion = Annotated[
 ]
 
 
-class Environment(Closed):
+class Environment(Model):
     """The interpreter and packages of an arm."""
 
     python: PythonVersion | None = Field(

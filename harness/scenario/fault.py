@@ -7,17 +7,18 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.forms.fields import Event, ExceptionName, Id, Line, Message, Plain, Variable
+from harness.forms.model import Model
+from harness.forms.ranks import Ranks
 from harness.forms.units import Duration
 from harness.hub import rules
-from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Message, Plain, Variable
 from harness.scenario.kinds import FaultProperties
-from harness.scenario.units import Ranks
 
 AT = "The event at which the fault strikes; emitting it blocks the rank until the fault has struck."
 FOR = "How long, with a unit: 200ms, 60s."
 
 
-class Struck(Closed):
+class Struck(Model):
     """What all faults have."""
 
     id: Id = Field(description="Name of the fault, unique among the faults.")

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from harness.forms.fields import Distinct, Listed, Scalar
+from harness.forms.model import Model
 from harness.forms.problem import closest, complaint
-from harness.scenario.closed import Closed, Distinct, Listed, Scalar
 
 Backend = Literal["gloo", "mlx-ring", "nccl", "none"]
 AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
@@ -20,7 +21,7 @@ CELL_LIMIT = 256
 """Cells of one scenario; each of them has a verdict of its own and dozens of worlds."""
 
 
-class Matrix(Closed):
+class Matrix(Model):
     """The axes of a scenario. Keys other than ranks, backend and exclude are axes whose values are passed into with."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}})

@@ -7,12 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.forms.problem import complaint
-from harness.forms.units import Duration, Percent, Size
-from harness.scenario.check import Check
-from harness.scenario.closed import (
+from harness.forms.fields import (
     AnyPath,
-    Closed,
     Distinct,
     Event,
     Hub,
@@ -28,16 +24,20 @@ from harness.scenario.closed import (
     Title,
     Variable,
 )
+from harness.forms.model import Model
+from harness.forms.problem import complaint
+from harness.forms.ranks import EVERY_RANK, Ranks
+from harness.forms.units import Duration, Percent, Size
+from harness.scenario.check import Check
 from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
 from harness.scenario.subject import Subject
-from harness.scenario.units import EVERY_RANK, Ranks
 
 DEADLINE_LIMIT = 3600.0
 """Seconds."""
 
 
-class Needs(Closed):
+class Needs(Model):
     """What a machine must have. Where it has not, the scenario is SKIPPED with the reason, never PASS."""
 
     os: Distinct[Literal["linux", "darwin"]] | None = Field(None, description="Operating systems it can run on.")
@@ -47,7 +47,7 @@ class Needs(Closed):
     nix: bool | None = Field(None, description="Whether Nix must be there.")
 
 
-class Input(Closed):
+class Input(Model):
     """A file or folder that the subject reads. Exactly one of path, hub and layouts says where it comes from."""
 
     path: AnyPath | None = Field(None, description="A file or folder, relative to the scenario's folder.")
@@ -67,7 +67,7 @@ class Input(Closed):
         return self
 
 
-class HubService(Closed):
+class HubService(Model):
     """A model hub on this machine, started anew for every world; its ranks find it by HF_ENDPOINT."""
 
     serve: Name = Field(description="The input that holds its repositories, as folders ORGANISATION/NAME.")
@@ -82,7 +82,7 @@ def _home(text: str) -> str:
 HomeFolder = Annotated[Inside, AfterValidator(_home)]
 
 
-class World(Closed):
+class World(Model):
     """How the rank processes of a trial are started and stopped."""
 
     start: Literal["warm", "fresh"] = Field(
@@ -120,7 +120,7 @@ class World(Closed):
         return "room" if self.home is None else "shared" if self.home == "shared" else "copy"
 
 
-class Accept(Closed):
+class Accept(Model):
     """What the candidate's trials must show."""
 
     failure_rate_below: Percent = Field(
@@ -133,7 +133,7 @@ class Accept(Closed):
     )
 
 
-class Trials(Closed):
+class Trials(Model):
     """How often each arm is tried in each cell."""
 
     candidate: Annotated[int, Field(ge=1, le=100_000)] = Field(
@@ -146,7 +146,7 @@ class Trials(Closed):
     )
 
 
-class Measure(Closed):
+class Measure(Model):
     """A row of the report's impact table. Exactly one of event and probe says what is measured."""
 
     id: Id = Field(description="Name of the row, unique among the measurements.")
@@ -179,7 +179,7 @@ def _version(value: Any) -> Any:
     return value
 
 
-class Scenario(Closed):
+class Scenario(Model):
     """One question, what is run to answer it, and what the answer is judged by.
 
     Read one with ``load_scenario`` or ``parse_scenario``: rules that span several keys (a control for every claim,

@@ -6,10 +6,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from harness.forms.fields import Event, ExceptionName, Id, Line, Listed, Message, form
+from harness.forms.model import Model
 from harness.forms.problem import complaint
+from harness.forms.ranks import Ranks
 from harness.forms.units import Duration
-from harness.scenario.closed import Closed, Event, ExceptionName, Id, Line, Listed, Message, form
-from harness.scenario.units import EVERY_TRIAL, Ranks, ShareField
+from harness.scenario.share import EVERY_TRIAL, ShareField
 
 WITHIN = 10.0
 """Seconds; default of `within`."""
@@ -24,7 +26,7 @@ MESSAGE = "A text that the exception's message holds."
 CODE = "Exit code, 1 to 255."
 
 
-class End(Closed):
+class End(Model):
     """How a rank ends: by an exception, a signal or an exit code."""
 
     error: ExceptionName | None = Field(None, description=ERROR)
@@ -63,7 +65,7 @@ class AlsoEnds(End):
         return self
 
 
-class HangsAt(Closed):
+class HangsAt(Model):
     """Where a rank stands still for good. Exactly one of source, function and after says where."""
 
     source: Line | None = Field(

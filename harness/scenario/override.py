@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from harness.forms.document import Document, Mark, Tree, parse_value
+from harness.forms.fields import HUB_PATTERN
 from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path, printable
-from harness.scenario.closed import HUB_PATTERN
 from harness.scenario.schema import allowed_keys
 
 FILE = "--set"

@@ -6,14 +6,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from harness.forms.fields import Argument, Entry, Id, Inside, Listed, Plain, Relative, Repo, Rev
+from harness.forms.model import Model
 from harness.forms.problem import complaint
-from harness.scenario.closed import Argument, Closed, Entry, Id, Inside, Listed, Plain, Relative, Repo, Rev
 from harness.scenario.environment import Environment
 from harness.scenario.must_fail import MustFail
 from harness.subjects import READY
 
 
-class Arm(Closed):
+class Arm(Model):
     """One of the two codes that a scenario runs: how it differs from the subject as it stands."""
 
     with_: dict[Argument, JsonValue] = Field(
@@ -47,7 +48,7 @@ class Control(Arm):
     must_fail: MustFail = Field(description="How the control has to fail for its failure to count.")
 
 
-class Subject(Closed):
+class Subject(Model):
     """The code under test. Exactly one of entry, program and use says what it is."""
 
     entry: Entry | None = Field(None, description="module:function, called in every rank process.")

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from harness.forms.document import Document, Tree
+from harness.forms.fields import in_words
 from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, closest, listed, shown
-from harness.scenario.closed import in_words
 from harness.scenario.schema import allowed_keys, every_key, kinds
 
 UNIONS = ("checks", "faults")

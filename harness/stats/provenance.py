@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any
 
 from harness.checks import History
-from harness.digest import EMPTY
 from harness.events import EventError, strict_json
+from harness.forms.digest import EMPTY
 from harness.scenario.environment import normal
 from harness.stats.frozen import Frozen
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from harness.checks import History
 from harness.checks.finding import canonical
 from harness.checks.silence import longest_silence
-from harness.digest import fold
+from harness.forms.digest import fold
 from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
 from harness.stats import environment, measured, outcome, provenance, sample

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from harness.forms.document import parse_document
+from harness.forms.fields import Distinct, Id, Inside, Line, Listed
+from harness.forms.model import Model
 from harness.forms.problem import Path, complaint, shown
 from harness.forms.units import Age
 from harness.scenario import ScenarioError
-from harness.scenario.closed import Closed, Distinct, Id, Inside, Line, Listed
 from harness.scenario.schema import allowed_keys
 from harness.scenario.wording import in_plain_words
 
@@ -32,7 +33,7 @@ def _version(value: Any) -> Any:
     return value
 
 
-class Roles(Closed):
+class Roles(Model):
     """Who has which role, by the names of the allowed signers file."""
 
     developer: Listed[Line] = Field((), description="People who run scenarios while they work.")
@@ -44,7 +45,7 @@ class Roles(Closed):
         return tuple(role for role in ROLES if name in getattr(self, role))
 
 
-class Signers(Closed):
+class Signers(Model):
     """Whose signature is believed. Both files are taken from the trusted revision, never from the one under test."""
 
     allowed: Inside = Field("allowed_signers", description="Keys that may sign, in git's format, beside the policy.")
@@ -52,28 +53,28 @@ class Signers(Closed):
     roles: Roles = Field(description="Who has which role.")
 
 
-class Signatures(Closed):
+class Signatures(Model):
     """How many different keys must have signed a PASS, and in which roles."""
 
     keys: Annotated[int, Field(ge=1, le=20)] = Field(1, description="Different keys, by fingerprint.")
     roles: Distinct[Role] = Field(("ci", "release"), description="Roles whose reports count.")
 
 
-class LeastTrials(Closed):
+class LeastTrials(Model):
     """The least number of counted trials in every cell."""
 
     candidate: Annotated[int, Field(ge=1)] = Field(1, description="Of the candidate.")
     control: Annotated[int, Field(ge=1)] = Field(1, description="Of the control.")
 
 
-class Environment(Closed):
+class Environment(Model):
     """Where the runs must have taken place."""
 
     nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
     locks: Listed[Inside] = Field((), description="Lock files; the run's must equal one of them, as trusted.")
 
 
-class Required(Closed):
+class Required(Model):
     """A scenario that must have passed."""
 
     scenario: Id = Field(description="Id of the scenario.")
@@ -95,7 +96,7 @@ class Required(Closed):
         return self.file or f"scenarios/{self.scenario}/scenario.yaml"
 
 
-class Policy(Closed):
+class Policy(Model):
     """What a commit needs before the gate opens."""
 
     schema_: Annotated[Literal[1], BeforeValidator(_version)] = Field(

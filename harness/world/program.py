@@ -14,8 +14,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.digest import fold
 from harness.events import JSON
+from harness.forms.digest import fold
 from harness.world.environment import server_environment
 
 READY = "ready"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.digest import mark
 from harness.events import JSON, Event
+from harness.forms.digest import mark
 from harness.world import backends, signals
 from harness.world.backends import Rendezvous
 from harness.world.capture import Capture

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from harness.checks import History
-from harness.digest import fold
 from harness.events import Event
+from harness.forms.digest import fold
 from harness.reason import DeviationCode, VerdictCode
 from harness.scenario import Scenario, cells, json_schema, parse_scenario
 from harness.stats.outcome import moments_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.digest import fold
 from harness.events import Event
+from harness.forms.digest import fold
 from harness.world.program import command
 from harness.world.world import World
 

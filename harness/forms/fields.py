@@ -1,4 +1,4 @@
-"""What every model of a scenario shares: frozen, strict, closed, and clear about what a text must be."""
+"""The fields of closed models: texts, names and paths, each clear about what it must be."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, Strict, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from harness.forms.problem import closest, complaint
-
-
-class Closed(BaseModel):
-    """A mapping of the scenario file: unknown keys are errors, nothing is converted, nothing changes afterwards."""
-
-    # Built at first use: commands that read no scenario should not wait for its validators.
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
 
 def chosen(value: Any, allowed: Sequence[str], wanted: str) -> PydanticCustomError:

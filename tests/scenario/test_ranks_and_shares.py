@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticCustomError
 
-from harness.scenario.units import rank_set, share
+from harness.forms.ranks import rank_set
+from harness.scenario.share import share
 
 
 @pytest.mark.parametrize(
