@@ -197,13 +197,13 @@ def nox(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 
 @pytest.fixture(scope="module")
-def noxfile() -> ModuleType:
-    """The noxfile as a module; loading it runs nothing."""
-    spec = importlib.util.spec_from_file_location("noxfile", PROJECT / "noxfile.py")
+def interpreter() -> ModuleType:
+    """What the noxfile chooses an interpreter with, as a module."""
+    spec = importlib.util.spec_from_file_location("interpreter", PROJECT / "locks" / "interpreter.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["noxfile"] = module  # dataclasses look their module up
+    sys.modules["interpreter"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -245,7 +245,7 @@ def test_given_environment_that_is_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "answers"), [(0, True), (9, False), (None, False)])
 def test_cuda_needs_a_driver_that_answers(
-    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, answers: bool
+    interpreter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, answers: bool
 ) -> None:
     """An nvidia-smi that is missing or fails is no GPU, so CUDA is not downloaded."""
     if Path("/proc/driver/nvidia/version").exists():
@@ -255,13 +255,13 @@ def test_cuda_needs_a_driver_that_answers(
         tool.write_text(f"#!/bin/sh\nexit {status}\n")
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert noxfile.nvidia_answers() is answers
+    assert interpreter.nvidia_answers() is answers
 
 
-def test_interpreter_that_does_not_run_is_passed_over(noxfile: ModuleType, tmp_path: Path) -> None:
+def test_interpreter_that_does_not_run_is_passed_over(interpreter: ModuleType, tmp_path: Path) -> None:
     """A name on PATH behind which no Python starts is no interpreter, a real one tells its version."""
     shim = tmp_path / "python3.13"
     shim.write_text("#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)
-    assert noxfile.ask(str(shim)) is None
-    assert noxfile.ask(sys.executable).version == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert interpreter.interpreter_at(str(shim)) is None
+    assert interpreter.interpreter_at(sys.executable).version == f"{sys.version_info[0]}.{sys.version_info[1]}"
