@@ -20,16 +20,16 @@ from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
+from harness.report.views import checked
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
 from harness.reproduce.leaks import Leak, Needles
-from harness.run.again import VIEWS
 from harness.run.inputs import InputError, digests, leaves
 from harness.trust import manifest, statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 
 REPORT = "report.md"
 # Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
-BESIDE = (statement.NAME, *VIEWS)
+BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20
 SUFFIX = ".rankproof.tar.xz"
 
