@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
 from harness.checks.history import History
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.scenario import AgreeCheck
 
 NOTHING: Sequence[JSON] = (None, "", [], {})

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from harness.checks.history import History
-from harness.events import JSON
 from harness.faults.delay import Delay
 from harness.faults.env import Env
 from harness.faults.exit import Exit
@@ -23,6 +22,7 @@ from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.faults.raise_ import Raise
 from harness.faults.stage import L, Stage
 from harness.faults.start_late import StartLate
+from harness.forms.strict_json import JSON
 from harness.scenario import Fault
 from harness.scenario.kinds import FaultProperties
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from harness.checks.exit import ended
 from harness.checks.history import History
-from harness.events import JSON
 from harness.faults import proof
 from harness.faults.proof import Landing, Proof
 from harness.faults.stage import L, Stage
+from harness.forms.strict_json import JSON
 from harness.scenario import ExitFault
 
 

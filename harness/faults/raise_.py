@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from typing import ClassVar
 
 from harness.checks.history import History, Seen
-from harness.events import JSON
 from harness.faults import proof
 from harness.faults.proof import Landing, Proof
 from harness.faults.stage import L, Stage
+from harness.forms.strict_json import JSON
 from harness.scenario import RaiseFault
 
 

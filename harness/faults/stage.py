@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, Self, TypeVar
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 
 
 class Startable(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 # A subject may replace os._exit; the fault must end the rank all the same.
 from os import _exit
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 
 
 def obey(order: bytes, tell: Callable[[str, dict[str, JSON]], None]) -> None:

@@ -13,8 +13,8 @@ from itertools import compress
 from operator import gt, itemgetter, sub
 
 from harness.checks import History
-from harness.events import JSON
 from harness.forms.digest import mark
+from harness.forms.strict_json import JSON
 from harness.record.contradiction import Contradiction, Word
 from harness.record.facts import RunFacts
 

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
+from harness.forms.git import git
 from harness.record.facts import SourceFacts
 from harness.run import patch as patches
 from harness.run.arms import StagedArm
 from harness.run.code import is_code
-from harness.run.revision import LINK, SUBMODULE, Repository, RevisionError, git
+from harness.run.revision import LINK, SUBMODULE, Repository, RevisionError
 from harness.scenario import Scenario
 from harness.scenario.environment import normal
 from harness.stats.provenance import TOOL, loaded
@@ -216,10 +217,7 @@ def installed_from(folder: Path) -> frozenset[str]:
 
 def _repository_of(folder: Path) -> bytes | None:
     """The folder of the repository itself, which all of its working trees share."""
-    try:
-        done = git("-C", str(folder), "rev-parse", "--path-format=absolute", "--git-common-dir")
-    except RevisionError:
-        return None
+    done = git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=folder)
     return os.path.realpath(done.stdout.strip()) if done.returncode == 0 else None
 
 

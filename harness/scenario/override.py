@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from harness.forms.document import Document, Mark, Tree, parse_value
 from harness.forms.fields import HUB_PATTERN
-from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path, printable
+from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path
+from harness.forms.text import printable
 from harness.scenario.schema import allowed_keys
 
 FILE = "--set"

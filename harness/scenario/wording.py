@@ -10,7 +10,8 @@ from pydantic_core import ErrorDetails
 
 from harness.forms.document import Document, Tree
 from harness.forms.fields import in_words
-from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, closest, listed, shown
+from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, closest, shown
+from harness.forms.text import listed
 from harness.scenario.schema import allowed_keys, every_key, kinds
 
 UNIONS = ("checks", "faults")

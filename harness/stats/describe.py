@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.checks import History
 from harness.checks.exit import ended
 from harness.checks.finding import canonical
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.reason import Void, VoidCode
 
 TEXT_LIMIT = 300

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from harness.backends import KINDS as BACKENDS
 from harness.checks import History
-from harness.events import JSON
 from harness.faults.proof import STRUCK, noted
+from harness.forms.strict_json import JSON
 from harness.reason import DeviationCode
 from harness.scenario import End
 

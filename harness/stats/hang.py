@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.checks import History
 from harness.checks.silence import window
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
 from harness.stats.describe import how_it_ended, ranks_in_words

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from harness.checks import History
 from harness.checks.finding import canonical
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.scenario import AgreeCheck, Check, EqualCheck, Scenario
 
 SHORT = 200

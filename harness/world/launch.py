@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.backends import Rendezvous
 from harness.world.environment import is_import_time, own_environment, rank_environment

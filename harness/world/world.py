@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.events import JSON, Event
+from harness.events import Event
 from harness.forms.digest import mark
+from harness.forms.strict_json import JSON
 from harness.world import backends, signals
 from harness.world.backends import Rendezvous
 from harness.world.capture import Capture

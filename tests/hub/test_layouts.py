@@ -101,7 +101,7 @@ def test_the_cache_is_made_once_and_mended(tmp_path: Path) -> None:
     assert cached(["gpt2-files"], cache=tmp_path) == place
     assert merges.read_bytes() == whole
     assert cached(["templates"], cache=tmp_path) != place
-    assert {path.name[0] for path in (tmp_path / "layouts").iterdir()} & {"."} == set()
+    assert {path.name[0] for path in tmp_path.iterdir()} & {"."} == set()
 
 
 def test_unknown_layouts_and_full_folders_are_errors(tmp_path: Path) -> None:

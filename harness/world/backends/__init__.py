@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from harness.backends import KINDS, BackendProperties
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank.context import Group
 from harness.rank.spec import RankSpec
 from harness.reason import Skip, SkipCode
