@@ -35,7 +35,7 @@ class Entry:
     size: int
 
 
-class Repository:
+class GitRepository:
     """A git repository: with a working tree, bare, shallow, or a linked worktree.
 
     Attributes:

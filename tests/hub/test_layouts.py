@@ -61,7 +61,7 @@ def test_one_404_makes_another_tokenizer(tmp_path: Path) -> None:
     """The layouts show what they are for: one 404 on tokenizer.model is a tokenizer of three tokens, and no error."""
     write(tmp_path / "layouts", ["llama2"])
     rules = parse_rules(
-        "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, fault: {kind: missing}, when: {times: 1}}\n"
+        "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, answer: {kind: missing}, when: {times: 1}}\n"
     )
     with Hub(tmp_path / "layouts", rules=rules) as hub:
         struck = load(hub, tmp_path / "layouts", tmp_path / "home")["llama2"]
