@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.text import visible
 from harness.record.facts import Frozen
 from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Part, Strong, Table, Text
-from harness.report.escape import visible
 from harness.report.markdown import render_markdown
 from harness.run.gate import Decided
 from harness.trust.asked import CODES, Answer, Requirement

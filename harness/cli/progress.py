@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from harness.report.escape import escape_terminal
+from harness.forms.text import visible
 from harness.run.run import Plan
 from harness.run.trials import Made
 from harness.scenario import Cell
@@ -212,7 +212,7 @@ class Watched:
         if plan is None:
             return table
         for cell in plan.cells:
-            name = escape(escape_terminal(cell.id))
+            name = escape(visible(cell.id))
             if cell.id in plan.skipped:
                 table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
-from harness.report.escape import escape_terminal
+from harness.forms.text import visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
 from harness.report.views import checked
@@ -182,11 +182,11 @@ def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
         if note.message.lower() not in said:
             print(f"  {note}")
     for sentence in judgement.unshown:
-        print(f"  not shown: {escape_terminal(sentence, TEXT_LIMIT)}")
+        print(f"  not shown: {visible(sentence, TEXT_LIMIT)}")
     for one in judgement.printed:
-        print(f"      {escape_terminal(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
+        print(f"      {visible(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
         for line in one.text.splitlines():
-            print(f"        {escape_terminal(line, TEXT_LIMIT)}")
+            print(f"        {visible(line, TEXT_LIMIT)}")
 
 
 def _summarise(finished: Finished) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from harness.forms.text import bounded, visible
 from harness.record.model import Record
-from harness.report.escape import bounded, visible
 from harness.report.view import Basis, View
 from harness.report.words import percent
 from harness.stats.outcome import Trial

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.record.facts import PATCH_FOLDER
 from harness.reproduce.opened import Opened
 from harness.run.provenance import EMPTY, Living, Origin, Recorded, Tree, installed_from, patched, revision, standing
-from harness.run.revision import Repository, RevisionError
+from harness.run.revision import GitRepository, RevisionError
 
 
 def recorded(opened: Opened) -> dict[str, Origin]:
@@ -28,7 +28,7 @@ def committed(opened: Opened, repository: Path, commit: str, *, changes: bytes |
     Raises:
         RevisionError: there is no such commit, or the changes do not apply to it.
     """
-    tree = revision(Repository(repository, given=repository.name), commit)
+    tree = revision(GitRepository(repository, given=repository.name), commit)
     return _living(opened, repository, tree if changes is None else patched(tree, changes, to=commit))
 
 
@@ -45,7 +45,7 @@ def _living(opened: Opened, folder: Path, tree: Tree) -> dict[str, Origin]:
             found[name] = Living(tree, installed)
             continue
         try:
-            own = revision(Repository(folder, given=folder.name), arm.revision.commit)
+            own = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
             if arm.revision.patch is not None:
                 own = patched(own, opened.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
             found[name] = Living(own, installed)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from harness import __version__
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.assemble import assemble, difference
@@ -125,7 +125,7 @@ def _judged(read: Read, names: Sequence[str]) -> Record | str:
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:
     try:
         number = strict_json(read(RUN_PATH))["format"]
-    except (EventError, KeyError, TypeError):
+    except (NotStrict, KeyError, TypeError):
         raise problem(f"{RUN_PATH} does not say which format this is") from None
     if number != FORMAT:
         raise problem(f"the record has format {number}, this version knows {FORMAT}")

@@ -25,6 +25,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from harness.forms.cache import cache_folder
 from harness.reason import SkipCode
 from harness.record.facts import ArmEnvironmentFacts, Frozen, Installed
 from harness.run import interpreters, pip
@@ -85,11 +86,7 @@ class Stamp(Frozen):
 
 def cache() -> Path:
     """Where environments are kept: RANKPROOF_ENVIRONMENTS, else below the user's cache folder."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return home / "rankproof" / "environments"
+    return cache_folder("environments", variable=VARIABLE)
 
 
 def provide(asked: Environment, *, says: Callable[[str], None] = lambda _text: None) -> Made:

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from harness.events import EventError, strict_json
 from harness.forms.problem import Problem
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import Record
 from harness.run.again import Again
@@ -327,7 +327,7 @@ def _claim(run: Path) -> str | None:
     try:
         with Folder(run) as folder:
             commit = strict_json(folder.read(RUN_PATH, LARGEST_CLAIM))["source"]["commit"]
-    except (OSError, Unreadable, EventError, KeyError, TypeError):
+    except (OSError, Unreadable, NotStrict, KeyError, TypeError):
         return None
     return commit if isinstance(commit, str) and commit else None
 

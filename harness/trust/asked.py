@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.text import visible
 from harness.record.facts import Frozen
 from harness.record.model import Record
-from harness.report.escape import visible
 from harness.trust.policy import Policy, Required, Role
 
 Word = Literal["MET", "REFUSED", "MISSING", "CANNOT TELL", "NOT VERIFIED"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.report.escape import visible
+from harness.forms.text import visible
 from harness.trust.asked import Answer, Asked, Refusal, Report, Requirement, counted, some
 from harness.trust.policy import Required
 from harness.trust.rules import RULES, Found, holds
