@@ -15,6 +15,7 @@ from types import FrameType
 
 from harness import __version__
 from harness.forms.source import real_place
+from harness.plugins import PluginFailed
 from harness.reason import Skip
 from harness.record import environment, repository, sources
 from harness.record.arm_environment import asked
@@ -199,7 +200,15 @@ def run(
     except Slip:
         folder.discard()
         raise
-    except (ResultsError, inputs.InputError, arms.ArmError, RevisionError, EnvironmentProblem, ServerFailed) as error:
+    except (
+        ResultsError,
+        inputs.InputError,
+        arms.ArmError,
+        RevisionError,
+        EnvironmentProblem,
+        ServerFailed,
+        PluginFailed,
+    ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
     except Contradiction as error:
