@@ -13,7 +13,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.report.escape import escape_terminal
-from harness.run.again import VIEWS
+from harness.run.replay import VIEWS
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial

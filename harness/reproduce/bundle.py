@@ -21,8 +21,8 @@ from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
 from harness.reproduce.leaks import Leak, Needles
-from harness.run.again import VIEWS
 from harness.run.inputs import InputError, digests, leaves
+from harness.run.replay import VIEWS
 from harness.trust import manifest, statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 

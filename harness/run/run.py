@@ -39,9 +39,9 @@ from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.run import arms, environments, inputs, needs, provenance
-from harness.run.again import Again
 from harness.run.entry import slips
 from harness.run.pip import EnvironmentProblem, Unavailable
+from harness.run.replay import RecordReplay
 from harness.run.revision import RevisionError
 from harness.run.trials import Interrupt, Made, Trials
 from harness.scenario import Cell, LoadedScenario, Problem, Scenario, cells, override
@@ -379,13 +379,13 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
     listing = manifest.encode(folder.digests)
     digest = hashlib.sha256(listing).hexdigest()
     body = render(record, manifest_digest=digest)
-    again = Again(record)
-    beside = {name: draw(folder.read, digest) for name, draw in again.views.items()}
+    replay = RecordReplay(record)
+    beside = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
     if key is None:
         report = body + footer.unsigned_footer("no key was used")
     else:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
-        stated = again.rebuild(folder.read, hashlib.sha256(report).hexdigest(), digest)
+        stated = replay.rebuild(folder.read, hashlib.sha256(report).hexdigest(), digest)
         beside[statement.NAME] = statement.attest(stated, key)
     return folder.finish(manifest=(manifest.NAME, listing), report=(REPORT_PATH, report), beside=beside.items())
 
