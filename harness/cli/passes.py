@@ -174,9 +174,7 @@ def _pass(options: argparse.Namespace, prepared: Prepared, signer: Signing, *, j
             signer=signer,
             jobs=jobs or jobs_of(options),
             material=prepared.material,
-            planned=progress.planned,
-            began=progress.began,
-            told=progress.told,
+            progress=progress,
         )
     finally:
         progress.done()

@@ -66,10 +66,7 @@ def main(options: argparse.Namespace) -> int:
                     signer=signer,
                     jobs=jobs,
                     challenge=options.challenge,
-                    planned=progress.planned,
-                    began=progress.began,
-                    told=progress.told,
-                    says=lambda text: print(f"  {text}", file=sys.stderr, flush=True),
+                    progress=progress,
                 )
             )
         except Interrupted as error:

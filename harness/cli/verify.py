@@ -15,8 +15,8 @@ from typing import Literal
 from harness.cli import PASS, REFUSED, USAGE
 from harness.cli.unpacked import NoBundle, report_of
 from harness.record.repository import refusal
+from harness.run.arms.revision import RevisionError, git
 from harness.run.replay import RecordReplay
-from harness.run.revision import RevisionError, git
 from harness.trust.folder import Unreadable, read_signers, verify_folder
 from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError

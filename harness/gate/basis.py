@@ -14,8 +14,8 @@ from harness.forms.source import read_source
 from harness.gate.case import TrustedScenario
 from harness.gate.objects import File, NotTrusted, Objects, below
 from harness.gate.policy import Policy, parse_policy
-from harness.run.provenance import Tree
-from harness.run.revision import LINK, SUBMODULE
+from harness.run.arms.provenance import Tree
+from harness.run.arms.revision import LINK, SUBMODULE
 from harness.scenario import ScenarioError, parse_scenario
 from harness.trust import signers
 from harness.trust.signers import SignerPolicy, SignersMalformed

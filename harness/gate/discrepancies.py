@@ -10,8 +10,8 @@ from harness.gate.case import TrustedScenario
 from harness.gate.objects import NoCommit, below, blob_id
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record
-from harness.run.provenance import Tree, patched
-from harness.run.revision import RevisionError
+from harness.run.arms.provenance import Tree, patched
+from harness.run.arms.revision import RevisionError
 from harness.scenario import Arm, parse_scenario
 from harness.stats.provenance import Source, judge, loaded, path_of
 from harness.subjects import READY

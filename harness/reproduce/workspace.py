@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.run import patch
-from harness.run.revision import LINK, SUBMODULE, Entry, Repository, RevisionError, git
+from harness.run.arms import patch
+from harness.run.arms.revision import LINK, SUBMODULE, Entry, Repository, RevisionError, git
 
 BATCH = 64 * 2**20
 LARGEST = 2048 * 2**20

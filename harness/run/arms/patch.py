@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.forms.problem import printable
-from harness.run.revision import RevisionError, git
+from harness.run.arms.revision import RevisionError, git
 
 # What git would read of the user's or the system's configuration says nothing about this patch.
 ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.reason import SkipCode
-from harness.run.interpreters import ANSWER_WITHIN, Interpreter
+from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
 from harness.scenario.environment import normal
 from harness.world.descendants import die_with_parent
 
