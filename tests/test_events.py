@@ -83,7 +83,7 @@ def test_the_deepest_value_that_is_read_can_be_written() -> None:
     "change", [{"rank": True}, {"ns": None}, {"ns": 1.0}, {"by": "me"}, {"name": "A"}, {"values": []}]
 )
 def test_a_wrong_type_is_refused(change: dict[str, object]) -> None:
-    """Every key has one type, and true is no number."""
+    """Every key has one type, and true is not a number."""
     import json
 
     whole = json.loads(Event(ns=1, by="rank", name="a").line())

@@ -220,7 +220,7 @@ def test_cuda_needs_a_driver_that_answers(
 
 
 def test_interpreter_that_does_not_run_is_passed_over(noxfile: ModuleType, tmp_path: Path) -> None:
-    """A name on PATH behind which no Python starts is no interpreter, a real one tells its version."""
+    """A name on PATH behind which no Python starts is not an interpreter, a real one tells its version."""
     shim = tmp_path / "python3.13"
     shim.write_text("#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)

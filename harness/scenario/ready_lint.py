@@ -6,11 +6,10 @@ Of a subject of one's own nobody knows what it emits; of these it is known, so a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
+from harness.backends import KINDS as BACKENDS
 from harness.forms.problem import Path, Problem, closest, listed
 from harness.scenario.draft import Draft
-from harness.scenario.matrix import Backend
 from harness.subjects import READY, ReadySubject
 
 ARMS = ("candidate", "control")
@@ -27,7 +26,7 @@ def ready(draft: Draft) -> Iterator[Problem]:
         return
     found = READY.get(name)
     if found is None:
-        message = f"is no ready subject; there are {', '.join(READY)}"
+        message = f"is not a ready subject; there are {', '.join(READY)}"
         yield draft.problem(("subject", "use"), message, suggestion=closest(name, list(READY)))
         return
     yield from _code(draft)
@@ -62,7 +61,7 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
         name = str(place[-1])
         argument = found.arguments.get(name)
         if argument is None:
-            message = f"is no argument of this ready subject; it takes {', '.join(known)}"
+            message = f"is not an argument of this ready subject; it takes {', '.join(known)}"
             yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
             continue
         for path in values:
@@ -70,7 +69,7 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
             if complaint := argument.complaint(value):
                 yield draft.problem(path, complaint, suggestion=closest(value, argument.choices))
             elif argument.names_an_input and value not in (inputs := draft.names("inputs")):
-                yield draft.problem(path, "is no input of this scenario", suggestion=closest(value, inputs))
+                yield draft.problem(path, "is not an input of this scenario", suggestion=closest(value, inputs))
 
 
 def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
@@ -114,8 +113,8 @@ def _inputs(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
 
 def _backends(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
     for index, backend in enumerate(draft.axes().get("backend", [])):
-        if backend in get_args(Backend) and backend not in found.backends:
-            message = f"is no backend that {name} works on: {listed(found.backends)}"
+        if backend in BACKENDS and backend not in found.backends:
+            message = f"is not a backend that {name} works on: {listed(found.backends)}"
             yield draft.problem(("matrix", "backend", index), message)
 
 
@@ -133,7 +132,7 @@ def _events(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
     ]
     for path, event in asked:
         if event not in found.emits and not event.startswith(OF_EVERY_RANK):
-            message = f"is no event of {name}, which emits {', '.join(events)}"
+            message = f"is not an event of {name}, which emits {', '.join(events)}"
             yield draft.problem(path, message, suggestion=closest(event, events))
     timed = [event.removesuffix(".begin") for event in events if event.endswith(".begin")]
     for index, row in draft.measure.items():
@@ -148,5 +147,5 @@ def _value(draft: Draft, path: Path, name: str, found: ReadySubject) -> Iterator
     if event.startswith(OF_EVERY_RANK) or key in found.emits.get(event, ()):
         return
     values = [f"{event}.{key}" for event, keys in found.emits.items() for key in keys]
-    message = f"is no value of {name}, which tells {', '.join(values)}"
+    message = f"is not a value of {name}, which tells {', '.join(values)}"
     yield draft.problem(path, message, suggestion=closest(given, values))
