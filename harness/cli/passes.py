@@ -9,12 +9,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from harness import __version__
 from harness.cli.progress import progress_for
 from harness.cli.run import program
 from harness.record import environment
 from harness.record.facts import Varied
 from harness.record.model import Record
+from harness.record.original import Here
 from harness.record.varied import SEEDS, is_shown, override
 from harness.report.escape import escape_terminal
 from harness.report.words import plural
@@ -142,14 +142,8 @@ def _changed(
 
 
 def _walk(prepared: Prepared, *, start: str, jobs: int) -> Walk:
-    return walk(
-        prepared.loaded.scenario,
-        prepared.original,
-        environment.capture(),
-        start=start,
-        jobs=jobs,
-        rankproof=__version__,
-    )
+    here = Here(environment=environment.capture(), start=start, jobs=jobs)
+    return walk(prepared.loaded.scenario, prepared.original, here)
 
 
 def _print_walk(found: Walk) -> None:

@@ -8,13 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import __version__
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, passes
 from harness.cli.bundle import paths
 from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.record import environment
-from harness.record.original import GROUPS, differences, same_environment
+from harness.record.original import GROUPS, Here, differences, same_environment
 from harness.report.escape import escape_terminal
 from harness.report.words import plural
 from harness.reproduce.inputs import InputMissing
@@ -160,7 +159,7 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     same = same_environment(original.environment, here)
     print(f"environment: {escape_terminal(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario
-    found = differences(scenario, original, here, start=original.start, jobs=jobs, rankproof=__version__)
+    found = differences(scenario.needs, original, Here(environment=here, start=original.start, jobs=jobs))
     for group in GROUPS[:2]:
         for one in (one for one in found if one.group == group):
             print(f"  {group}: {escape_terminal(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
