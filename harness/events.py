@@ -8,14 +8,14 @@ channel a line came through, never taken from the line, so that a rank cannot sp
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, get_args
 
-JSON: TypeAlias = Any
+from harness.forms.strict_json import DEPTH_LIMIT, JSON, NotStrict, strict_json
+
 Source = Literal["harness", "server", "rank"]
 
 NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
@@ -23,8 +23,6 @@ NAME_LIMIT = 100
 KEYS = {"ns", "by", "rank", "pid", "name", "values"}
 SOURCES = get_args(Source)
 _in_order = itemgetter("ns", "by", "rank", "pid", "name", "values")
-# Deep enough for any fact; shallow enough that whoever reads a subject's values never runs out of stack.
-DEPTH_LIMIT = 64
 _NO_VALUES: Mapping[str, JSON] = {}
 
 
@@ -77,7 +75,10 @@ class Event(NamedTuple):
         Raises:
             EventError: the line is not exactly an event (unknown or missing key, wrong type, duplicate key, NaN).
         """
-        found = strict_json(line)
+        try:
+            found = strict_json(line)
+        except NotStrict as error:
+            raise EventError(str(error)) from None
         if not isinstance(found, dict) or found.keys() != KEYS:
             raise EventError("not an event: the keys must be ns, by, rank, pid, name and values")
         ns, by, rank, pid, name, values = _in_order(found)
@@ -168,70 +169,3 @@ def is_name(text: object) -> bool:
 @lru_cache(maxsize=1024)
 def _is_dotted(text: str) -> bool:
     return NAME.fullmatch(text) is not None
-
-
-def strict_json(text: str | bytes) -> JSON:
-    """Parse JSON, refusing what `json.loads` lets through.
-
-    That is: duplicate keys, NaN and infinities, invalid UTF-8, other encodings, nesting deeper than 64.
-
-    Raises:
-        EventError: the text is not strict JSON.
-    """
-    try:
-        # json.loads would guess the encoding of bytes, and let half a surrogate pass.
-        text = text.decode("utf-8") if isinstance(text, bytes) else text
-        found = _decoded(text)
-    except EventError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise EventError(f"not JSON: {str(error)[:200]}") from None
-    if text.count("[") + text.count("{") > DEPTH_LIMIT:
-        _limit_depth(found)
-    return found
-
-
-def _pairs(items: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    found = dict(items)
-    if len(found) != len(items):
-        raise EventError("not strict JSON: a key stands twice in one object")
-    return found
-
-
-def _constant(word: str) -> JSON:
-    raise EventError(f"not strict JSON: {word} is no JSON number")
-
-
-def _number(word: str) -> float:
-    found = float(word)
-    if not math.isfinite(found):
-        raise EventError(f"not strict JSON: {word[:40]} is too large for a double")
-    return found
-
-
-# Made once: a verifier reads tens of thousands of lines.
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_number)
-_scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing from the stubs
-
-
-def _decoded(text: str) -> JSON:
-    """What `_DECODER.decode` gives, without its three steps in Python where the value fills the whole text."""
-    try:
-        found, end = _scan(text, 0)
-    except StopIteration:
-        return _DECODER.decode(text)
-    return found if end == len(text) else _DECODER.decode(text)
-
-
-def _limit_depth(found: JSON) -> None:
-    layer = [found]
-    for _ in range(DEPTH_LIMIT + 1):
-        layer = [
-            below
-            for value in layer
-            if isinstance(value, dict | list)
-            for below in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not layer:
-            return
-    raise EventError(f"not strict JSON: nested deeper than {DEPTH_LIMIT}")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.events import DEPTH_LIMIT, SHORT, Event, EventError, Source, _as_written, is_name, parse_lines, strict_json
+from harness.events import SHORT, Event, EventError, Source, _as_written, is_name, parse_lines
+from harness.forms.strict_json import DEPTH_LIMIT
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -40,43 +41,6 @@ def test_anything_else_is_refused_with_a_reason(text: bytes | str) -> None:
     """No text breaks the parser: it gives an event or an EventError."""
     with pytest.raises(EventError, match=r"^not "):
         Event.parse(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"a":1,"a":1}',
-        b'{"a":{"b":1,"b":2}}',
-        b"NaN",
-        b"[Infinity]",
-        b"-Infinity",
-        b"1e999",
-        b"[-1e400]",
-        b'"\xed\xa0\x80"',
-        b"\xff",
-        b"\xef\xbb\xbf1",
-        '"a"'.encode("utf-16"),
-        '"a"'.encode("utf-32-le"),
-        b"9" * 5000,
-        b"[" * 100_000,
-        b"[" * (DEPTH_LIMIT + 1) + b"1" + b"]" * (DEPTH_LIMIT + 1),
-        b'{"a":' * (DEPTH_LIMIT + 1) + b"1" + b"}" * (DEPTH_LIMIT + 1),
-        b"",
-        b"1 2",
-    ],
-)
-def test_what_only_looks_like_json_is_refused(text: bytes) -> None:
-    """Duplicate keys, numbers no double holds, other encodings and bottomless nesting are no JSON here."""
-    with pytest.raises(EventError):
-        strict_json(text)
-
-
-def test_the_deepest_value_that_is_read_can_be_written() -> None:
-    """Nesting up to the limit is fine, and so is a broad value with many brackets."""
-    text = b"[" * DEPTH_LIMIT + b"1" + b"]" * DEPTH_LIMIT
-    event = Event(ns=1, by="rank", name="a", values={"x": strict_json(text)})
-    assert event.line()
-    assert len(strict_json(b"[" + b"[],".join([b""] * 500) + b"[]]")) == 500
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.reason import Skip
 
 

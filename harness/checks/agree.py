@@ -15,9 +15,9 @@ from pydantic import Field
 
 from harness.checks.check import CheckProperties, FailsAt, ValueCheck
 from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
-from harness.events import JSON
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
+from harness.forms.strict_json import JSON
 from harness.history import History
 
 NOTHING: Sequence[JSON] = (None, "", [], {})

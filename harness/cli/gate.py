@@ -12,10 +12,10 @@ from pathlib import Path
 
 from harness.cli import PASS, REFUSED, USAGE
 from harness.cli.decision import commands, lines, summary
+from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, decide
 from harness.gate.objects import NoCommit, NotTrusted
-from harness.report.escape import visible
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
 

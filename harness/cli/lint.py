@@ -6,7 +6,7 @@ import argparse
 
 from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
-from harness.report.escape import escape_terminal
+from harness.forms.text import visible
 from harness.run import inputs
 from harness.run.arms.entry import seen
 from harness.run.arms.preview import previewed
@@ -41,7 +41,7 @@ def _code(loaded: LoadedScenario) -> list[str]:
         why = str(error)
     except OSError as error:
         why = f"its code cannot be laid out to look at it: {error.strerror}"
-    return [f"{loaded.path}: note: a run would stop: {escape_terminal(why, 500)}"]
+    return [f"{loaded.path}: note: a run would stop: {visible(why, 500)}"]
 
 
 def _start(scenario: Scenario) -> list[str]:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from harness.cli.progress import progress_for
 from harness.cli.run import program
+from harness.forms.text import visible
 from harness.record import environment
 from harness.record.facts import Varied
 from harness.record.model import Record
 from harness.record.original import Here
 from harness.record.varied import SEEDS, is_shown, override
-from harness.report.escape import escape_terminal
 from harness.report.words import plural
 from harness.reproduce.passes import between, digest, joint, seeds_word
 from harness.reproduce.rerun import Prepared, another, new_root
@@ -99,7 +99,7 @@ def _vary(options: argparse.Namespace, prepared: Prepared, signer: Signing, firs
     rows: list[tuple[str, str, str, str]] = []
     whole = True
     for number, change in enumerate(found.changes, start=1):
-        print(f"  {number} of {total}: {escape_terminal(change.told, LIMIT)}", flush=True)
+        print(f"  {number} of {total}: {visible(change.told, LIMIT)}", flush=True)
         try:
             rows.append(_changed(options, prepared, signer, first, change, tests=total))
         except Interrupted as error:
@@ -111,14 +111,14 @@ def _vary(options: argparse.Namespace, prepared: Prepared, signer: Signing, firs
     rows += [(change.told, "not run", "", "") for change in found.changes[len(rows) :]]
     print("change: word, answer, report")
     for told, what, here, where in rows:
-        print(f"  {escape_terminal(': '.join([told, ', '.join(filter(None, (what, here, where)))]), 500)}")
+        print(f"  {visible(': '.join([told, ', '.join(filter(None, (what, here, where)))]), 500)}")
     _print_left(found)
     counts = Counter(what for _, what, _, _ in rows)
     flips = [told for told, what, _, _ in rows if what == "flips it"]
     if flips:
         print(f"{plural(len(flips), 'single change')} of {total} made it REPRODUCED:")
         for told in flips:
-            print(f"  {escape_terminal(told, LIMIT)}")
+            print(f"  {visible(told, LIMIT)}")
     else:
         print(f"none of {plural(total, 'single change')} is shown to make it REPRODUCED")
     if counts["may flip it"]:
@@ -148,13 +148,13 @@ def _walk(prepared: Prepared, *, start: str, jobs: int) -> Walk:
 
 def _print_walk(found: Walk) -> None:
     for change in found.changes:
-        print(f"  {escape_terminal(change.told, LIMIT)}")
+        print(f"  {visible(change.told, LIMIT)}")
     _print_left(found)
 
 
 def _print_left(found: Walk) -> None:
     for one in found.left:
-        print(f"  not varied: {escape_terminal(f'{one.what}: {one.then} then, {one.now} here: {one.reason}', 300)}")
+        print(f"  not varied: {visible(f'{one.what}: {one.then} then, {one.now} here: {one.reason}', 300)}")
     if found.rare:
         print(f"  not varied: {plural(found.rare, 'difference')} of a kind that rarely matters", flush=True)
 
@@ -194,7 +194,7 @@ def _print_answer(finished: Finished) -> Answer:
             f"same failure: {cell.same_failure}; same numbers: {cell.same_numbers}"
         )
         for reason in cell.reasons:
-            print(f"      {escape_terminal(reason, 500)}")
+            print(f"      {visible(reason, 500)}")
         if cell.more_trials:
             print(f"      {settles(record, cell.more_trials)}")
     print(comparison.result.answer)

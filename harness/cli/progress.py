@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
-from harness.report.escape import escape_terminal
+from harness.forms.text import visible
 from harness.run.progress import MadeTrial, Plan, Progress
 from harness.scenario import Cell
 
@@ -207,7 +207,7 @@ class Watched(Spoken):
         if plan is None:
             return table
         for cell in plan.cells:
-            name = escape(escape_terminal(cell.id))
+            name = escape(visible(cell.id))
             if cell.id in plan.skipped:
                 table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
                 continue

@@ -12,9 +12,9 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, passes
 from harness.cli.bundle import paths
 from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
+from harness.forms.text import visible
 from harness.record import environment
 from harness.record.original import GROUPS, Here, differences, same_environment
-from harness.report.escape import escape_terminal
 from harness.report.words import plural
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.opened import NotTrusted, Opened, open_report
@@ -78,10 +78,10 @@ def main(options: argparse.Namespace) -> int:
             _print_differences(options, differs)
             return INCONCLUSIVE
         except InputMissing as problem:
-            print(f"CANNOT TELL: {escape_terminal(str(problem), 500)}")
+            print(f"CANNOT TELL: {visible(str(problem), 500)}")
             return INCONCLUSIVE
         except SourceError as error:
-            print(f"rankproof reproduce: {escape_terminal(str(error), 1000)}", file=sys.stderr)
+            print(f"rankproof reproduce: {visible(str(error), 1000)}", file=sys.stderr)
             return USAGE
         except OSError as error:
             if isinstance(error, BrokenPipeError) or error.errno == errno.ENOSPC:
@@ -123,8 +123,8 @@ def _print_trust(opened: Opened) -> None:
     if not opened.verification.ok:
         print_steps(opened.verification)
     run = opened.record.run
-    print(f"report {escape_terminal(run.id)}, made {escape_terminal(run.made)}: {opened.record.judgement.verdict}")
-    print(f"  {escape_terminal(opened.signed)}")
+    print(f"report {visible(run.id)}, made {visible(run.made)}: {opened.record.judgement.verdict}")
+    print(f"  {visible(opened.signed)}")
 
 
 def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
@@ -133,21 +133,21 @@ def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
     what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     if subject.use is not None:
         what = f"ready subject {subject.use}, {what}"
-    print(f"what will run: {escape_terminal(what, LIMIT)}, as this user, with the rights of this user")
-    print(f"  source: {escape_terminal(rebuilt.told, LIMIT)}")
+    print(f"what will run: {visible(what, LIMIT)}, as this user, with the rights of this user")
+    print(f"  source: {visible(rebuilt.told, LIMIT)}")
     if rebuilt.candidate:
-        print(f"  candidate: {escape_terminal(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
+        print(f"  candidate: {visible(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
     for name, code in rebuilt.arms.items():
-        arguments = escape_terminal(opened.record.arms[name].arguments, LIMIT)
+        arguments = visible(opened.record.arms[name].arguments, LIMIT)
         print(f"  {name}: {plural(len(code.files), 'file')}, with {arguments}")
         for path in list(code.files)[:SHOWN]:
-            print(f"    {escape_terminal(path, LIMIT)}")
+            print(f"    {visible(path, LIMIT)}")
         if len(code.files) > SHOWN:
             print(f"    ... and {len(code.files) - SHOWN} more")
     for key, value in scenario.world.env.items():
-        print(f"  environment: {escape_terminal(f'{key}={value}', LIMIT)}")
+        print(f"  environment: {visible(f'{key}={value}', LIMIT)}")
     for one in prepared.material.inputs.values():
-        print(f"  input {escape_terminal(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
+        print(f"  input {visible(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
     control = scenario.trials.control if subject.control else 0
     cells = plural(len(opened.record.judgement.cells), "cell")
     print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
@@ -157,12 +157,12 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     """What differs from where the first run was made; how ranks started is known only afterwards."""
     original, here = prepared.original, environment.capture()
     same = same_environment(original.environment, here)
-    print(f"environment: {escape_terminal(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
+    print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario
     found = differences(scenario.needs, original, Here(environment=here, start=original.start, jobs=jobs))
     for group in GROUPS[:2]:
         for one in (one for one in found if one.group == group):
-            print(f"  {group}: {escape_terminal(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
+            print(f"  {group}: {visible(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
     rare = sum(one.group == GROUPS[2] for one in found)
     print(f"  {plural(len(found), 'difference')}, {rare} of a kind that rarely matters", flush=True)
 
@@ -174,9 +174,9 @@ def _run(options: argparse.Namespace, prepared: Prepared) -> int:
 
 
 def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> None:
-    print(f"SOURCE DIFFERS: {escape_terminal(str(differs), LIMIT)}")
+    print(f"SOURCE DIFFERS: {visible(str(differs), LIMIT)}")
     for line in differs.files[:SHOWN]:
-        print(f"  {escape_terminal(line, 500)}")
+        print(f"  {visible(line, 500)}")
     if len(differs.files) > SHOWN:
         print(f"  ... and {len(differs.files) - SHOWN} more")
     print(

@@ -12,8 +12,10 @@ from pathlib import Path
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
-from harness.report.escape import escape_terminal
-from harness.run.replay import VIEWS
+from harness.forms.text import visible
+from harness.report.step_summary import VIEW as STEP_SUMMARY
+from harness.report.view import Basis
+from harness.report.views import checked
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
@@ -159,7 +161,7 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
-    beside = [STATEMENT, *VIEWS] if finished.signer is not None else list(VIEWS)
+    beside = [STATEMENT, *checked()] if finished.signer is not None else list(checked())
     print(f"  beside it: {', '.join(beside)}")
     _summarise(finished)
     if finished.signer is not None:
@@ -177,11 +179,11 @@ def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
         if note.message.lower() not in said:
             print(f"  {note}")
     for sentence in judgement.unshown:
-        print(f"  not shown: {escape_terminal(sentence, TEXT_LIMIT)}")
+        print(f"  not shown: {visible(sentence, TEXT_LIMIT)}")
     for one in judgement.printed:
-        print(f"      {escape_terminal(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
+        print(f"      {visible(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
         for line in one.text.splitlines():
-            print(f"        {escape_terminal(line, TEXT_LIMIT)}")
+            print(f"        {visible(line, TEXT_LIMIT)}")
 
 
 def _summarise(finished: Finished) -> None:
@@ -189,11 +191,15 @@ def _summarise(finished: Finished) -> None:
     path = os.environ.get(SUMMARY)
     if not path:
         return
-    from harness.report.step_summary import render_step_summary
-
+    basis = Basis(
+        record=finished.record,
+        manifest_digest="",
+        read=lambda name: (finished.folder / name).read_bytes(),
+        report=os.path.relpath(finished.report),
+    )
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(render_step_summary(finished.record, report=os.path.relpath(finished.report)))
+        with Path(path).open("ab") as file:
+            file.write(STEP_SUMMARY.render(basis))
     except OSError as error:
         print(f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}", file=sys.stderr)
 

@@ -67,9 +67,9 @@ def shown(text: str) -> str:
     # Most text is printable ASCII, in which nothing is hidden; what is needed for more takes time to load.
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    from harness.report.escape import escape_lines
+    from harness.forms.text import visible_lines
 
-    return escape_lines(text)
+    return visible_lines(text)
 
 
 def discard(number: int) -> None:

@@ -10,8 +10,8 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
 from harness.cli.load import tell
 from harness.cli.progress import Spoken
 from harness.events import Event
+from harness.forms.text import visible
 from harness.history import Seen, ended
-from harness.report.escape import escape_terminal
 from harness.report.words import plural
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.tried import NoSuchCell, Tried, TriedArm, attempt
@@ -62,7 +62,7 @@ def code(found: Tried) -> int:
 def lines(scenario: Scenario, found: Tried) -> Iterator[str]:
     """Everything that is to be told."""
     for cell, why in found.skipped.items():
-        yield f"{cell}: SKIPPED: {escape_terminal(why, LINE_LIMIT)}"
+        yield f"{cell}: SKIPPED: {visible(why, LINE_LIMIT)}"
     if found.cell is None:
         yield "nothing was tried"
         return
@@ -93,20 +93,20 @@ def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
 def _outcome(scenario: Scenario, one: TriedArm) -> str:
     trial = one.trial
     if trial.outcome == "void":
-        return f"void, it would not count: {escape_terminal(str(trial.void), LINE_LIMIT)}"
+        return f"void, it would not count: {visible(str(trial.void), LINE_LIMIT)}"
     if one.arm == "candidate":
         return "passed" if trial.outcome == "pass" else "FAILED"
     if trial.as_stated:
         return "failed as stated"
     control = scenario.subject.control
     often = "" if control is None or control.must_fail.share.every else f" (asked: in {control.must_fail.share})"
-    return f"did NOT fail as stated{often}: {escape_terminal(str(trial.otherwise), LINE_LIMIT)}"
+    return f"did NOT fail as stated{often}: {visible(str(trial.otherwise), LINE_LIMIT)}"
 
 
 def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:
     yield f"  {who}:"
     for one in seen:
-        values = escape_terminal(_values(one.event), VALUES_LIMIT)
+        values = visible(_values(one.event), VALUES_LIMIT)
         yield f"    {(one.event.ns - begin) / 1e9:8.3f} s  {one.event.name:<{WIDE}}  {values}".rstrip()
 
 
@@ -128,7 +128,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     failed = [part for part in finding.ranks if not part.passed]
     if finding.passed:
         values = [f"rank {part.rank}: {shown(part.observed)}" for part in finding.ranks if part.observed is not None]
-        told = escape_terminal("; ".join(values), VALUES_LIMIT)
+        told = visible("; ".join(values), VALUES_LIMIT)
         yield f"  holds  {finding.check:<{WIDE}}  {told}".rstrip()
         return
     reasons = [finding.reason] if finding.reason else []
@@ -136,13 +136,13 @@ def _finding(finding: Finding) -> Iterator[str]:
         f"rank {part.rank}: {part.reason}" + ("" if part.observed is None else f" (found {shown(part.observed)})")
         for part in failed
     ]
-    yield f"  FAILS  {finding.check:<{WIDE}}  {escape_terminal(reasons[0], LINE_LIMIT)}".rstrip()
-    yield from (f"         {'':<{WIDE}}  {escape_terminal(reason, LINE_LIMIT)}" for reason in reasons[1:])
+    yield f"  FAILS  {finding.check:<{WIDE}}  {visible(reasons[0], LINE_LIMIT)}".rstrip()
+    yield from (f"         {'':<{WIDE}}  {visible(reason, LINE_LIMIT)}" for reason in reasons[1:])
 
 
 def _cut(text: bytes) -> list[str]:
     """The lines of a text, of a long one both ends."""
-    found = [escape_terminal(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()]
+    found = [visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()]
     half = LINES_MOST // 2
     more = len(found) - LINES_MOST
     return found if more <= 0 else [*found[:half], f"... ({more} more lines)", *found[-half:]]

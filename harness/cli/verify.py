@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import os
 import re
@@ -14,8 +13,7 @@ from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE
 from harness.cli.unpacked import NoBundle, report_of
-from harness.record.repository import refusal
-from harness.run.arms.revision import RevisionError, git
+from harness.forms.git import git, refusal
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Unreadable, read_signers, verify_folder
 from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
@@ -96,13 +94,10 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 
 def _own_signers() -> Path | None:
     """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
-    top, why = Path(), ""
+    done = git("rev-parse", "--show-toplevel")
     # Without git, or outside of a repository, the list may still lie here.
-    with contextlib.suppress(RevisionError):
-        done = git("rev-parse", "--show-toplevel")
-        if done.returncode == 0:
-            top = Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
-        why = refusal(done.stderr)
+    top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+    why = refusal(done.stderr)
     found = top / DEFAULT_SIGNERS
     if found.is_file():
         return found

@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.events import JSON
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof
+from harness.forms.strict_json import JSON
 from harness.history import History, ended
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from harness.events import JSON
 from harness.faults.proof import Proof
 from harness.faults.world_control import L, WorldControl
 from harness.forms.draft import Draft
@@ -23,6 +22,7 @@ from harness.forms.fields import Event, Id
 from harness.forms.model import Model
 from harness.forms.problem import Problem
 from harness.forms.ranks import Ranks
+from harness.forms.strict_json import JSON
 from harness.history import History
 
 FOR = "How long, with a unit: 200ms, 60s."

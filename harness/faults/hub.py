@@ -34,7 +34,9 @@ class HubFault(Fault):
     method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")
     repository: Line | None = Field(None, description="The repositories that are struck; * stands for any text.")
     path: Line | None = Field(None, description="The files that are struck; * stands for any text.")
-    answer: rules.Fault = Field(description="What the hub answers instead, as in a rules file of `rankproof hub`.")
+    answer: rules.WrongAnswer = Field(
+        description="What the hub answers instead, as in a file of rules of `rankproof hub`."
+    )
     when: rules.When = Field(
         rules.When(), description="Which of the matching requests are struck; every one where nothing is said."
     )
@@ -48,7 +50,7 @@ class HubFault(Fault):
             repository=self.repository,
             path=self.path,
             clients=clients,
-            fault=self.answer,
+            answer=self.answer,
             when=self.when,
         )
 

@@ -13,13 +13,13 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from harness.events import JSON
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof
 from harness.forms.draft import Draft
 from harness.forms.fields import ExceptionName, Message
 from harness.forms.problem import Problem, closest
+from harness.forms.strict_json import JSON
 from harness.history import History, Seen
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 
 
 class Startable(Protocol):

@@ -1,4 +1,4 @@
-"""One digest for a folder."""
+"""Digests of bytes, files and folders. Standard library only."""
 
 from __future__ import annotations
 

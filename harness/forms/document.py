@@ -26,8 +26,9 @@ from yaml.events import (
     SequenceEndEvent,
 )
 
-from harness.forms.problem import Path, Problem, ScenarioError, key_path, printable, shown
+from harness.forms.problem import Path, Problem, ScenarioError, key_path, shown
 from harness.forms.source import decode, refused_characters
+from harness.forms.text import printable
 
 DEPTH_LIMIT = 20
 NODE_LIMIT = 10_000

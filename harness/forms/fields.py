@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from harness.forms.problem import closest, complaint
@@ -209,3 +209,13 @@ def _scalar(value: Any) -> str | int | float | bool:
 Scalar = Annotated[
     str | int | float | bool, PlainValidator(_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})
 ]
+
+
+def _version(value: Any) -> Any:
+    # Literal[1] alone lets true and 1.0 pass: they equal 1.
+    if type(value) is not int or value != 1:
+        raise complaint("must be 1, the only version of this format", suggestion="1" if value in ("1", True) else None)
+    return value
+
+
+SchemaVersion = Annotated[Literal[1], BeforeValidator(_version)]

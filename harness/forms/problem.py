@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
 
+from harness.forms.text import SHOWN_LIMIT, printable, quoted
+
 Path = tuple[str | int, ...]
 Kind = Literal["error", "note"]
-
-FOUND_LIMIT = 60
-"""Characters of a found value that a message shows; a hostile file must not fill the terminal."""
 
 PROBLEM_LIMIT = 100
 """Problems of one file that are reported; the rest is counted."""
@@ -74,27 +73,6 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return (*unique[:PROBLEM_LIMIT], Problem(last.file, last.line, last.column, "", "", rest))
 
 
-def printable(text: str, *, limit: int = FOUND_LIMIT) -> str:
-    """Cut a text and escape what a terminal would act on or hide: controls, bidi marks, line breaks."""
-    shown = text[: limit + 1]
-    if len(shown) > limit:
-        shown = shown[: limit - 1] + "…"
-    return "".join(char if char.isprintable() else escape(char) for char in shown)
-
-
-def quoted(text: str) -> str:
-    """Put a text in quotes unless it brings its own."""
-    return printable(text) if text.startswith('"') else f'"{printable(text)}"'
-
-
-def escape(char: str) -> str:
-    """Write one character as an escape that YAML's double-quoted style understands."""
-    code = ord(char)
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
 def shown(value: Any) -> str:
     """Say in a few words what a value from the file is, for ``Problem.found``."""
     match value:
@@ -103,7 +81,7 @@ def shown(value: Any) -> str:
         case bool() | int() | float():
             return json.dumps(value)
         case str():
-            return printable(f'"{value}"' if len(value) < FOUND_LIMIT - 2 else f'"{value}')
+            return printable(f'"{value}"' if len(value) < SHOWN_LIMIT - 2 else f'"{value}')
         case dict():
             return "a mapping" if value else "an empty mapping"
         case list() | tuple():
@@ -129,9 +107,3 @@ def closest(word: object, allowed: Sequence[str]) -> str | None:
     folded = {name.lower().replace("_", "-"): name for name in allowed}
     near = difflib.get_close_matches(word.lower().replace("_", "-"), list(folded), n=1, cutoff=0.6)
     return folded[near[0]] if near else None
-
-
-def listed(words: Iterable[str]) -> str:
-    """Join words for a sentence: ``a, b or c``."""
-    names = list(words)
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}" if names else "nothing"

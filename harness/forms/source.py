@@ -7,7 +7,8 @@ import re
 import stat
 from pathlib import Path
 
-from harness.forms.problem import Problem, ScenarioError, escape
+from harness.forms.problem import Problem, ScenarioError
+from harness.forms.text import escape
 
 SIZE_LIMIT = 256 * 1024
 """Bytes of a file. The longest sensible scenario is a twentieth of that."""

@@ -11,11 +11,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.text import visible
 from harness.gate.objects import File
 from harness.gate.policy import Policy, Required, Role
 from harness.record.facts import Frozen
 from harness.record.model import Record
-from harness.report.escape import visible
 from harness.scenario import Scenario, cells
 
 Word = Literal["MET", "REFUSED", "MISSING", "CANNOT TELL", "NOT VERIFIED"]

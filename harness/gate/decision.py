@@ -13,13 +13,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.text import visible
 from harness.gate.basis import Basis, read_basis
 from harness.gate.case import CODES, Answer, Case, Refusal, Report, Requirement, counted
 from harness.gate.objects import Objects
 from harness.gate.reports import Runs, find_runs, verified
 from harness.gate.requirements import answer, requirements
 from harness.record.facts import Frozen
-from harness.report.escape import visible
 
 
 class TrustedRevision(Frozen):

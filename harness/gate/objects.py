@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.problem import printable
+from harness.forms.git import NO_ANSWER, git, refusal
 from harness.forms.source import real_place
-from harness.record.repository import refusal
-from harness.run.arms.revision import RevisionError, git
+from harness.forms.text import printable
 
 DEFAULT = "origin/main"
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -49,10 +49,7 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        try:
-            asked = git("-C", str(folder), "rev-parse", "--is-shallow-repository", "--show-prefix")
-        except RevisionError as error:
-            raise NoCommit(str(error)) from None
+        asked = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
         if asked.returncode:
             why = refusal(asked.stderr) or "it lies in no git repository: run the gate inside a clone"
             raise NoCommit(f"{real_place(folder)}: {why}")
@@ -147,11 +144,15 @@ class Objects:
 
     def _git(self, *arguments: str, given: bytes = b"", quiet: bool = False) -> bytes | None:
         """What git answers; None where it fails, or with `quiet`, where it has anything to say (an ambiguous name)."""
-        try:
-            done = git("-C", str(self._folder), *arguments, given=given)
-        except RevisionError as error:
-            raise NoCommit(str(error)) from None
+        done = _git(*arguments, folder=self._folder, given=given)
         return None if done.returncode or (quiet and done.stderr) else done.stdout
+
+
+def _git(*arguments: str, folder: Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    done = git(*arguments, folder=folder, given=given)
+    if done.returncode == NO_ANSWER:
+        raise NoCommit(done.stderr.decode())
+    return done
 
 
 def blob_id(content: bytes, *, like: str) -> str:

@@ -7,30 +7,19 @@ rendered again are never enough.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from harness.forms.document import parse_document
-from harness.forms.fields import Distinct, Id, Inside, Line, Listed
+from harness.forms.fields import Distinct, Id, Inside, Line, Listed, SchemaVersion
 from harness.forms.model import Model
-from harness.forms.problem import Path, complaint, shown
+from harness.forms.problem import complaint
 from harness.forms.units import Age
-from harness.scenario import ScenarioError
-from harness.scenario.schema import allowed_keys
-from harness.scenario.wording import in_plain_words
+from harness.forms.validation import parse_model
 
 PATH = ".rankproof/policy.yaml"
 Role = Literal["developer", "ci", "release"]
 ROLES: tuple[Role, ...] = get_args(Role)
-
-
-def _version(value: Any) -> Any:
-    # Literal[1] alone lets true and 1.0 pass: they equal 1.
-    if type(value) is not int or value != 1:
-        raise complaint("must be 1, the only version of this format", suggestion="1" if value in ("1", True) else None)
-    return value
 
 
 class Roles(Model):
@@ -99,9 +88,7 @@ class Required(Model):
 class Policy(Model):
     """What a commit needs before the gate opens."""
 
-    schema_: Annotated[Literal[1], BeforeValidator(_version)] = Field(
-        alias="schema", description="Version of this format: 1."
-    )
+    schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
     signers: Signers = Field(description="Whose signature is believed.")
     signatures: Signatures = Field(default_factory=Signatures, description="How many keys, in which roles.")
     require: Annotated[Listed[Required], Field(min_length=1)] = Field(
@@ -149,25 +136,4 @@ def parse_policy(text: bytes, *, name: str) -> Policy:
     Raises:
         ScenarioError: with every problem of the file, each with line, column and what is allowed.
     """
-    document = parse_document(text, name=name)
-    if not isinstance(document.tree, dict):
-        message = "must be a mapping of keys to values, starting with schema: 1"
-        raise ScenarioError([*document.problems, document.marks.problem((), message, found=shown(document.tree))])
-    problems = list(document.problems)
-    try:
-        policy = Policy.model_validate(document.tree)
-    except ValidationError as error:
-        problems += in_plain_words(error.errors(include_url=False), document, keys=_keys)
-        raise ScenarioError(problems) from None
-    if problems:
-        raise ScenarioError(problems)
-    return policy
-
-
-def _keys(path: Path, tree: Any) -> list[str]:
-    return allowed_keys(path, tree, schema=_schema())
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    return Policy.model_json_schema(by_alias=True)
+    return parse_model(Policy, text, name=name)

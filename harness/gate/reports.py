@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.gate.basis import Basis, GateError
 from harness.gate.case import Refusal, Report
 from harness.gate.discrepancies import differs, foreign, strangers
@@ -101,7 +101,7 @@ def _claim(run: Path) -> str | None:
     try:
         with Folder(run) as folder:
             commit = strict_json(folder.read(RUN_PATH, LARGEST_CLAIM))["source"]["commit"]
-    except (OSError, Unreadable, EventError, KeyError, TypeError):
+    except (OSError, Unreadable, NotStrict, KeyError, TypeError):
         return None
     return commit if isinstance(commit, str) and commit else None
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.forms.text import visible
 from harness.gate.case import Answer, Case, Refusal, Report, Requirement, counted, some
 from harness.gate.policy import Required
 from harness.gate.rules import RULES, Ruling, holds
-from harness.report.escape import visible
 
 # Rules whose reasons are those of the report's cells.
 OF_CELLS = ("verdict", "cells")

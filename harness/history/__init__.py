@@ -8,7 +8,8 @@ from itertools import count
 from operator import attrgetter
 from typing import NamedTuple
 
-from harness.events import JSON, Event, parse_lines
+from harness.events import Event, parse_lines
+from harness.forms.strict_json import JSON
 
 
 class Seen(NamedTuple):

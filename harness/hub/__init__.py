@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from harness.hub.access import Access, count, read_log
     from harness.hub.hub import Hub
     from harness.hub.problem import HubError, LogLost, RulesError
-    from harness.hub.reader import load_rules, parse_rules
-    from harness.hub.rules import Rules
+    from harness.hub.rules import Rules, load_rules, parse_rules
     from harness.hub.wire import Limits
 
 __all__ = [
@@ -35,8 +34,7 @@ _HOMES = {
     "access": ("Access", "count", "read_log"),
     "hub": ("Hub",),
     "problem": ("HubError", "LogLost", "RulesError"),
-    "reader": ("load_rules", "parse_rules"),
-    "rules": ("Rules",),
+    "rules": ("Rules", "load_rules", "parse_rules"),
     "wire": ("Limits",),
 }
 

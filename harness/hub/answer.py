@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from harness.hub.repository import File, Repository, Revision
+from harness.hub.repository import File, Revision, ServedRepository
 from harness.hub.target import Target
 from harness.hub.wire import read_range
 
@@ -53,7 +53,9 @@ def failure(status: int, message: str, *, code: str | None = None, commit: str |
     return Answer(status, headers, json.dumps({"error": message}).encode())
 
 
-def answer(repositories: Mapping[str, Repository], target: Target, *, range_header: str | None, base: str) -> Answer:
+def answer(
+    repositories: Mapping[str, ServedRepository], target: Target, *, range_header: str | None, base: str
+) -> Answer:
     """Answer a request truly.
 
     Args:
@@ -88,7 +90,7 @@ def _json(value: Any, **headers: str) -> Answer:
     return Answer(200, {"Content-Type": "application/json; charset=utf-8", **headers}, body)
 
 
-def _model_info(repository: Repository, revision: Revision) -> Answer:
+def _model_info(repository: ServedRepository, revision: Revision) -> Answer:
     return _json(
         {
             "_id": revision.commit[:24],
@@ -111,7 +113,7 @@ def _model_info(repository: Repository, revision: Revision) -> Answer:
     )
 
 
-def _tree(repository: Repository, revision: Revision, target: Target, base: str) -> Answer:
+def _tree(repository: ServedRepository, revision: Revision, target: Target, base: str) -> Answer:
     if target.path in revision.files:
         return failure(404, f"{target.path} is a file", code="EntryNotFound", commit=revision.commit)
     try:
@@ -153,7 +155,7 @@ def _pointer_size(file: File) -> int:
     )
 
 
-def _refs(repository: Repository) -> Answer:
+def _refs(repository: ServedRepository) -> Answer:
     def entry(revision: Revision, kind: str) -> dict[str, str]:
         return {"name": revision.name, "ref": f"refs/{kind}/{revision.name}", "targetCommit": revision.commit}
 

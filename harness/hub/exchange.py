@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from harness.hub.access import Access, End
 from harness.hub.answer import Answer
-from harness.hub.faulty import Outgoing
 from harness.hub.target import Target
 from harness.hub.wire import Request, head_bytes
+from harness.hub.wrong_answer import Outgoing
 
 CHUNK = 256 * 1024
 ADDRESS_SHOWN = 512

@@ -11,9 +11,8 @@ from typing import Any, Self, TypeVar
 
 from harness.hub.access import Access, AccessLog
 from harness.hub.problem import HubError
-from harness.hub.reader import load_rules
-from harness.hub.repository import Repository, read_folder
-from harness.hub.rules import Rules
+from harness.hub.repository import ServedRepository, read_folder
+from harness.hub.rules import Rules, load_rules
 from harness.hub.server import Server
 from harness.hub.wire import Limits
 
@@ -54,7 +53,7 @@ class Hub:
     ) -> None:
         self.folder, self._rules, self._host, self._port = folder, rules, host, port
         self._log_path, self._keep, self._limits = log, keep, limits or Limits()
-        self.repositories: Mapping[str, Repository] = {}
+        self.repositories: Mapping[str, ServedRepository] = {}
         self._log: AccessLog | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

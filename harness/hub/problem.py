@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from harness.forms.problem import Problem
+
 
 class HubError(Exception):
     """The hub cannot start, or had to stop; the message says what, where and what to do."""
@@ -13,9 +17,9 @@ class RulesError(HubError):
     ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order of the file.
     """
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problems))
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(map(str, problems))
+        super().__init__("\n".join(self.problems))
 
 
 class LogLost(HubError):

@@ -90,7 +90,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Repository:
+class ServedRepository:
     """A repository: its id ``org/name`` (or ``name``) and its revisions by name."""
 
     id: str
@@ -107,7 +107,7 @@ class Repository:
         return None
 
 
-def read_folder(folder: Path) -> dict[str, Repository]:
+def read_folder(folder: Path) -> dict[str, ServedRepository]:
     """Read all repositories of a folder, by id.
 
     Raises:
@@ -120,7 +120,7 @@ def read_folder(folder: Path) -> dict[str, Repository]:
         found.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
     if not found:
         raise HubError(f"{folder}: holds no repository; a repository is a folder ORG/NAME with files in it")
-    return {identity: Repository(identity, revisions) for identity, revisions in sorted(found.items())}
+    return {identity: ServedRepository(identity, revisions) for identity, revisions in sorted(found.items())}
 
 
 def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:

@@ -1,13 +1,19 @@
-"""Fault rules as data: which requests, which fault, when. The file is a closed schema; see docs/hub.md."""
+"""Fault rules as data: which requests, which answer instead, when. The file is a closed schema; see docs/hub.md."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from harness.forms import units
-from harness.forms.problem import complaint
+from harness.forms.fields import Id, SchemaVersion
+from harness.forms.model import Model
+from harness.forms.problem import ScenarioError, complaint
+from harness.forms.source import read_source
+from harness.forms.validation import parse_model
+from harness.hub.problem import RulesError
 from harness.hub.target import CLIENT, Role
 
 T = TypeVar("T")
@@ -23,7 +29,7 @@ def _bounded(seconds: float) -> float:
 
 def _client(value: str) -> str:
     if not CLIENT.fullmatch(value):
-        raise ValueError("must be 1 to 64 letters, digits, '.', '_' or '-', as in /client/NAME")
+        raise complaint("must be 1 to 64 letters, digits, '.', '_' or '-', as in /client/NAME")
     return value
 
 
@@ -39,16 +45,10 @@ Methods = Annotated[
 ]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Text = Annotated[str, Field(min_length=1, max_length=300)]
-BODY_FAULTS = frozenset({"truncate", "wrong-bytes"})
+OF_A_BODY = frozenset({"truncate", "wrong-bytes"})
 
 
-class Closed(BaseModel):
-    """A mapping of the file: unknown keys are errors, nothing is converted, nothing changes afterwards."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-
-
-class Missing(Closed):
+class Missing(Model):
     """404: the client is told that the file does not exist.
 
     With ``commit`` the answer carries X-Repo-Commit, as the public hub's does, and clients write it down for ever.
@@ -61,7 +61,7 @@ class Missing(Closed):
     )
 
 
-class RateLimit(Closed):
+class RateLimit(Model):
     """429, with the headers the public hub sends (``ratelimit``), a plain Retry-After, both, or none."""
 
     kind: Literal["rate-limit"]
@@ -71,7 +71,7 @@ class RateLimit(Closed):
     reset: Duration = Field(1.0, description="When they say so, with a unit.", json_schema_extra={"default": "1s"})
 
 
-class ServerError(Closed):
+class ServerError(Model):
     """A status of 500 to 599."""
 
     kind: Literal["error"]
@@ -79,19 +79,19 @@ class ServerError(Closed):
     retry_after: Duration | None = Field(None, description="The Retry-After header, with a unit.")
 
 
-class Reset(Closed):
+class Reset(Model):
     """The connection is reset (RST) before any byte of an answer."""
 
     kind: Literal["reset"]
 
 
-class Close(Closed):
+class Close(Model):
     """The connection is closed (FIN) before any byte of an answer."""
 
     kind: Literal["close"]
 
 
-class Refuse(Closed):
+class Refuse(Model):
     """The request and every open connection are reset, and the port refuses new ones for a time."""
 
     kind: Literal["refuse"]
@@ -103,7 +103,7 @@ class Refuse(Closed):
     )
 
 
-class Truncate(Closed):
+class Truncate(Model):
     """Announce the whole length, send a part, close."""
 
     kind: Literal["truncate"]
@@ -112,21 +112,21 @@ class Truncate(Closed):
     ending: Literal["close", "reset"] = Field("close", description="How the connection ends.")
 
 
-class Short(Closed):
+class Short(Model):
     """Announce fewer bytes than the file has and send exactly those: a whole answer, and a wrong one."""
 
     kind: Literal["short"]
     share: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="The share of the bytes that is sent.")
 
 
-class Latency(Closed):
+class Latency(Model):
     """Wait before the answer, then look at the rules that follow."""
 
     kind: Literal["latency"]
     lasting: Duration = Field(alias="for", description="How long, with a unit.")
 
 
-class WrongEtag(Closed):
+class WrongEtag(Model):
     """The right bytes under another ETag."""
 
     kind: Literal["wrong-etag"]
@@ -135,7 +135,7 @@ class WrongEtag(Closed):
     )
 
 
-class WrongBytes(Closed):
+class WrongBytes(Model):
     """As many bytes as announced, one of them changed (or all, if ``text`` is given: its length is then announced)."""
 
     kind: Literal["wrong-bytes"]
@@ -144,7 +144,7 @@ class WrongBytes(Closed):
     )
 
 
-Fault = Annotated[
+WrongAnswer = Annotated[
     Missing | RateLimit | ServerError | Reset | Close | Refuse | Truncate | Short | Latency | WrongEtag | WrongBytes,
     Field(discriminator="kind"),
 ]
@@ -152,11 +152,11 @@ Fault = Annotated[
 
 def _window(value: tuple[Any, ...]) -> tuple[Any, ...]:
     if value[0] > value[1]:
-        raise ValueError("must be [first, last] with first not after last")
+        raise complaint("must be [first, last] with first not after last")
     return value
 
 
-class When(Closed):
+class When(Model):
     """Which of the requests that match are struck. All conditions that are given must hold; none given: every one.
 
     Attributes:
@@ -189,9 +189,10 @@ class When(Closed):
     @model_validator(mode="after")
     def _together(self) -> When:
         if (self.quota is None) != (self.window is None):
-            raise ValueError("quota and window stand together: so many requests in each window, such as 500 in 5min")
+            given = "quota" if self.window is None else "window"
+            raise complaint("quota and window stand together, such as 500 requests in each 5min", at=given)
         if self.window is not None and self.window <= 0:
-            raise ValueError("window must be longer than nothing")
+            raise complaint("must be longer than nothing", at="window")
         return self
 
     @property
@@ -200,34 +201,36 @@ class When(Closed):
         return (self.per or ("client" if self.quota is None else "all")) == "all"
 
 
-class Rule(Closed):
-    """One fault: which requests it is for, what happens to them, and when."""
+class Rule(Model):
+    """One fault: which requests it is for, what they are answered instead, and when."""
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+    id: Id
     role: Roles = ("any",)
     method: Methods | None = None
     repository: Text | None = None
     path: Text | None = None
     clients: Listed[Annotated[str, AfterValidator(_client)]] | None = None
-    fault: Fault
+    answer: WrongAnswer
     when: When = When()
 
     @model_validator(mode="after")
     def _has_a_body(self) -> Rule:
-        if self.fault.kind in BODY_FAULTS and self.method is not None and "HEAD" in self.method:
-            raise ValueError(f"method: {self.fault.kind} changes a body, and the answer to HEAD has none; write GET")
+        if self.answer.kind in OF_A_BODY and self.method is not None and "HEAD" in self.method:
+            raise complaint(
+                f"{self.answer.kind} changes a body, and the answer to HEAD has none; write GET", at="method"
+            )
         return self
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods it is for; by default all that its fault can change."""
-        return self.method or (("GET",) if self.fault.kind in BODY_FAULTS else ("HEAD", "GET"))
+        """The methods it is for; by default all whose answer it can change."""
+        return self.method or (("GET",) if self.answer.kind in OF_A_BODY else ("HEAD", "GET"))
 
 
-class Rules(Closed):
+class Rules(Model):
     """A rules file."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: SchemaVersion = Field(alias="schema")
     seed: Annotated[str, Field(min_length=1, max_length=64)] = "0"
     rules: Annotated[tuple[Rule, ...], Strict(False), Field(max_length=200)] = ()
 
@@ -236,6 +239,31 @@ class Rules(Closed):
         seen: set[str] = set()
         for rule in self.rules:
             if rule.id in seen:
-                raise ValueError(f'two rules have the id "{rule.id}"; the access log tells rules apart by it')
+                raise complaint(f'two have the id "{rule.id}"; the access log tells rules apart by it', at="rules")
             seen.add(rule.id)
         return self
+
+
+def load_rules(path: Path) -> Rules:
+    """Read and check a rules file.
+
+    Raises:
+        RulesError: every mistake, with file, line, column, key and what to do.
+    """
+    try:
+        text = read_source(path, remedy="name a file of rules")
+    except ScenarioError as error:
+        raise RulesError(error.problems) from None
+    return parse_rules(text, name=str(path))
+
+
+def parse_rules(text: bytes | str, *, name: str = "rules") -> Rules:
+    """Check the text of a rules file; see `load_rules`.
+
+    Raises:
+        RulesError: every mistake.
+    """
+    try:
+        return parse_model(Rules, text.encode() if isinstance(text, str) else text, name=name)
+    except ScenarioError as error:
+        raise RulesError(error.problems) from None

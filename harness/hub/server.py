@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from harness.hub.access import AccessLog, End
 from harness.hub.answer import answer, failure
 from harness.hub.exchange import Changed, Connection, Exchange, body_chunks, head_of, read_piece
-from harness.hub.faulty import Outgoing, changes, spoiled, truly
 from harness.hub.peer import Peers
 from harness.hub.problem import HubError, LogLost
-from harness.hub.repository import Repository
+from harness.hub.repository import ServedRepository
 from harness.hub.rules import Rules
 from harness.hub.strikes import Strikes
 from harness.hub.target import BadTarget, Target, parse
 from harness.hub.wire import HEAD_LIMIT, BadRequest, Limits, Request, Silent, read_request
+from harness.hub.wrong_answer import Outgoing, changes, spoiled, truly
 
 HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
@@ -29,7 +29,9 @@ HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 class Server:
     """Serves repositories until stopped. All methods belong to the event loop's thread."""
 
-    def __init__(self, repositories: Mapping[str, Repository], rules: Rules, log: AccessLog, limits: Limits) -> None:
+    def __init__(
+        self, repositories: Mapping[str, ServedRepository], rules: Rules, log: AccessLog, limits: Limits
+    ) -> None:
         self.repositories, self.log, self.limits = repositories, log, limits
         self.strikes = Strikes(rules)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

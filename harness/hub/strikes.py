@@ -18,7 +18,7 @@ class Struck:
 
     Attributes:
         delays: seconds to wait first.
-        rule: the rule whose fault is the answer, or None for a true answer.
+        rule: the rule that gives the answer, or None for a true answer.
         ids: ids of all rules that struck, in order.
         left: seconds until the quota of ``rule`` is fresh again, or None where no quota spoke.
     """
@@ -62,7 +62,7 @@ class Strikes:
             address: path without the client's prefix and without the query.
             target: the parsed address.
             at: seconds since the hub started.
-            changes: whether a rule's fault would change the true answer; one that would not does not count.
+            changes: whether a rule would change the true answer; one that would not does not count.
         """
         delays = 0.0
         ids: list[str] = []
@@ -73,8 +73,8 @@ class Strikes:
             if left is False:
                 continue
             ids.append(rule.id)
-            if isinstance(rule.fault, Latency):
-                delays += rule.fault.lasting
+            if isinstance(rule.answer, Latency):
+                delays += rule.answer.lasting
                 continue
             return Struck(delays, rule, tuple(ids), None if left is True else left)
         return Struck(delays, None, tuple(ids))

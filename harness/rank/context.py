@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
 

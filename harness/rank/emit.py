@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 
-from harness.events import JSON, is_name
+from harness.events import is_name
+from harness.forms.strict_json import JSON
 from harness.rank.order import obey
 
 LINE_LIMIT = 256 * 1024

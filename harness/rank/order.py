@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank.inside import load
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 
 SHARED = "shared"
 """Name of the folder that ranks share, beside their own."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from harness.events import JSON, EventError, strict_json
+from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.record.facts import Frozen, RevisionFacts, RunFacts
 from harness.record.original import Comparison
 from harness.stats.verdict import Judgement
@@ -137,7 +137,7 @@ def read_model(model: type[T], data: bytes, *, name: str) -> T:
     """
     try:
         return model.model_validate(strict_json(data))
-    except EventError as error:
+    except NotStrict as error:
         raise RecordError(f"{name}: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

@@ -10,8 +10,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from harness.events import JSON
 from harness.forms.digest import fold
+from harness.forms.strict_json import JSON
 
 KEY = "recipe"
 

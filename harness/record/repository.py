@@ -7,12 +7,11 @@ import re
 import subprocess
 from pathlib import Path
 
+from harness.forms.git import git, refusal
 from harness.record.facts import Source
 from harness.record.results import is_of_runs
 
-ANSWER_WITHIN = 30.0
 PATCH_LIMIT = 1024 * 1024
-NO_HOOKS = "core.hooksPath=/dev/null"
 
 
 def describe(folder: Path, *, results: Path | None = None) -> Source:
@@ -21,7 +20,7 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
     What git ignores does not make a tree dirty, nor does what runs left in `results`, the folder of all results: only
     untracked files that lie there as a run's do, so that nothing else can hide in it.
     """
-    done = _run(folder, "rev-parse", "HEAD")
+    done = git("rev-parse", "HEAD", folder=folder)
     commit = _answer(done)
     if commit is None:
         return Source(
@@ -31,7 +30,7 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
             untracked=None,
             origin=None,
             scenario=None,
-            why_unknown=refusal(done.stderr if done else b"") or "git names no commit for this folder",
+            why_unknown=refusal(done.stderr) or "git names no commit for this folder",
         )
     lines = _changes(folder, results)
     origin = _git(folder, "config", "--get", "remote.origin.url")
@@ -43,19 +42,6 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
         origin=without_credentials(origin) if origin else None,
         scenario=(_git(folder, "rev-parse", "--show-prefix") or "").rstrip("/") or None,
         why_unknown="git could not say whether the tree was changed" if lines is None else "",
-    )
-
-
-def refusal(said: bytes) -> str:
-    """Why git says nothing at all of a repository that is there, and what to do, by its complaint in the C locale.
-
-    Names no folder: a record holds none of this machine's. Empty where the complaint is about something else.
-    """
-    if b"dubious ownership" not in said and b"unsafe repository" not in said:
-        return ""
-    return (
-        "git refuses the repository because its folder belongs to another user (dubious ownership): chown it, or, if "
-        "you trust what is in it, git config --global --add safe.directory FOLDER"
     )
 
 
@@ -120,38 +106,8 @@ def _without_home(place: str) -> str:
 
 
 def _git(folder: Path, *arguments: str, whole_tree: bool = False) -> str | None:
-    return _answer(_run(folder, *arguments, whole_tree=whole_tree))
+    return _answer(git(*arguments, *(("--", ":/") if whole_tree else ()), folder=folder))
 
 
-def _answer(done: subprocess.CompletedProcess[bytes] | None) -> str | None:
-    if done is None or done.returncode:
-        return None
-    return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
-
-
-def _run(folder: Path, *arguments: str, whole_tree: bool = False) -> subprocess.CompletedProcess[bytes] | None:
-    # No optional locks: a report must not touch the index of the repository it describes; and no program of its config.
-    command = [
-        "git",
-        "--no-optional-locks",
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        NO_HOOKS,
-        "-C",
-        str(folder),
-        *arguments,
-    ]
-    if whole_tree:
-        command += ["--", ":/"]
-    try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            timeout=ANSWER_WITHIN,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+def _answer(done: subprocess.CompletedProcess[bytes]) -> str | None:
+    return None if done.returncode else done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, assert_never
 
+from harness.forms.text import visible
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -25,7 +26,7 @@ from harness.report.blocks import (
     Table,
     Text,
 )
-from harness.report.escape import escape_code_block, escape_terminal
+from harness.report.escape import escape_code_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,9 +67,9 @@ def _block(block: Block, width: int) -> list[str]:
 def _inline(part: Part) -> str:
     match part:
         case str() | Strong():
-            return escape_terminal(part.text if isinstance(part, Strong) else part)
+            return visible(part.text if isinstance(part, Strong) else part)
         case Foreign(text, limit) | Code(text, _, limit):
-            return escape_terminal(text, limit)
+            return visible(text, limit)
         case Text(parts):
             return "".join(_inline(inner) for inner in parts)
         case Claim(text, evidence):

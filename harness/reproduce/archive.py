@@ -23,7 +23,7 @@ from typing import BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.trust import manifest
 
 FORMAT: Literal[1] = 1
@@ -188,7 +188,7 @@ def _read_index(stream: _Stream) -> Index:
     stream.demand(_padding(size), what="the padding of the index")
     try:
         index = Index.model_validate(strict_json(data))
-    except EventError as error:
+    except NotStrict as error:
         raise ArchiveError(f"its index is {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

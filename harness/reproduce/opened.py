@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.assemble import assemble
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record, RecordError
 from harness.record.original import Original
-from harness.report.escape import escape_terminal
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
@@ -133,7 +133,7 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
         with bundle.open("rb") as file:
             index = unpack(file, target)
     except ArchiveError as error:
-        raise NotTrusted(f"it is no bundle that may be unpacked: {escape_terminal(str(error), 500)}") from None
+        raise NotTrusted(f"it is no bundle that may be unpacked: {visible(str(error), 500)}") from None
     if index.report != _digest(target / "run" / REPORT):
         raise NotTrusted("it is no bundle that may be unpacked: its report is not the one that its index names")
     return target
@@ -182,13 +182,13 @@ def _opened(folder: Path, inputs: Path | None, found: Verification) -> Opened:
         text = read(SCENARIO_PATH)
         report = read(REPORT)
     except (OSError, RecordError, manifest.ManifestMalformed) as error:
-        raise NotTrusted(f"it cannot be read, trusted or not: {escape_terminal(str(error), 500)}", found) from None
+        raise NotTrusted(f"it cannot be read, trusted or not: {visible(str(error), 500)}", found) from None
     except Exception as error:
         if found.ok:
             raise
         # Evidence that nobody answers for may be of any form; what was verified was judged once already.
         what = f"{type(error).__name__}: {error}"
-        raise NotTrusted(f"its evidence is not what a run writes ({escape_terminal(what, 300)})", found) from None
+        raise NotTrusted(f"its evidence is not what a run writes ({visible(what, 300)})", found) from None
     signer = found.signer if found.signer == found.fingerprint else f"{found.signer} ({found.fingerprint})"
     signed = (
         f"verified: signed by {signer}"

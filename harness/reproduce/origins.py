@@ -18,7 +18,7 @@ from harness.run.arms.provenance import (
     revision,
     standing,
 )
-from harness.run.arms.revision import Repository, RevisionError
+from harness.run.arms.revision import GitRepository, RevisionError
 
 
 def recorded(opened: Opened) -> dict[str, Origin]:
@@ -38,7 +38,7 @@ def committed(opened: Opened, repository: Path, commit: str, *, changes: bytes |
     Raises:
         RevisionError: there is no such commit, or the changes do not apply to it.
     """
-    tree = revision(Repository(repository, given=repository.name), commit)
+    tree = revision(GitRepository(repository, given=repository.name), commit)
     return _living(opened, repository, tree if changes is None else patched(tree, changes, to=commit))
 
 
@@ -55,7 +55,7 @@ def _living(opened: Opened, folder: Path, tree: Tree) -> dict[str, Origin]:
             found[name] = Living(tree, installed)
             continue
         try:
-            own = revision(Repository(folder, given=folder.name), arm.revision.commit)
+            own = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
             if arm.revision.patch is not None:
                 own = patched(own, opened.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
             found[name] = Living(own, installed)

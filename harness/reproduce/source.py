@@ -23,7 +23,7 @@ from harness.reproduce.workspace import lay_out
 from harness.run.arms import staging
 from harness.run.arms.preview import previewed
 from harness.run.arms.provenance import Origin, revision, standing
-from harness.run.arms.revision import Repository, RevisionError
+from harness.run.arms.revision import GitRepository, RevisionError
 from harness.run.inputs import leaves
 from harness.scenario import Scenario, ScenarioError, parse_scenario
 
@@ -210,7 +210,7 @@ def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path |
     _demand_own_code(opened)
     _demand_inside(opened.record.run.source)
     try:
-        found = Repository(repository, given=str(repository))
+        found = GitRepository(repository, given=str(repository))
         commit = found.commit(rev)
         place = (found.root or repository) / (opened.record.run.source.scenario or "")
         place = place if place.is_dir() else repository
@@ -263,7 +263,7 @@ def _scenario_in(opened: Opened, here: Path) -> tuple[Path, str] | None:
     if source.commit is None:
         return None
     try:
-        root = Repository(here, given=here.name).root
+        root = GitRepository(here, given=here.name).root
     except RevisionError:
         return None
     folder = root / (source.scenario or "") if root is not None else None
@@ -353,7 +353,7 @@ def _alone(scenario: Scenario) -> Scenario:
 
 def _lacks_commits(opened: Opened, folder: Path) -> bool:
     try:
-        repository = Repository(folder, given=folder.name)
+        repository = GitRepository(folder, given=folder.name)
         for revision in opened.record.run.revisions.values():
             if COMMIT.fullmatch(revision.commit):
                 repository.commit(revision.commit)

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.forms.git import git
 from harness.run.arms import patch
-from harness.run.arms.revision import LINK, SUBMODULE, Entry, Repository, RevisionError, git
+from harness.run.arms.revision import LINK, SUBMODULE, Entry, GitRepository, RevisionError
 
 BATCH = 64 * 2**20
 LARGEST = 2048 * 2**20
@@ -32,7 +33,7 @@ def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | Non
     Raises:
         RevisionError: the commit is not there, its tree is larger than 2 GiB, or the patch does not apply.
     """
-    found = Repository(repository, given=str(repository))
+    found = GitRepository(repository, given=str(repository))
     found.commit(commit)
     entries = {path: entry for path, entry in found.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
     if sum(entry.size for entry in entries.values()) > LARGEST:
@@ -59,13 +60,13 @@ def _borrow(repository: Path, commit: str, target: Path) -> None:
     (own / "objects" / "info").mkdir(parents=True, exist_ok=True)
     (own / "objects" / "info" / "alternates").write_text(f"{(repository / objects).resolve()}\n")
     (own / "HEAD").write_text(f"{commit}\n")
-    done = git("-C", str(target), "read-tree", commit)
+    done = git("read-tree", commit, folder=target)
     if done.returncode:
         raise RevisionError(f"commit {commit[:12]} cannot be read: {done.stderr.decode(errors='replace').strip()}")
 
 
 def _ask(repository: Path, *words: str) -> str:
-    done = git("-C", str(repository), *words)
+    done = git(*words, folder=repository)
     if done.returncode:
         raise RevisionError(f"git {words[0]} failed in {repository}")
     return os.fsdecode(done.stdout.removesuffix(b"\n"))
@@ -84,7 +85,7 @@ def _batches(entries: dict[str, Entry]) -> Iterable[dict[str, Entry]]:
         yield batch
 
 
-def _read(repository: Repository, batch: dict[str, Entry]) -> dict[str, bytes]:
+def _read(repository: GitRepository, batch: dict[str, Entry]) -> dict[str, bytes]:
     """The files of a batch. One that cannot be had (git-lfs, a partial clone) is left out: the comparison finds it."""
     try:
         return repository.read(batch)

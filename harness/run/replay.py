@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 
 from harness import __version__
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.assemble import assemble, difference
@@ -17,13 +18,11 @@ from harness.record.model import PATH, Record, RecordError
 from harness.record.unknown import Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
+from harness.report.view import Basis, View
+from harness.report.views import checked
 from harness.trust import statement
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.verification import Refused
-
-PAGE, JUNIT = "report.html", "junit.xml"
-VIEWS = (PAGE, JUNIT)
-"""What the views are called."""
 
 
 class RecordReplay(Replay):
@@ -41,7 +40,7 @@ class RecordReplay(Replay):
         super().__init__()
         self.record = record
         # Each refuses (CannotRender) a record of another format, or one whose views another version drew.
-        self.views = {PAGE: self._page, JUNIT: self._junit}
+        self.views = {name: partial(self._draw, view) for name, view in checked().items()}
 
     def judge(self, read: Read, names: Sequence[str]) -> str | None:
         """Work the record out from the evidence, and compare it with `results.json`."""
@@ -61,17 +60,8 @@ class RecordReplay(Replay):
         source_files = hashlib.sha256(read(sources.PATH)).hexdigest()
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
 
-    def _page(self, read: Read, manifest_digest: str) -> bytes:
-        from harness.report.page import render_page
-
-        record = self._drawn_by_us(read)
-        digest = hashlib.sha256(read(PATH)).hexdigest()
-        return render_page(record, record_digest=digest, manifest_digest=manifest_digest, read=read)
-
-    def _junit(self, read: Read, _manifest_digest: str) -> bytes:
-        from harness.report.junit import render_junit
-
-        return render_junit(self._drawn_by_us(read), record_digest=hashlib.sha256(read(PATH)).hexdigest())
+    def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
+        return view.render(Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read))
 
     def _drawn_by_us(self, read: Read) -> Record:
         """The record, if this version drew its views: their looks may change between versions, the report's not."""
@@ -118,7 +108,7 @@ def _judged(read: Read, names: Sequence[str]) -> Record | str:
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:
     try:
         number = strict_json(read(RUN_PATH))["format"]
-    except (EventError, KeyError, TypeError):
+    except (NotStrict, KeyError, TypeError):
         raise problem(f"{RUN_PATH} does not say which format this is") from None
     if number != FORMAT:
         raise problem(f"the record has format {number}, this version knows {FORMAT}")

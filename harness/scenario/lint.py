@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from harness.backends import KINDS as BACKENDS
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
-from harness.forms.problem import Problem, closest, listed, shown
+from harness.forms.problem import Problem, closest, shown
+from harness.forms.text import listed
 from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same

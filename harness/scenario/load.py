@@ -11,15 +11,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.forms.document import Document, parse_document
+from harness.forms.document import Document
 from harness.forms.problem import Path as Place
-from harness.forms.problem import Problem, ScenarioError, ordered, shown
+from harness.forms.problem import Problem, ScenarioError, ordered
 from harness.forms.source import read_source, refusal
+from harness.forms.validation import parse_mapping, problems_of
 from harness.scenario import override
 from harness.scenario.draft import Draft
 from harness.scenario.lint import lint
 from harness.scenario.model import Scenario
-from harness.scenario.wording import in_plain_words
+from harness.scenario.schema import json_schema
 from harness.subjects import READY
 
 DEFAULT_NAME = "scenario.yaml"
@@ -86,11 +87,7 @@ def scenario_files(path: Path) -> list[Path]:
 
 
 def _document(text: bytes, *, name: str, overrides: Sequence[str]) -> Document:
-    document = parse_document(text, name=name)
-    if not isinstance(document.tree, dict):
-        message = "must be a mapping of keys to values, starting with schema: 1"
-        top = document.marks.problem((), message, found=shown(document.tree))
-        raise ScenarioError([*document.problems, top])
+    document = parse_mapping(text, name=name)
     override.apply(document, overrides)
     return document
 
@@ -103,7 +100,7 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
     try:
         scenario = Scenario.model_validate(document.tree)
     except ValidationError as error:
-        problems += in_plain_words(error.errors(include_url=False), document)
+        problems += problems_of(error, document, schema=json_schema())
     problems += lint(Draft.of(document) if scenario is None else Draft.whole(document, scenario))
     notes = ordered(problem for problem in problems if problem.kind == "note")
     wrong = [problem for problem in problems if problem.kind != "note"]

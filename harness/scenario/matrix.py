@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, 
 from harness.backends import KINDS
 from harness.forms.fields import Distinct, Listed, Scalar
 from harness.forms.model import Model
-from harness.forms.problem import closest, complaint, listed
+from harness.forms.problem import closest, complaint
+from harness.forms.text import listed
 from harness.forms.units import written
 
 AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harness.checks import AnyCheck
 from harness.faults import AnyFault
@@ -21,6 +21,7 @@ from harness.forms.fields import (
     Name,
     Paragraph,
     Plain,
+    SchemaVersion,
     SeedText,
     Sha256,
     Title,
@@ -172,13 +173,6 @@ class Measure(Model):
         return self
 
 
-def _version(value: Any) -> Any:
-    # Literal[1] alone lets true and 1.0 pass: they equal 1.
-    if type(value) is not int or value != 1:
-        raise complaint("must be 1, the only version of this format", suggestion="1" if value in ("1", True) else None)
-    return value
-
-
 class Scenario(Model):
     """One question, what is run to answer it, and what the answer is judged by.
 
@@ -186,9 +180,7 @@ class Scenario(Model):
     ranks that exist, …) are held there, by ``lint``, so that all problems of a file are named at once.
     """
 
-    schema_: Annotated[Literal[1], BeforeValidator(_version)] = Field(
-        alias="schema", description="Version of this format: 1."
-    )
+    schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
     id: Id = Field(description="Name of the scenario: in results, reports and gates.")
     title: Title = Field(description="One line that says what a PASS means.")
     question: Paragraph = Field(description="The question that the verdict answers, printed at the top of the report.")

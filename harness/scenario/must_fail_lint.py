@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.forms.problem import Problem, closest, listed
+from harness.forms.problem import Problem, closest
+from harness.forms.text import listed
 from harness.scenario.draft import Draft
 from harness.scenario.model import World
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from harness.forms.document import Document, Mark, Tree, parse_value
 from harness.forms.fields import HUB_PATTERN
-from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path, printable
-from harness.scenario.schema import allowed_keys
+from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path
+from harness.forms.schema import allowed_keys
+from harness.forms.text import printable
+from harness.scenario.schema import json_schema
 
 FILE = "--set"
 """What problems of overrides name as their file. Their line is the number of the override, from 1."""
@@ -116,8 +118,9 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
 
 def _known(document: Document, here: Path, node: dict[str, Tree], part: str | int, mark: Mark) -> None:
     """Refuse a key that the scenario cannot have: a slip would otherwise change nothing, or make a new axis."""
-    allowed = sorted({*allowed_keys(here, document.tree), *node}) if here != ("inputs",) else sorted(node)
-    free = not allowed_keys(here, document.tree) and here != ("inputs",)
+    known = allowed_keys(here, document.tree, json_schema())
+    allowed = sorted({*known, *node}) if here != ("inputs",) else sorted(node)
+    free = not known and here != ("inputs",)
     if isinstance(part, int):
         raise _error(mark, key_path((*here, part)), f"names no item: {key_path(here) or 'the scenario'} is not a list")
     if free or part in allowed:

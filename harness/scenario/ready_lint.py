@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.backends import KINDS as BACKENDS
-from harness.forms.problem import Path, Problem, closest, listed
+from harness.forms.problem import Path, Problem, closest
+from harness.forms.text import listed
 from harness.scenario.draft import Draft
 from harness.subjects import READY, ReadySubject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.checks.finding import canonical
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.history import History, ended
 from harness.reason import Void, VoidCode
 

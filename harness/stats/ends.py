@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.backends import KINDS as BACKENDS
-from harness.events import JSON
 from harness.faults.proof import STRUCK, noted
+from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import DeviationCode
 from harness.scenario import End

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.history.silence import window
 from harness.reason import DeviationCode

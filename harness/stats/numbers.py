@@ -11,7 +11,7 @@ from harness.checks import Check
 from harness.checks.agree import AgreeCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.finding import canonical
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.scenario import Scenario
 

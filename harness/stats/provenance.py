@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.events import EventError, strict_json
 from harness.forms.digest import EMPTY
+from harness.forms.strict_json import strict_json
 from harness.history import History
 from harness.scenario.environment import normal
 from harness.stats.frozen import Frozen
@@ -157,7 +157,7 @@ def judge(listing: bytes, source: Source) -> Told:
             beside.update(f"{file} (sha256 {files[file]}{accepted[file]})" for file in accepted)
         if told.get("more"):
             unproven.add(f"{told['more']} more files that a rank loaded are not listed")
-    except (EventError, KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         unproven.add("the list of what a rank had loaded cannot be read")
     return Told(unproven=frozenset(unproven), beside=frozenset(beside))
 
@@ -171,7 +171,7 @@ def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
         for other in strict_json(listing)["others"]:
             for file, sha256 in dict(other["files"]).items():
                 yield str(file), str(sha256)
-    except (EventError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return
 
 

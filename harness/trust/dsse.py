@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.trust import sshsig
 from harness.trust.sshsig import MalformedSignature, SshSignature
 
@@ -70,7 +70,7 @@ def read(data: bytes) -> Envelope:
     """
     try:
         found = strict_json(data)
-    except EventError as problem:
+    except NotStrict as problem:
         raise MalformedEnvelope(str(problem)) from None
     _demand(isinstance(found, dict) and found.keys() == {"payload", "payloadType", "signatures"}, "other keys")
     listed, kind = found["signatures"], found["payloadType"]

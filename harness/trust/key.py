@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from filelock import FileLock
 
+from harness.forms.git import git
 from harness.forms.source import expanded
 from harness.trust import sshsig
 from harness.trust.sshsig import NAMESPACE_REPORT, Fields, MalformedSignature, SigningFailed, fingerprint
@@ -228,21 +229,8 @@ def _git_signing_key(environ: Mapping[str, str], cwd: Path | None) -> str | None
 
 
 def _git_config(arguments: list[str], environ: Mapping[str, str], cwd: Path | None) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "config", "--get", *arguments],
-            cwd=cwd,
-            env={**environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.removesuffix("\n") or None
+    done = git("config", "--get", *arguments, folder=cwd, environ=environ)
+    return done.stdout.decode(errors="replace").removesuffix("\n") or None
 
 
 def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:

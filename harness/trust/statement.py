@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.facts import SCENARIO_PATH
@@ -121,7 +121,7 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
         return None
     try:
         said, own = strict_json(stated), strict_json(rebuilt)
-    except EventError as problem:
+    except NotStrict as problem:
         return RefusalWord.STATEMENT_MALFORMED, f"the payload is not strict JSON: {problem}"
     for word, place in (
         (RefusalWord.STATEMENT_MALFORMED, ("_type",)),

@@ -43,8 +43,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from harness.forms.text import visible
 from harness.reason import RefusalWord
-from harness.report.escape import visible
 from harness.trust import statement
 from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
 from harness.trust.manifest import NAME as MANIFEST

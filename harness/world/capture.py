@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.events import JSON, Event
+from harness.events import Event
+from harness.forms.strict_json import JSON
 from harness.world.names import hide_home_in
 from harness.world.paths import shorten
 from harness.world.room import Room

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from harness.events import Event, EventError, is_name, strict_json
+from harness.events import Event, EventError, is_name
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.rank.emit import LINE_LIMIT
 
 BYTES_LIMIT = 2 * 1024 * 1024
@@ -73,7 +74,7 @@ class Channel:
     def _parse(self, line: bytes) -> Iterator[Event]:
         try:
             event = self._event(strict_json(line))
-        except EventError as error:
+        except (EventError, NotStrict) as error:
             yield from self._bad(str(error), line)
             return
         self._events += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank.life import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.hang import HangWatch, catches, frames_as_evidence

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank import life
 from harness.world.roll import Roll
 from harness.world.stacks import Frame, Stack, inside, threads_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, own_environment, rank_environment
 from harness.world.hang import Hang

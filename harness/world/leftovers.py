@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from harness.events import EventError, strict_json
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.rank.failure import FILE_NAME
 
 ERROR_LIMIT = 1024 * 1024
@@ -22,7 +22,7 @@ def read_error(scratch: Path) -> dict[str, Any] | None:
         return None
     try:
         found = strict_json(text)
-    except EventError:
+    except NotStrict:
         return None
     if not isinstance(found, dict) or set(found) != KEYS or not isinstance(found["type"], str):
         return None

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 
 SHORTEST = 3
 # Names that tell nothing of anybody.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.events import JSON
+from harness.forms.strict_json import JSON
 
 PROC = Path("/proc")
 

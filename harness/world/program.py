@@ -14,8 +14,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.events import JSON
 from harness.forms.digest import fold
+from harness.forms.strict_json import JSON
 from harness.world.environment import server_environment
 
 READY = "ready"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from harness.events import JSON, Event
+from harness.events import Event
+from harness.forms.strict_json import JSON
 from harness.rank.life import STACKS
 from harness.world.capture import Capture, apart, as_evidence
 from harness.world.leftovers import read_error, read_stack

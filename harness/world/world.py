@@ -16,8 +16,9 @@ from typing import Any
 
 from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
-from harness.events import JSON, Event
+from harness.events import Event
 from harness.forms.digest import mark
+from harness.forms.strict_json import JSON
 from harness.world import signals
 from harness.world.capture import Capture
 from harness.world.channel import Channel

@@ -66,7 +66,7 @@ class Cell:
 
     def rule(self, number: int, *, ends: bool = False) -> dict[str, Any]:
         """The rule that makes it happen, for one client only; with `ends`, just long enough to fail one load."""
-        made: dict[str, Any] = {"id": f"cell-{number}", "clients": [f"cell-{number}"], "fault": KINDS[self.kind]}
+        made: dict[str, Any] = {"id": f"cell-{number}", "clients": [f"cell-{number}"], "answer": KINDS[self.kind]}
         if self.target in ROLES:
             made["role"] = self.target
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.arms.revision import Repository, RevisionError
+from harness.run.arms.revision import GitRepository, RevisionError
 from tests.run.conftest import Ran
 from tests.run.repositories import make
 
@@ -40,4 +40,4 @@ def test_it_is_told_as_what_it_is(theirs: Path, rankproof: Callable[..., Ran], c
 def test_an_arm_from_it_is_refused_with_the_reason(theirs: Path) -> None:
     """A revision of such a repository cannot be laid out, and the message is not only git's last line."""
     with pytest.raises(RevisionError, match="repo theirs cannot be used: git refuses the repository because"):
-        Repository(theirs, given="theirs")
+        GitRepository(theirs, given="theirs")

@@ -64,7 +64,7 @@ def test_serve_until_asked_to_stop(folder: Path, tmp_path: Path, how: signal.Sig
 def test_rules_of_a_command(folder: Path, tmp_path: Path) -> None:
     """Rules are read from their file; a mistake in it is exit code 64 with its place, before anything is served."""
     rules = tmp_path / "rules.yaml"
-    rules.write_text("schema: 1\nrules:\n  - {id: no, fault: {kind: wrong-bytes, text: changed}}\n")
+    rules.write_text("schema: 1\nrules:\n  - {id: no, answer: {kind: wrong-bytes, text: changed}}\n")
     with start("serve", str(folder), "--rules", str(rules)) as hub:
         url = f"{endpoint_of(hub)}/acme/tiny/resolve/main/config.json"
         assert urllib.request.urlopen(url).read() == b"changed"  # noqa: S310 - our own address

@@ -34,7 +34,7 @@ def struck(folder: Path, ask: Ask, rule: str, path: str, method: str = "GET") ->
 @pytest.mark.parametrize(("commit", "there"), [("true", True), ("false", False)])
 def test_missing(folder: Path, ask: Ask, commit: str, there: bool) -> None:
     """`missing` is a 404 with the client's error code, with or without the commit that makes it stick."""
-    reply, line = struck(folder, ask, f"role: config.json, fault: {{kind: missing, commit: {commit}}}", CONFIG, "HEAD")
+    reply, line = struck(folder, ask, f"role: config.json, answer: {{kind: missing, commit: {commit}}}", CONFIG, "HEAD")
     assert (reply.status, reply.headers["X-Error-Code"]) == (404, "EntryNotFound")
     assert ("X-Repo-Commit" in reply.headers, line.commit is not None) == (there, there)
 
@@ -45,7 +45,7 @@ def test_missing(folder: Path, ask: Ask, commit: str, there: bool) -> None:
 )
 def test_rate_limit(folder: Path, ask: Ask, headers: str, limit: bool, retry: bool) -> None:
     """`rate-limit` is a 429 with the headers asked for, which the real client can read."""
-    rule = f"role: model_info, fault: {{kind: rate-limit, headers: {headers}, reset: 7s}}"
+    rule = f"role: model_info, answer: {{kind: rate-limit, headers: {headers}, reset: 7s}}"
     reply, _ = struck(folder, ask, rule, INFO)
     told = parse_ratelimit_headers(reply.headers)
     assert reply.status == 429
@@ -57,7 +57,7 @@ def test_rate_limit(folder: Path, ask: Ask, headers: str, limit: bool, retry: bo
 def test_server_error(folder: Path, ask: Ask) -> None:
     """`error` is the status asked for."""
     reply, _ = struck(
-        folder, ask, "role: tree, fault: {kind: error, status: 502, retry_after: 2s}", INFO + "/tree/main"
+        folder, ask, "role: tree, answer: {kind: error, status: 502, retry_after: 2s}", INFO + "/tree/main"
     )
     assert (reply.status, reply.headers["Retry-After"]) == (502, "2")
 
@@ -68,7 +68,7 @@ def test_server_error(folder: Path, ask: Ask) -> None:
 )
 def test_no_answer_at_all(folder: Path, ask: Ask, kind: str, error: type[Exception], end: str) -> None:
     """`reset` and `close` end the connection without a byte of an answer, each in its own way."""
-    with Hub(folder, rules=one_rule(f"fault: {{kind: {kind}}}")) as hub:
+    with Hub(folder, rules=one_rule(f"answer: {{kind: {kind}}}")) as hub:
         with pytest.raises(error) as caught:
             ask(hub, CONFIG)
         (line,) = hub.requests()
@@ -79,7 +79,7 @@ def test_no_answer_at_all(folder: Path, ask: Ask, kind: str, error: type[Excepti
 
 def test_truncate(folder: Path, ask: Ask) -> None:
     """`truncate` announces all, sends a part and closes; HEAD, which it cannot change, is left alone."""
-    with Hub(folder, rules=one_rule("role: tokenizer.json, fault: {kind: truncate, after: 300000}")) as hub:
+    with Hub(folder, rules=one_rule("role: tokenizer.json, answer: {kind: truncate, after: 300000}")) as hub:
         head = ask(hub, LARGE, "HEAD")
         with pytest.raises(http.client.IncompleteRead) as caught:
             ask(hub, LARGE)
@@ -91,15 +91,15 @@ def test_truncate(folder: Path, ask: Ask) -> None:
 
 def test_short(folder: Path, ask: Ask) -> None:
     """`short` is a well-formed answer with too few bytes."""
-    reply, line = struck(folder, ask, "method: GET, fault: {kind: short, share: 0.25}", LARGE)
+    reply, line = struck(folder, ask, "method: GET, answer: {kind: short, share: 0.25}", LARGE)
     assert (reply.status, reply.body, line.end) == (200, BIG[: len(BIG) // 4], "whole")
 
 
 def test_wrong_bytes_and_wrong_etag(folder: Path, ask: Ask) -> None:
     """`wrong-bytes` changes one byte and nothing else; `wrong-etag` changes the ETag and no byte."""
-    bytes_changed, _ = struck(folder, ask, "role: tokenizer.json, fault: {kind: wrong-bytes}", LARGE)
-    text_changed, _ = struck(folder, ask, "fault: {kind: wrong-bytes, text: other}", CONFIG)
-    etag_changed, _ = struck(folder, ask, "fault: {kind: wrong-etag}", LARGE)
+    bytes_changed, _ = struck(folder, ask, "role: tokenizer.json, answer: {kind: wrong-bytes}", LARGE)
+    text_changed, _ = struck(folder, ask, "answer: {kind: wrong-bytes, text: other}", CONFIG)
+    etag_changed, _ = struck(folder, ask, "answer: {kind: wrong-etag}", LARGE)
     with Hub(folder) as hub:
         true = ask(hub, LARGE)
     assert sum(a != b for a, b in zip(bytes_changed.body, BIG, strict=True)) == 1
@@ -114,8 +114,8 @@ def test_latency_waits_and_the_next_rule_answers(folder: Path, ask: Ask) -> None
     """`latency` delays what the rules after it, or nobody, make of the answer; both are in the log."""
     rules = parse_rules(
         "schema: 1\nrules:\n"
-        "  - {id: slow, fault: {kind: latency, for: 80ms}}\n"
-        "  - {id: no, role: config.json, fault: {kind: error}}\n"
+        "  - {id: slow, answer: {kind: latency, for: 80ms}}\n"
+        "  - {id: no, role: config.json, answer: {kind: error}}\n"
     )
     with Hub(folder, rules=rules) as hub:
         replies = [ask(hub, CONFIG), ask(hub, INFO)]
@@ -127,7 +127,7 @@ def test_latency_waits_and_the_next_rule_answers(folder: Path, ask: Ask) -> None
 
 def test_refuse_closes_the_port_for_a_time(folder: Path, ask: Ask) -> None:
     """`refuse` resets the request and other connections, refuses new ones, and the hub returns on the same port."""
-    with Hub(folder, rules=one_rule("role: model_info, fault: {kind: refuse, for: 400ms}, when: {times: 1}")) as hub:
+    with Hub(folder, rules=one_rule("role: model_info, answer: {kind: refuse, for: 400ms}, when: {times: 1}")) as hub:
         port = int(hub.endpoint.rpartition(":")[2])
         idle = socket.create_connection(("127.0.0.1", port))
         idle.sendall(f"HEAD {CONFIG} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -151,7 +151,7 @@ def test_refuse_closes_the_port_for_a_time(folder: Path, ask: Ask) -> None:
 
 
 def statuses(folder: Path, ask: Ask, when: str, asked: list[str], role: str = "config.json") -> list[int]:
-    rule = f"role: {role}, method: GET, fault: {{kind: error}}, when: {{{when}}}"
+    rule = f"role: {role}, method: GET, answer: {{kind: error}}, when: {{{when}}}"
     with Hub(folder, rules=one_rule(rule)) as hub:
         return [ask(hub, CONFIG, client=client).status for client in asked]
 
@@ -172,7 +172,7 @@ def test_when(folder: Path, ask: Ask) -> None:
 
 def test_a_quota_tells_its_window(folder: Path, ask: Ask) -> None:
     """A 429 of a quota carries the policy and the seconds left of the window, as the public hub's does."""
-    rule = "role: model_info, fault: {kind: rate-limit}, when: {quota: 1, window: 5min}"
+    rule = "role: model_info, answer: {kind: rate-limit}, when: {quota: 1, window: 5min}"
     with Hub(folder, rules=one_rule(rule)) as hub:
         first, second = ask(hub, INFO), ask(hub, INFO)
     told = parse_ratelimit_headers(second.headers)
@@ -184,7 +184,7 @@ def test_a_quota_tells_its_window(folder: Path, ask: Ask) -> None:
 
 def test_a_strike_that_changes_nothing_is_no_strike(folder: Path, ask: Ask) -> None:
     """A rule whose fault cannot change the answer is neither counted nor logged."""
-    with Hub(folder, rules=one_rule("fault: {kind: wrong-etag, etag: x}, when: {times: 1}")) as hub:
+    with Hub(folder, rules=one_rule("answer: {kind: wrong-etag, etag: x}, when: {times: 1}")) as hub:
         ask(hub, INFO)
         ask(hub, "/acme/tiny/resolve/main/empty.txt")
         lines = hub.requests()
@@ -194,7 +194,7 @@ def test_a_strike_that_changes_nothing_is_no_strike(folder: Path, ask: Ask) -> N
 def pattern(folder: Path, ask: Ask, seed: str, order: list[str]) -> dict[str, list[int]]:
     """What each of 64 clients gets, all at once, each in a thread of its own, started in this order."""
     rules = parse_rules(
-        f"schema: 1\nseed: {seed}\nrules:\n  - {{id: some, fault: {{kind: error}}, when: {{probability: 0.3}}}}\n"
+        f"schema: 1\nseed: {seed}\nrules:\n  - {{id: some, answer: {{kind: error}}, when: {{probability: 0.3}}}}\n"
     )
     out: dict[str, list[int]] = {}
     paths = [CONFIG, INFO, CONFIG, INFO + "/tree/main", CONFIG, "/acme/tiny/resolve/main/tokenizer.model"] * 2
@@ -228,7 +228,7 @@ def test_the_seed_decides(folder: Path, ask: Ask) -> None:
 def test_the_log_is_a_file_of_whole_lines(folder: Path, ask: Ask, tmp_path: Path) -> None:
     """The file holds, the moment an answer has arrived, exactly what the hub tells about it."""
     log = tmp_path / "access.jsonl"
-    with Hub(folder, log=log, rules=one_rule("role: model_info, fault: {kind: error}")) as hub:
+    with Hub(folder, log=log, rules=one_rule("role: model_info, answer: {kind: error}")) as hub:
         for path in (CONFIG, INFO, LARGE):
             ask(hub, path, client="me")
             assert read_log(log) == hub.requests()

@@ -126,7 +126,7 @@ def test_too_many_connections_get_503(folder: Path) -> None:
 
 def test_a_client_that_leaves_is_logged(folder: Path) -> None:
     """A request whose client went away while it waited has its line all the same."""
-    rules = parse_rules("schema: 1\nrules:\n  - {id: slow, fault: {kind: latency, for: 1h}}\n")
+    rules = parse_rules("schema: 1\nrules:\n  - {id: slow, answer: {kind: latency, for: 1h}}\n")
     with Hub(folder, rules=rules) as hub:
         with socket.create_connection(("127.0.0.1", int(hub.endpoint.rpartition(":")[2]))) as peer:
             peer.sendall(f"GET {CONFIG} HTTP/1.1\r\n\r\n".encode())
@@ -138,7 +138,7 @@ def test_a_client_that_leaves_is_logged(folder: Path) -> None:
 
 def test_stopping_logs_what_was_under_way(folder: Path, tmp_path: Path) -> None:
     """A hub that stops ends its connections at once and writes a line for the request it did not answer."""
-    rules = parse_rules("schema: 1\nrules:\n  - {id: slow, fault: {kind: latency, for: 1h}}\n")
+    rules = parse_rules("schema: 1\nrules:\n  - {id: slow, answer: {kind: latency, for: 1h}}\n")
     hub = Hub(folder, rules=rules, log=tmp_path / "log").start()
     with socket.create_connection(("127.0.0.1", int(hub.endpoint.rpartition(":")[2]))) as peer:
         peer.sendall(f"GET {CONFIG} HTTP/1.1\r\n\r\n".encode())

@@ -61,7 +61,7 @@ def test_one_404_makes_another_tokenizer(tmp_path: Path) -> None:
     """The layouts show what they are for: one 404 on tokenizer.model is a tokenizer of three tokens, and no error."""
     write(tmp_path / "layouts", ["llama2"])
     rules = parse_rules(
-        "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, fault: {kind: missing}, when: {times: 1}}\n"
+        "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, answer: {kind: missing}, when: {times: 1}}\n"
     )
     with Hub(tmp_path / "layouts", rules=rules) as hub:
         struck = load(hub, tmp_path / "layouts", tmp_path / "home")["llama2"]
@@ -101,7 +101,7 @@ def test_the_cache_is_made_once_and_mended(tmp_path: Path) -> None:
     assert cached(["gpt2-files"], cache=tmp_path) == place
     assert merges.read_bytes() == whole
     assert cached(["templates"], cache=tmp_path) != place
-    assert {path.name[0] for path in (tmp_path / "layouts").iterdir()} & {"."} == set()
+    assert {path.name[0] for path in tmp_path.iterdir()} & {"."} == set()
 
 
 def test_unknown_layouts_and_full_folders_are_errors(tmp_path: Path) -> None:

@@ -23,31 +23,34 @@ HEAD = "schema: 1\nrules:\n"
     ("text", "wanted"),
     [
         (
-            HEAD + "  - {id: a, fault: {kind: reset}, rol: tree}",
-            '3:35: rules[0].rol: is no key of this mapping; did you mean "role"?',
+            HEAD + "  - {id: a, answer: {kind: reset}, rol: tree}",
+            "3:36: rules[0].rol: is not a known key here; allowed: id, role, ",
         ),
-        (HEAD + "  - id: a", "3:5: rules[0].fault: is missing"),
-        (HEAD + "  - {id: A, fault: {kind: reset}}", "3:10: rules[0].id: string should match pattern"),
-        (HEAD + "  - {id: a, fault: {kind: nothing}}", "3:20: rules[0].fault: input tag 'nothing'"),
-        (HEAD + "  - {id: a, role: tokens, fault: {kind: reset}}", "3:19: rules[0].role: must be one of model_info"),
+        (HEAD + "  - id: a", "3:5: rules[0].answer: is missing"),
+        (HEAD + "  - {id: A, answer: {kind: reset}}", "3:10: rules[0].id: must be 1 to 63 lower-case"),
+        (HEAD + "  - {id: a, answer: {kind: nothing}}", "3:28: rules[0].answer.kind: must be one of missing, "),
+        (HEAD + "  - {id: a, role: tokens, answer: {kind: reset}}", "3:19: rules[0].role: must be model_info, tree, "),
         (
-            HEAD + "  - {id: a, fault: {kind: latency, for: 5}}",
-            "3:41: rules[0].fault.for: must carry a unit (ms, s, min, h or d, like 60s)",
-        ),
-        (HEAD + "  - {id: a, fault: {kind: error, status: 404}}", "3:42: rules[0].fault.status: "),
-        (HEAD + "  - {id: a, method: HEAD, fault: {kind: truncate}}", "rules[0]: method: truncate changes a body"),
-        (
-            HEAD + "  - {id: a, fault: {kind: reset}, when: {quota: 3}}",
-            "rules[0].when: quota and window stand together",
+            HEAD + "  - {id: a, answer: {kind: latency, for: 5}}",
+            "3:42: rules[0].answer.for: must carry a unit (ms, s, min, h or d, like 60s)",
         ),
         (
-            HEAD + "  - {id: a, fault: {kind: reset}, when: {requests: [3, 1]}}",
+            HEAD + "  - {id: a, answer: {kind: error, status: 404}}",
+            "3:43: rules[0].answer.status: must be at least 500",
+        ),
+        (HEAD + "  - {id: a, method: HEAD, answer: {kind: truncate}}", "rules[0].method: truncate changes a body"),
+        (
+            HEAD + "  - {id: a, answer: {kind: reset}, when: {quota: 3}}",
+            "rules[0].when.quota: quota and window stand together",
+        ),
+        (
+            HEAD + "  - {id: a, answer: {kind: reset}, when: {requests: [3, 1]}}",
             "rules[0].when.requests: must be [first",
         ),
-        (HEAD + "  - {id: a, fault: {kind: reset}}\n" * 2, 'two rules have the id "a"'),
+        (HEAD + "  - {id: a, answer: {kind: reset}}\n" * 2, 'rules: two have the id "a"'),
         (HEAD + "  - {id: a, id: b}", "3:13: rules[0].id: is given twice"),
-        ("schema: 2", "1:9: schema: input should be 1"),
-        ("", "is empty"),
+        ("schema: 2", "1:9: schema: must be 1"),
+        ("", "must be a mapping of keys to values"),
         ("schema: [", "is not valid YAML"),
         ("a: &x 1\nb: *x", "1:4: a: has an anchor"),
         ("a: &x 1\nb: *x", "2:4: b: is an alias"),
@@ -103,34 +106,34 @@ def test_a_duration_is_written_in_one_way_everywhere(given: str) -> None:
             return True
         return False
 
-    hub = HEAD + f"  - {{id: a, fault: {{kind: reset}}, when: {{quota: 3, window: {given}}}}}"
+    hub = HEAD + f"  - {{id: a, answer: {{kind: reset}}, when: {{quota: 3, window: {given}}}}}"
     words = ["tokenizer", "lock", "org/name", "--deadline", given]
     assert refused(lambda: parse_rules(hub)) == (given in WRONG)
     assert refused(lambda: parse_policy(POLICY.format(given=given).encode(), name="p")) == (given in WRONG)
     assert refused(lambda: parser("tokenizer").parse_args(words)) == (given in WRONG)
-    told = {}
+    messages = {}
     try:
         parse_scenario(SCENARIO.format(given=given).encode(), name="s")
     except ScenarioError as error:
-        told = {problem.key: problem.message for problem in error.problems if "unit" in problem.message}
-    assert list(told) == (["faults[0].for", "faults[1].answer.for"] if given in WRONG else [])
-    assert len(set(told.values())) <= 1
+        messages = {problem.key: problem.message for problem in error.problems if "unit" in problem.message}
+    assert list(messages) == (["faults[0].for", "faults[1].answer.for"] if given in WRONG else [])
+    assert len(set(messages.values())) <= 1
     pattern = json_schema()["$defs"]["Latency"]["properties"]["for"]["pattern"]
     assert (re.search(pattern, given) is None) == (given in WRONG)
 
 
 @pytest.mark.parametrize("given", ["010", "1.", "+3", "0x3", "1_0", "3.0"])
 def test_a_number_is_what_it_is_in_a_scenario(given: str) -> None:
-    """What is no whole number of JSON is none in a rules file either: `010` is no 10, and no 8."""
+    """What is not a whole number of JSON is not one in a rules file either: `010` is neither 10 nor 8."""
     with pytest.raises(RulesError, match=r"rules\[0\]\.when\.times: "):
-        parse_rules(HEAD + f"  - {{id: a, fault: {{kind: reset}}, when: {{times: {given}}}}}")
+        parse_rules(HEAD + f"  - {{id: a, answer: {{kind: reset}}, when: {{times: {given}}}}}")
 
 
 def test_all_mistakes_come_at_once() -> None:
     """Two mistakes are two problems, in the order of the file."""
     with pytest.raises(RulesError) as caught:
-        parse_rules(HEAD + "  - {id: a, fault: {kind: short, share: 2}}\n  - {id: b, foult: {kind: reset}}")
-    assert [problem.split(" ")[0] for problem in caught.value.problems] == ["rules:3:41:", "rules:4:5:", "rules:4:13:"]
+        parse_rules(HEAD + "  - {id: a, answer: {kind: short, share: 2}}\n  - {id: b, foult: {kind: reset}}")
+    assert [problem.split(" ")[0] for problem in caught.value.problems] == ["rules:3:42:", "rules:4:5:", "rules:4:13:"]
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

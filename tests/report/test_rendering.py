@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from harness.forms.text import visible
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -26,7 +27,7 @@ from harness.report.blocks import (
     Table,
     Text,
 )
-from harness.report.escape import escape_html, escape_inline_code, escape_markdown, escape_terminal, visible
+from harness.report.escape import escape_html, escape_inline_code, escape_markdown
 from harness.report.markdown import render_markdown
 from harness.report.terminal import columns, render_terminal
 
@@ -188,7 +189,7 @@ def test_clean_text_is_left_alone(text: str) -> None:
     """What people write comes through unchanged: CJK, accents, right-to-left scripts, joiners, emoji."""
     assert visible(text) == text
     assert escape_markdown(text) == text
-    assert escape_terminal(text) == text
+    assert visible(text) == text
     assert escape_inline_code(text) == f"`{text}`"
 
 

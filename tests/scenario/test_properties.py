@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.forms.document import parse_document
+from harness.forms.text import visible
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 
 QUICK = settings(
@@ -34,7 +35,7 @@ def outcome(data: bytes, *, overrides: tuple[str, ...] = ()) -> Scenario | Scena
     for problem in refusal.problems:
         assert problem.line >= 1
         assert problem.column >= 1
-        assert str(problem).isprintable()
+        assert visible(str(problem)) == str(problem)
     return refusal
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.events import JSON, Event
+from harness.events import Event
+from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.history.silence import longest_silence, window
 from harness.reason import DeviationCode

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
+from harness.forms.cache import cache_folder
 from harness.hub.layouts.catalogue import LAYOUTS, Files
 from harness.hub.problem import HubError
 
@@ -75,7 +76,7 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
 
     Args:
         names: layouts; default: all.
-        cache: default: ``$XDG_CACHE_HOME/rankproof`` or ``~/.cache/rankproof``.
+        cache: where they are kept; default: among the user's caches.
 
     Raises:
         HubError: no such layout.
@@ -83,7 +84,7 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
     """
     wanted = sorted(LAYOUTS if names is None else set(names))
     key = hashlib.sha256("\n".join([digest(), *wanted]).encode()).hexdigest()[:32]
-    root = (cache or _user_cache()) / "layouts"
+    root = cache or cache_folder("layouts")
     place = root / key
     if _is_whole(place):
         return place
@@ -126,8 +127,3 @@ def _files(folder: Path) -> list[Path]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _user_cache() -> Path:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "rankproof"

@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.events import JSON
-from harness.forms.problem import Kind, closest, listed
+from harness.forms.problem import Kind, closest
+from harness.forms.strict_json import JSON
+from harness.forms.text import listed
 from harness.rank.look import names_swallowed
 from harness.run.arms import signature
 from harness.run.arms.signature import Entry

@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.forms.problem import printable
-from harness.run.arms.revision import RevisionError, git
+from harness.forms.git import git
+from harness.forms.text import printable
+from harness.run.arms.revision import RevisionError
 
 # What git would read of the user's or the system's configuration says nothing about this patch.
 ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
@@ -71,7 +72,7 @@ def apply(files: Mapping[str, bytes], patch: bytes, *, name: str, to: str) -> di
 def _apply(folder: Path, patch: bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
     # The temporary folder may lie inside a repository: its parent is as far up as git may look.
     alone = {**ALONE, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
-    return git("apply", *options, "-", given=patch, cwd=folder, env=alone)
+    return git("apply", *options, "-", given=patch, folder=folder, variables=alone)
 
 
 def _where(said: bytes, patch: bytes) -> str:

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
+from harness.forms.git import git
 from harness.record.facts import SourceFacts
 from harness.run.arms import patch as patches
 from harness.run.arms.files import is_code
-from harness.run.arms.revision import LINK, SUBMODULE, Repository, RevisionError, git
+from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario
 from harness.scenario.environment import normal
@@ -137,7 +138,7 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
         asked = given[name]
         if arm.revision is not None and asked is not None:
             place = folder if asked.repo is None else (folder / Path(asked.repo).expanduser()).resolve()
-            repository = Repository(place, given=arm.revision.repo or "the scenario's repository")
+            repository = GitRepository(place, given=arm.revision.repo or "the scenario's repository")
             tree = revision(repository, arm.revision.commit)
             if asked.patch is not None:
                 tree = patched(tree, (folder / asked.patch).read_bytes(), to=arm.revision.commit)
@@ -148,7 +149,7 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
 def standing(folder: Path) -> Tree:
     """The repository that a folder lies in, as it stands, with what is not committed; empty where there is none."""
     try:
-        repository = Repository(folder, given=folder.name)
+        repository = GitRepository(folder, given=folder.name)
         if (top := repository.root) is None:
             return EMPTY
         paths = repository.working_files()
@@ -166,7 +167,7 @@ def standing(folder: Path) -> Tree:
     return Tree(paths, read, ignored=True)
 
 
-def revision(repository: Repository, commit: str) -> Tree:
+def revision(repository: GitRepository, commit: str) -> Tree:
     """A commit of a repository."""
     entries = {path: entry for path, entry in repository.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
 
@@ -216,10 +217,7 @@ def installed_from(folder: Path) -> frozenset[str]:
 
 def _repository_of(folder: Path) -> bytes | None:
     """The folder of the repository itself, which all of its working trees share."""
-    try:
-        done = git("-C", str(folder), "rev-parse", "--path-format=absolute", "--git-common-dir")
-    except RevisionError:
-        return None
+    done = git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=folder)
     return os.path.realpath(done.stdout.strip()) if done.returncode == 0 else None
 
 

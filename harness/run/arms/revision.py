@@ -10,25 +10,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.problem import closest, printable
-from harness.record.repository import refusal
+from harness.forms.git import complaint, git
+from harness.forms.problem import closest
+from harness.forms.text import printable
 
-ANSWER_WITHIN = 120.0
 LFS = b"version https://git-lfs.github.com/spec/v1\n"
 SUBMODULE, LINK = "160000", "120000"
-# Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
-SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.warnAmbiguousRefs=true",
-    "protocol.allow=never",
-)
-# A run may be started from a hook, whose GIT_DIR and GIT_INDEX_FILE speak of another repository.
-KEPT = ("GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
 
 
 class RevisionError(Exception):
@@ -44,7 +35,7 @@ class Entry:
     size: int
 
 
-class Repository:
+class GitRepository:
     """A git repository: with a working tree, bare, shallow, or a linked worktree.
 
     Attributes:
@@ -168,54 +159,11 @@ class Repository:
                 "(git fetch --refetch --no-filter); nothing is fetched here"
             )
         if done.returncode:
-            raise RevisionError(f"git {arguments[0]} failed in {self._given}: {_last_line(done.stderr)}")
+            raise RevisionError(f"git {arguments[0]} failed in {self._given}: {complaint(done.stderr)}")
         return done.stdout
 
     def _complaint(self, *arguments: str) -> str:
-        said = self._run(*arguments).stderr
-        return refusal(said) or _last_line(said).replace(f"{self._path}", self._given)
+        return complaint(self._run(*arguments).stderr).replace(f"{self._path}", self._given)
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return git("-C", str(self._path), *arguments, given=given)
-
-
-def git(
-    *arguments: str, given: bytes = b"", cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Run git with nothing of the repository's own running in it.
-
-    Raises:
-        RevisionError: there is no git, or it gave no answer within two minutes.
-    """
-    settings: Iterable[str] = (word for setting in SETTINGS for word in ("-c", setting))
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)
-    }
-    environment |= {
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        # With a replaced object, a commit's id would no longer say what ran.
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-        **(env or {}),
-    }
-    try:
-        return subprocess.run(
-            ["git", *settings, *arguments],
-            input=given,
-            capture_output=True,
-            timeout=ANSWER_WITHIN,
-            check=False,
-            cwd=cwd,
-            env=environment,
-        )
-    except FileNotFoundError:
-        raise RevisionError("an arm is a revision, and git is not installed here: install it") from None
-    except subprocess.TimeoutExpired:
-        raise RevisionError(f"git gave no answer within {ANSWER_WITHIN:.0f} s") from None
-
-
-def _last_line(text: bytes) -> str:
-    lines = text.decode(errors="replace").strip().splitlines()
-    return printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "it does not say why"
+        return git(*arguments, folder=self._path, given=given)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 
-from harness.events import JSON
 from harness.forms.problem import closest
+from harness.forms.strict_json import JSON
 
 LATE = {
     "coroutine": "is a coroutine function: calling it runs nothing; call asyncio.run inside a plain function",

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.events import JSON
 from harness.forms.source import real_place
+from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
 from harness.run.arms import patch
 from harness.run.arms.files import (
@@ -32,7 +32,7 @@ from harness.run.arms.files import (
     read_files,
     read_folder,
 )
-from harness.run.arms.revision import LINK, Entry, Repository, RevisionError
+from harness.run.arms.revision import LINK, Entry, GitRepository, RevisionError
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario
 from harness.subjects import READY
@@ -77,7 +77,7 @@ class StagedArm:
 class _LaidOut:
     """A revision found, before it is known which of its folders is the code."""
 
-    repository: Repository
+    repository: GitRepository
     commit: str
     entries: Mapping[str, Entry]
     patch: bytes | None
@@ -176,7 +176,7 @@ class _Staging:
     def _find(self, name: str, arm: Arm) -> _LaidOut:
         place = self._folder if arm.repo is None else real_place(arm.repo, folder=self._folder)
         shown = "the scenario's repository" if arm.repo is None else shown_repo(arm.repo, folder=self._folder)
-        repository = Repository(place, given=shown)
+        repository = GitRepository(place, given=shown)
         commit = repository.commit(arm.rev or HEAD)
         text = None
         if arm.patch is not None:
@@ -265,7 +265,7 @@ class _Staging:
 
     # -- from the folder as it stands --------------------------------------------------------------------------------
 
-    def _as_it_stands(self, base: str | None, repositories: Sequence[Repository]) -> dict[str, bytes]:
+    def _as_it_stands(self, base: str | None, repositories: Sequence[GitRepository]) -> dict[str, bytes]:
         """The working tree; beside a revision, the same folder of it, with what git knows or would add."""
         root = repositories[0].root if repositories else None
         code = real_place(self._subject.path, folder=self._folder)

@@ -25,6 +25,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from harness.forms.cache import cache_folder
 from harness.reason import Skip, SkipCode
 from harness.record.arm_environment import own_environments
 from harness.record.facts import ArmEnvironmentFacts, Frozen, Installed
@@ -86,11 +87,7 @@ class Stamp(Frozen):
 
 def cache() -> Path:
     """Where environments are kept: RANKPROOF_ENVIRONMENTS, else below the user's cache folder."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return home / "rankproof" / "environments"
+    return cache_folder("environments", variable=VARIABLE)
 
 
 def provide(wanted: Environment, *, says: Callable[[str], None] = lambda _text: None) -> ArmEnvironment:

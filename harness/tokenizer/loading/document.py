@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.failure import BuildFailed
-from harness.tokenizer.loading.wire import strict_json
 
 OBJECTS = (
     "added_tokens.json",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.forms.cache import cache_folder
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.loading.document import examine
 from harness.tokenizer.loading.failure import BuildFailed, HubFailed, IdentityDiffers, LoadError, SourceRefused
@@ -17,7 +18,7 @@ from harness.tokenizer.loading.lockfile import Lock, lockable
 from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
 from harness.tokenizer.loading.request import Request
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store, default_cache
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
 from harness.tokenizer.loading.source import COMMIT, Limits, Repository, check_limits, checked_revision, parse
 from harness.tokenizer.loading.wire import Deadline, Wire
 from harness.tokenizer.problem import TokenizerError
@@ -133,7 +134,11 @@ def load(
             wire = Wire(endpoint=where.endpoint, token=_token(token), deadline=until)
             account = wire.account
             fetched = _Fetch(
-                where, store=Store(Path(cache) if cache else default_cache()), wire=wire, limits=limits, remarks=remarks
+                where,
+                store=Store(Path(cache) if cache else cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")),
+                wire=wire,
+                limits=limits,
+                remarks=remarks,
             )
             commit = fetched.commit(revision, pinned, trust=trust_remote_code)
             snapshot = fetched.snapshot(commit, pinned, seconds=min(lock_timeout, until.left()))

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
+from harness.forms.strict_json import strict_json
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.loading.failure import CacheFailed, SourceRefused
 from harness.tokenizer.loading.manifest import Closed, Commit, Files
 from harness.tokenizer.loading.source import checked_repository
-from harness.tokenizer.loading.wire import strict_json
 
 MOST_BYTES = 16 * 2**20
 

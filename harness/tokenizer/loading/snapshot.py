@@ -26,13 +26,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.document import examine
 from harness.tokenizer.loading.failure import CacheFailed, LoadError
 from harness.tokenizer.loading.lease import held
 from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, records
 from harness.tokenizer.loading.source import Repository
-from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire, strict_json
+from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire
 
 _ABANDONED = 24 * 3600.0
 _PARTIAL = ".partial-"
@@ -53,15 +54,6 @@ class Snapshot:
 
 class Damaged(Exception):
     """A snapshot in the cache is not what its manifest says."""
-
-
-def default_cache() -> Path:
-    """RANKPROOF_TOKENIZERS, else `rankproof/tokenizers` below XDG_CACHE_HOME or ~/.cache."""
-    given = os.environ.get("RANKPROOF_TOKENIZERS")
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rankproof" / "tokenizers"
 
 
 class Store:

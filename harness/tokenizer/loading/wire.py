@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import random
 import re
@@ -19,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.connection import cut, way_to
 from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
 from harness.tokenizer.loading.request import Request
@@ -275,35 +275,6 @@ class Wire:
                     raise HubFailed(f"{self.endpoint}: the next page of its listing lies on another host: {target!r}")
                 return target.removeprefix(self.endpoint)
         return None
-
-
-def strict_json(text: bytes, *, constants: bool = False) -> object:
-    """Parse JSON that has one meaning: UTF-8, no key twice, not nested without end.
-
-    Args:
-        text: the document.
-        constants: allow NaN and Infinity, which Python writes and published model configurations hold.
-
-    Raises:
-        ValueError: it is not that.
-    """
-
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key stands twice in one object")
-        return found
-
-    def no_constant(name: str) -> object:
-        raise ValueError(f"{name} is not JSON")
-
-    try:
-        parsed: object = json.loads(
-            text.decode(), object_pairs_hook=once, parse_constant=None if constants else no_constant
-        )
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    return parsed
 
 
 def _asked_wait(headers: http.client.HTTPMessage) -> float | None:

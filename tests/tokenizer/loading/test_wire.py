@@ -14,11 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, connection, load
-from harness.tokenizer.loading.wire import strict_json
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send, send_json
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
@@ -287,25 +284,6 @@ def test_nobody_listening_is_an_error_with_its_cause(tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match="refused") as caught:
         ask(hub, tmp_path, deadline=0.4)
     assert isinstance(caught.value.__cause__, ConnectionRefusedError)
-
-
-@pytest.mark.parametrize("text", [b'{"a": 1, "a": 2}', b"NaN", b"[" * 100_000, b"\xff", b'{"a": Infinity}', b"", b"{"])
-def test_json_with_two_meanings_is_refused(text: bytes) -> None:
-    """Duplicate keys, NaN, endless nesting and broken text are no JSON here."""
-    with pytest.raises(ValueError, match=r"."):
-        strict_json(text)
-
-
-@settings(max_examples=40)
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_json_survives(value: object) -> None:
-    """What is JSON is read as it is."""
-    assert strict_json(json.dumps(value).encode()) == value
 
 
 def test_a_name_that_nobody_looks_up_ends_at_the_deadline(

@@ -1,4 +1,4 @@
-"""What a fault makes of a true answer."""
+"""What a rule makes of a true answer."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def truly(answer: Answer) -> Outgoing:
 
 
 def changes(rule: Rule, answer: Answer) -> bool:
-    """Whether a fault would change this answer; a strike that changes nothing would be no evidence of a fault."""
-    match rule.fault:
+    """Whether a rule would change this answer; a strike that changes nothing would not be evidence of a fault."""
+    match rule.answer:
         case Truncate() | Short() | WrongBytes():
             return answer.length > 0
         case WrongEtag():
@@ -73,60 +73,60 @@ def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | Non
     """
     if struck.rule is None:
         return truly(answer)
-    match struck.rule.fault:
-        case Missing() | RateLimit() | ServerError() as fault:
-            return truly(_refusal(fault, struck, target, commit))
-        case Reset() | Refuse() as fault:
-            return Outgoing(None, then="reset", refuse=fault.lasting if isinstance(fault, Refuse) else None)
+    match struck.rule.answer:
+        case Missing() | RateLimit() | ServerError() as wrong:
+            return truly(_refusal(wrong, struck, target, commit))
+        case Reset() | Refuse() as wrong:
+            return Outgoing(None, then="reset", refuse=wrong.lasting if isinstance(wrong, Refuse) else None)
         case Close():
             return Outgoing(None, then="close")
-        case Truncate() as fault:
-            cut = fault.after if fault.after is not None else int(answer.length * fault.share)
-            return Outgoing(answer, answer.length, min(cut, answer.length - 1), fault.ending)
-        case Short() as fault:
-            kept = int(answer.length * fault.share)
+        case Truncate() as wrong:
+            cut = wrong.after if wrong.after is not None else int(answer.length * wrong.share)
+            return Outgoing(answer, answer.length, min(cut, answer.length - 1), wrong.ending)
+        case Short() as wrong:
+            kept = int(answer.length * wrong.share)
             return Outgoing(answer, kept, kept)
-        case WrongEtag() as fault:
-            return truly(_another_etag(fault, answer))
+        case WrongEtag() as wrong:
+            return truly(_another_etag(wrong, answer))
         case WrongBytes(text=None):
             return replace(truly(answer), flipped=answer.length // 2)
-        case WrongBytes() as fault:
-            return truly(Answer(answer.status, answer.headers, (fault.text or "").encode()))
+        case WrongBytes() as wrong:
+            return truly(Answer(answer.status, answer.headers, (wrong.text or "").encode()))
         case Latency():
             return truly(answer)
 
 
-def _refusal(fault: Missing | RateLimit | ServerError, struck: Struck, target: Target, commit: str | None) -> Answer:
-    if isinstance(fault, Missing):
-        code = None if fault.code == "none" else fault.code
-        return failure(404, "Entry not found", code=code, commit=commit if fault.commit else None)
-    if isinstance(fault, RateLimit):
-        return _rate_limited(fault, struck, target)
-    no = failure(fault.status, "Internal Error - We're working hard to fix this as soon as possible!")
-    if fault.retry_after is not None:
-        no.headers["Retry-After"] = str(math.ceil(fault.retry_after))
+def _refusal(wrong: Missing | RateLimit | ServerError, struck: Struck, target: Target, commit: str | None) -> Answer:
+    if isinstance(wrong, Missing):
+        code = None if wrong.code == "none" else wrong.code
+        return failure(404, "Entry not found", code=code, commit=commit if wrong.commit else None)
+    if isinstance(wrong, RateLimit):
+        return _rate_limited(wrong, struck, target)
+    no = failure(wrong.status, "Internal Error - We're working hard to fix this as soon as possible!")
+    if wrong.retry_after is not None:
+        no.headers["Retry-After"] = str(math.ceil(wrong.retry_after))
     return no
 
 
-def _rate_limited(fault: RateLimit, struck: Struck, target: Target) -> Answer:
+def _rate_limited(wrong: RateLimit, struck: Struck, target: Target) -> Answer:
     no = failure(429, "Too Many Requests")
-    left = math.ceil(struck.left if struck.left is not None else fault.reset)
-    if fault.headers in {"ratelimit", "both"}:
+    left = math.ceil(struck.left if struck.left is not None else wrong.reset)
+    if wrong.headers in {"ratelimit", "both"}:
         kind = "resolvers" if target.kind == "resolve" else "api"
         no.headers["RateLimit"] = f'"{kind}";r=0;t={left}'
         when = struck.rule.when if struck.rule is not None else None
         if when is not None and when.quota is not None and when.window is not None:
             window = math.ceil(when.window)
             no.headers["RateLimit-Policy"] = f'"fixed window";"{kind}";q={when.quota};w={window}'
-    if fault.headers in {"retry-after", "both"}:
+    if wrong.headers in {"retry-after", "both"}:
         no.headers["Retry-After"] = str(left)
     return no
 
 
-def _another_etag(fault: WrongEtag, answer: Answer) -> Answer:
+def _another_etag(wrong: WrongEtag, answer: Answer) -> Answer:
     true = answer.headers["ETag"].strip('"')
     # As long as the true one, so that only comparing bytes with digests can tell.
-    etag = fault.etag if fault.etag is not None else true[::-1] if true != true[::-1] else "0" * len(true)
+    etag = wrong.etag if wrong.etag is not None else true[::-1] if true != true[::-1] else "0" * len(true)
     headers = {**answer.headers, "ETag": f'"{etag}"'}
     if "X-Linked-Etag" in headers:
         headers["X-Linked-Etag"] = f'"{etag}"'

@@ -1,23 +1,22 @@
-"""Pydantic's errors as problems of the file: in plain words, at the place of the key or value they are about."""
+"""A document read as a closed model: every mistake in plain words, at the key or value that it is about."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.forms.document import Document, Tree
+from harness.forms.document import Document, Tree, parse_document
 from harness.forms.fields import in_words
-from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, closest, listed, shown
-from harness.scenario.schema import allowed_keys, every_key, kinds
+from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, ScenarioError, closest, shown
+from harness.forms.schema import Schema, allowed_keys, kinds, without_tags
+from harness.forms.text import listed
 
-UNIONS = ("checks", "faults")
-"""Sections whose items are told apart by ``kind``; pydantic puts the kind into the location of an error."""
-
-ANSWER = "answer"
-"""The key of a fault whose value is told apart by a kind of its own."""
+M = TypeVar("M", bound=BaseModel)
 
 TYPES = {
     "string_type": "must be a text",
@@ -32,41 +31,68 @@ TYPES = {
 }
 
 
-Keys = Callable[[Path, Tree], list[str]]
+def parse_mapping(text: bytes, *, name: str) -> Document:
+    """Parse the bytes of a file that holds a mapping.
+
+    Raises:
+        ScenarioError: it cannot be parsed, or holds something else.
+    """
+    document = parse_document(text, name=name)
+    if not isinstance(document.tree, dict):
+        message = "must be a mapping of keys to values, starting with schema: 1"
+        top = document.marks.problem((), message, found=shown(document.tree))
+        raise ScenarioError([*document.problems, top])
+    return document
 
 
-def in_plain_words(errors: Iterable[ErrorDetails], document: Document, *, keys: Keys = allowed_keys) -> list[Problem]:
+def parse_model(model: type[M], text: bytes, *, name: str) -> M:
+    """Read the bytes of a file as a model.
+
+    Raises:
+        ScenarioError: every problem of the file, each with line, column and what is allowed.
+    """
+    document = parse_mapping(text, name=name)
+    try:
+        made = model.model_validate(document.tree)
+    except ValidationError as error:
+        raise ScenarioError([*document.problems, *problems_of(error, document, schema=schema_of(model))]) from None
+    if document.problems:
+        raise ScenarioError(document.problems)
+    return made
+
+
+@cache
+def schema_of(model: type[BaseModel]) -> Schema:
+    """The JSON Schema of a model's files; asked for only when something is wrong."""
+    return model.model_json_schema(by_alias=True)
+
+
+def problems_of(failure: ValidationError, document: Document, *, schema: Schema) -> list[Problem]:
     """Turn all errors of one validation into problems, leaving out those that follow from another one.
 
-    `keys` lists what a mapping may hold; without it, the document is a scenario.
+    Args:
+        failure: pydantic's errors.
+        document: what was validated.
+        schema: the JSON Schema of the model.
     """
     problems: list[Problem] = []
     explained: set[Path] = set()
     missing: list[Path] = []
-    for error in errors:
-        path = _path(error["loc"])
+    for error in failure.errors(include_url=False):
+        path = without_tags(error["loc"], document.tree, schema)
         if len(problems) > PROBLEM_LIMIT or _in_a_hole(path, document) or _follows(error):
             continue
         if error["type"] == "missing":
             missing.append(path)
         elif error["type"] == "extra_forbidden":
-            problem = _unknown_key(path, document, keys)
+            problem = _unknown_key(path, document, schema)
             problems.append(problem)
             if problem.suggestion is not None:
                 explained.add((*path[:-1], problem.suggestion))
         else:
-            problems.append(_problem(error, path, document))
-    problems += [_missing(path, document) for path in missing if path not in explained]
+            problems.append(_problem(error, path, document, schema))
+    problems += [document.marks.problem(path, "is missing; add it here") for path in missing if path not in explained]
     return problems
-
-
-def _path(loc: tuple[str | int, ...]) -> Path:
-    """Return the path in the document that an error's location means."""
-    if len(loc) > 2 and loc[0] in UNIONS and isinstance(loc[1], int):
-        loc = (*loc[:2], *loc[3:])
-        if len(loc) > 3 and loc[2] == ANSWER:
-            loc = (*loc[:3], *loc[4:])
-    return loc
 
 
 def _in_a_hole(path: Path, document: Document) -> bool:
@@ -78,9 +104,9 @@ def _follows(error: ErrorDetails) -> bool:
     return error["type"] == "too_short" and bool(error["input"])
 
 
-def _unknown_key(path: Path, document: Document, keys: Keys) -> Problem:
+def _unknown_key(path: Path, document: Document, schema: Schema) -> Problem:
     container = _at(document.tree, path[:-1])
-    allowed = keys(path[:-1], document.tree)
+    allowed = allowed_keys(path[:-1], document.tree, schema)
     free = [name for name in allowed if not isinstance(container, dict) or name not in container]
     return document.marks.problem(
         path,
@@ -90,11 +116,7 @@ def _unknown_key(path: Path, document: Document, keys: Keys) -> Problem:
     )
 
 
-def _missing(path: Path, document: Document) -> Problem:
-    return document.marks.problem(path, "is missing; add it here")
-
-
-def _problem(error: ErrorDetails, path: Path, document: Document) -> Problem:
+def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema) -> Problem:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     at_key = bool(path) and path[-1] == "[key]"
     if at_key:
@@ -103,9 +125,11 @@ def _problem(error: ErrorDetails, path: Path, document: Document) -> Problem:
         path, value, at_key = _narrowed(path, value, context, document)
         message, suggestion = str(context["message"]), context.get("suggestion")
     elif kind == "union_tag_not_found":
-        near = _slip_of_kind(value, path)
+        known = kinds(path, document.tree, schema)
+        keys = {key for names in known.values() for key in names}
+        near = next((key for key in value if key not in keys and closest(key, ["kind"])), None)
         where = (*path, near or "kind")
-        message = f'says nothing about its kind; add "kind: ", one of {listed(kinds(path))}'
+        message = f'says nothing about its kind; add "kind: ", one of {listed(known)}'
         return document.marks.problem(where, message, at_key=near is not None, suggestion="kind" if near else None)
     elif kind == "union_tag_invalid":
         path = (*path, "kind")
@@ -115,7 +139,7 @@ def _problem(error: ErrorDetails, path: Path, document: Document) -> Problem:
     elif kind == "value_error":
         message, suggestion = str(context["error"]), None
     elif kind == "literal_error":
-        words = re.findall("'([^']*)'", str(context["expected"]))
+        words = re.findall("'([^']*)'", str(context["expected"])) or [str(context["expected"])]
         message, suggestion = f"must be {listed(words)}", closest(value, words)
     else:
         message, suggestion = _sentence(kind, value, context)
@@ -149,6 +173,8 @@ def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, s
             return f"must be at least {context['ge']}", None
         case "less_than_equal":
             return f"must be at most {context['le']}", None
+        case "less_than":
+            return f"must be less than {context['lt']}", None
         case "string_too_long":
             return f"is too long; at most {context['max_length']} characters are allowed", None
         case "string_too_short":
@@ -156,12 +182,6 @@ def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, s
         case "too_short":
             return "is empty; give at least one", None
     return TYPES.get(kind, f"is not allowed ({kind.replace('_', ' ')})"), None
-
-
-def _slip_of_kind(item: Tree, path: Path) -> str | None:
-    """Return the key of a check or fault that was meant to be ``kind``."""
-    known = every_key(path)
-    return next((key for key in item if key not in known and closest(key, ["kind"])), None)
 
 
 def _at(tree: Tree, path: Path) -> Tree:

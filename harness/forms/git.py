@@ -1,0 +1,93 @@
+"""Running git so that it only reads, and runs no program of a repository's. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.forms.text import printable
+
+ANSWER_WITHIN = 120.0
+NO_ANSWER = 127
+"""Exit status where there is no git, or none that answers in time; as a shell has it for a missing command."""
+
+# Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
+SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.warnAmbiguousRefs=true",
+    "protocol.allow=never",
+)
+# A run may be started from a hook, whose GIT_DIR and GIT_INDEX_FILE speak of another repository.
+KEPT = ("GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
+OURS = {
+    # The index of a repository that is only described stays as it is.
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    # With a replaced object, a commit's id would no longer say what ran.
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+
+
+def git(
+    *arguments: str,
+    folder: Path | None = None,
+    given: bytes = b"",
+    environ: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git to its end, whatever its exit status; `NO_ANSWER` with a reason on stderr where it could not.
+
+    Args:
+        arguments: the command and its arguments.
+        folder: where it runs; by default here.
+        given: its input.
+        environ: what to take the environment from; by default this process's.
+        variables: what to set besides.
+    """
+    place = () if folder is None else ("-C", str(folder))
+    command = ["git", *(word for setting in SETTINGS for word in ("-c", setting)), *place, *arguments]
+    kept = {
+        name: value
+        for name, value in (os.environ if environ is None else environ).items()
+        if not name.startswith("GIT_") or name.startswith(KEPT)
+    }
+    try:
+        return subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            timeout=ANSWER_WITHIN,
+            check=False,
+            env={**kept, **OURS, **(variables or {})},
+        )
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        why = "git is not installed here: install it" if missing else f"git cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        why = f"git gave no answer within {ANSWER_WITHIN:.0f} s"
+    return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
+
+
+def complaint(stderr: bytes) -> str:
+    """What git's last line says went wrong, or what to do where it refuses the whole repository."""
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    last = printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "git does not say why"
+    return refusal(stderr) or last
+
+
+def refusal(stderr: bytes) -> str:
+    """Why git says nothing at all of a repository that is there, and what to do, by its complaint in the C locale.
+
+    Names no folder: a record holds none of this machine's. Empty where the complaint is about something else.
+    """
+    if b"dubious ownership" not in stderr and b"unsafe repository" not in stderr:
+        return ""
+    return (
+        "git refuses the repository because its folder belongs to another user (dubious ownership): chown it, or, if "
+        "you trust what is in it, git config --global --add safe.directory FOLDER"
+    )

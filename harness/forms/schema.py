@@ -1,0 +1,82 @@
+"""What a JSON Schema made from our models allows at a place of a document. Standard library only."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+
+
+def allowed_keys(path: tuple[str | int, ...], tree: Any, root: Schema) -> list[str]:
+    """List the keys that a mapping at a path of the document may have; empty where any key may stand.
+
+    The document decides between the kinds of a mapping.
+    """
+    node: Schema = root
+    for part in path:
+        node = _step(_of_its_kind(node, tree, root), part)
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            tree = None
+    return list(_of_its_kind(node, tree, root).get("properties", {}))
+
+
+def kinds(path: tuple[str | int, ...], tree: Any, root: Schema) -> dict[str, list[str]]:
+    """The kinds that the mapping at a path may be of, each with its keys."""
+    node: Schema = root
+    for part in path:
+        node = _step(_of_its_kind(node, tree, root), part)
+        tree = tree[part]
+    mapping = resolved(node, root).get("discriminator", {}).get("mapping", {})
+    return {kind: list(resolved({"$ref": ref}, root)["properties"]) for kind, ref in mapping.items()}
+
+
+def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[str | int, ...]:
+    """The path in the document that pydantic's location of an error means.
+
+    Pydantic writes the kind of a mapping into it, and the index of an item where a lone value stands for a list.
+    """
+    path: list[str | int] = []
+    node: Schema = root
+    for part in loc:
+        node = resolved(node, root)
+        mapping = node.get("discriminator", {}).get("mapping", {})
+        if part in mapping:
+            node = {"$ref": mapping[part]}
+            continue
+        if isinstance(part, int) and not isinstance(tree, list):
+            continue
+        path.append(part)
+        node = _step(node, part)
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            tree = None
+    return tuple(path)
+
+
+def resolved(node: Schema, root: Schema) -> Schema:
+    """Follow references and nullable values until an object, a list, a value or a choice of kinds is reached."""
+    while "$ref" in node or ("anyOf" in node and "discriminator" not in node):
+        if "$ref" in node:
+            node = root["$defs"][node["$ref"].rpartition("/")[2]]
+        else:
+            node = next((one for one in node["anyOf"] if one.get("type") != "null"), {})
+    return node
+
+
+def _of_its_kind(node: Schema, tree: Any, root: Schema) -> Schema:
+    node = resolved(node, root)
+    if "discriminator" in node:
+        kind = tree.get("kind") if isinstance(tree, dict) else None
+        reference = node["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None
+        return resolved({"$ref": reference}, root) if reference else {}
+    return node
+
+
+def _step(node: Schema, part: str | int) -> Schema:
+    if isinstance(part, int):
+        return node.get("items") or {}
+    below = node.get("properties", {}).get(part, node.get("additionalProperties"))
+    return below if isinstance(below, dict) else {}

@@ -1,0 +1,44 @@
+"""Running git: it reads what it is asked about, and nothing of the repository's runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.forms.git import NO_ANSWER, complaint, git
+from tests.run.repositories import commit
+from tests.run.repositories import git as user_git
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit, whose configuration names programs that leave a trace."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    user_git(folder, "init", "-q", "-b", "main")
+    commit(folder, {"a": "x"})
+    user_git(folder, "config", "core.fsmonitor", f"touch {tmp_path}/monitor #")
+    return folder
+
+
+def test_no_program_of_the_repository_runs(repository: Path, tmp_path: Path) -> None:
+    """A file monitor is not asked, and the index stays as it is, byte for byte."""
+    index = (repository / ".git" / "index").read_bytes()
+    (repository / "a").touch()
+    assert git("status", "--porcelain", folder=repository).stdout == b""
+    assert not (tmp_path / "monitor").exists()
+    assert (repository / ".git" / "index").read_bytes() == index
+
+
+def test_what_a_hook_was_started_with_is_not_heard(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIT_DIR of another repository, as git sets it for its hooks, does not lead elsewhere."""
+    head = user_git(repository, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert git("rev-parse", "HEAD", folder=repository).stdout.decode().strip() == head
+
+
+def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
+    """Where there is no git, the result says so and what to do."""
+    done = git("rev-parse", "HEAD", folder=repository, environ={"PATH": "/nowhere"})
+    assert (done.returncode, complaint(done.stderr)) == (NO_ANSWER, "git is not installed here: install it")
