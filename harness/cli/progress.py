@@ -34,9 +34,6 @@ class Spoken(Progress):
         """A line of its own."""
         print(f"  {text}", file=self._stream, flush=True)
 
-    def done(self) -> None:
-        """The run is over, in whatever way."""
-
 
 def progress_for(stream: TextIO) -> Spoken:
     """The live table where somebody watches, else plain lines."""

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.record.change import AFFINITY, JOBS, SETTING, START, VARIABLE, override
 from harness.record.facts import Environment
 from harness.record.original import Difference, Here, Original, differences
-from harness.record.varied import AFFINITY, JOBS, SETTING, START, VARIABLE, override
 from harness.scenario import Scenario
 from harness.stats.reproduction import Answer
 from harness.world.environment import DEFAULTS, INHERITED
@@ -71,7 +71,7 @@ class Change:
     usable: int | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """In one line."""
         before, after = ("not there" if value is None else value for value in (self.before, self.after))
         return f"{self.what}: {after} instead of {before} ({self.why})"

@@ -58,3 +58,6 @@ class Progress:
 
     def ended(self, trial: MadeTrial) -> None:
         """One more trial is there."""
+
+    def done(self) -> None:
+        """The run is over, in whatever way."""

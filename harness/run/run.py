@@ -138,7 +138,7 @@ def run(
         Slip: the entry cannot be called as the scenario says.
         RunError: input, code or results folder cannot be used.
     """
-    key = signer()
+    key, progress = signer(), progress or Progress()
     try:
         folder = ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
@@ -153,7 +153,7 @@ def run(
                 material=material,
                 challenge=challenge,
                 interrupt=interrupt,
-                progress=progress or Progress(),
+                progress=progress,
             )
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
@@ -182,6 +182,8 @@ def run(
     except OSError as error:
         folder.abandon(str(error))
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
+    finally:
+        progress.done()
 
 
 def _run(

@@ -92,7 +92,6 @@ def test_ranks_in_flight_are_counted_while_they_fly(
         jobs=2,
         progress=plain,
     )
-    plain.done()
     os.close(*opened)
     numbers = [int(line.split(" ranks in flight")[0].split()[-1]) for line in stream.getvalue().splitlines()[1:]]
     assert 4 in numbers

@@ -11,10 +11,10 @@ from typing import Literal
 
 import pytest
 
+from harness.record.change import is_shown
 from harness.record.facts import Varied
 from harness.record.model import Record
 from harness.record.original import Here, differences
-from harness.record.varied import is_shown
 from harness.reproduce.opened import open_report
 from harness.reproduce.passes import joint
 from harness.reproduce.vary import Change, Walk, walk, word

@@ -285,7 +285,10 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
     ("line", "words"),
     [
         ('["{tool}", rank.sh]', "in the control: shh is neither a file of the subject's code nor a program in PATH"),
-        ('[sh, "{script}", old.sh]', "in the control: odl.sh is not a file of the subject's folder, so sh would not find"),
+        (
+            '[sh, "{script}", old.sh]',
+            "in the control: odl.sh is not a file of the subject's folder, so sh would not find",
+        ),
         ("[plain.sh]", "plain.sh is not an executable: begin it with #!"),
         ("[sh, rank.sh]", ""),
         ("[sh, -c, x, rank.sh]", ""),
