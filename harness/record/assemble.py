@@ -15,6 +15,7 @@ from typing import get_args
 from harness import faults
 from harness.checks.finding import canonical
 from harness.events import EventError
+from harness.plugins import PluginFailed
 from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import provenance, sources
@@ -32,6 +33,7 @@ from harness.record.facts import (
 from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
 from harness.record.needs import unmet
 from harness.record.own import demand_own, demand_planned
+from harness.record.plugins import demand_installed, demand_named
 from harness.record.recipe import recipe
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.skips import contradiction
@@ -73,12 +75,14 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
+    demand_installed(run)
     try:
         scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
         if unknown := unknown_kinds(text, overrides=run.overrides):
             raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
         raise RecordError(f"the scenario cannot be read again: {error}") from None
+    demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
     planned = _cell_files(scenario, run, names)
@@ -111,6 +115,8 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     witness = Witness(run, read)
     try:
         judgement = judge(scenario, planned, arms=codes, read=read, names=names, told=witness.hear)
+    except PluginFailed as error:
+        raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
     witness.demand()

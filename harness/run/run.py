@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness import __version__
 from harness.forms.source import real_place
+from harness.plugins import PluginFailed
 from harness.record import repository, sources
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.contradiction import Contradiction
@@ -26,11 +27,13 @@ from harness.record.facts import (
 )
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
+from harness.record.plugins import used
 from harness.record.recipe import recipe
 from harness.record.reproduced import REPRODUCED_PATH
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
+from harness.report.views import VIEWS
 from harness.run import inputs
 from harness.run.arms import provenance, staging
 from harness.run.arms.entry import slips
@@ -171,6 +174,7 @@ def run(
         RevisionError,
         EnvironmentProblem,
         ServerFailed,
+        PluginFailed,
     ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
@@ -268,6 +272,7 @@ def _run(
         environments={name: own.facts for name, own in preparation.environments.items()},
         reproduces=material.reproduces if material is not None else None,
         room=_room(scenario),
+        plugins=used(scenario, views=VIEWS.plugins),
         provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))
