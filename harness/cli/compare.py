@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli.streams import print_styled
 from harness.cli.verify import policy_of
 from harness.record.model import PATH, Record, RecordError
 from harness.report.markdown import render_markdown
@@ -54,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
         print(render_markdown(blocks(result, first, second, verified=verified)), end="")
     else:
         width = min(shutil.get_terminal_size().columns, WIDEST)
-        print(render_terminal(blocks(result, first, second, verified=verified), width), end="")
+        print_styled(render_terminal(blocks(result, first, second, verified=verified), width))
     return CODES[result.word]
 
 

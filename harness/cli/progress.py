@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from harness.cli.streams import is_watched
 from harness.forms.text import visible
 from harness.run.run import Plan
 from harness.run.trials import Made
@@ -43,8 +43,7 @@ class Progress(Protocol):
 
 def progress_for(stream: TextIO) -> Progress:
     """The live table where somebody watches, else plain lines."""
-    watched = stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
-    return Watched(stream) if watched else Plain(stream)
+    return Watched(stream) if is_watched(stream) else Plain(stream)
 
 
 @dataclass

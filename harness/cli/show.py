@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from harness.cli import PASS, USAGE
+from harness.cli.streams import print_styled
 from harness.cli.unpacked import REPORT, NoBundle, report_of
 from harness.record.model import PATH, Record, RecordError
 from harness.report.report import blocks
@@ -39,6 +40,7 @@ def _show(given: Path, folder: Path) -> int:
         print(f"{path}: {error}", file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    print(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width))
+    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width))
+    print()
     print(f"This is a view, not verified: rankproof verify {folder / REPORT if given.is_dir() else given}")
     return PASS
