@@ -270,6 +270,19 @@ class CellFacts(Frozen):
     control: Annotated[int, Field(ge=0)]
 
 
+class PluginFacts(Frozen):
+    """A kind of another distribution that the run used; see `harness.plugins.Plugin`."""
+
+    group: str
+    name: str
+    distribution: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
+
+
 class RunFacts(Frozen):
     """The facts of one run of one scenario.
 
@@ -277,6 +290,7 @@ class RunFacts(Frozen):
         challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
+        plugins: the kinds of other distributions that the run used.
     """
 
     format: Literal[1]
@@ -300,4 +314,5 @@ class RunFacts(Frozen):
     reproduces: Reproduces | None = None
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
+    plugins: list[PluginFacts] = []
     cells: list[CellFacts]
