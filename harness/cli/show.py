@@ -17,6 +17,17 @@ from harness.report.terminal import render_terminal
 WIDEST = 140
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        default=Path("results/latest"),
+        help="a run's folder, or a bundle (default: results/latest)",
+    )
+
+
 def main(options: argparse.Namespace) -> int:
     """Show a run's record as a report. It is a view: nothing is verified."""
     try:
