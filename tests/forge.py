@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.forms import manifest
 from harness.forms.digest import mark
 from harness.record import sources
 from harness.record.assemble import assemble
@@ -20,7 +21,7 @@ from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.run.again import VIEWS, Again
 from harness.scenario import derive_seed, parse_scenario
-from harness.trust import footer, manifest, sshsig, statement
+from harness.trust import footer, sshsig, statement
 
 REPORT = "report.md"
 BESIDE = frozenset({REPORT, manifest.NAME, statement.NAME, *VIEWS})

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Serves a folder of repositories in the hub's protocol, on this machine only unless told otherwise.
+    """Serves a folder of repositories in the hub's protocol, on this machine only unless `host` says otherwise.
 
         with Hub(folder, rules=Path("rules.yaml"), log=Path("access.jsonl")) as hub:
             environment = {"HF_ENDPOINT": hub.endpoint_for("rank-0")}
@@ -125,7 +125,7 @@ class Hub:
         """All requests so far, in the order in which they were logged. Every answer that arrived is among them.
 
         Raises:
-            HubError: the hub failed, or was told not to keep requests.
+            HubError: the hub failed, or keeps no requests.
         """
         self.check()
         if not self._keep:

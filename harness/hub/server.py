@@ -127,7 +127,7 @@ class Server:
         """Stop answering for good."""
         if not self.failed.done():
             self.failed.set_exception(error)
-            self.failed.exception()  # whoever asks gets it; nobody asking is no complaint of the loop's
+            self.failed.exception()  # whoever asks gets it; the loop has nothing to complain about where nobody asks
         if self._listener is not None:
             self._listener.close()
         self._cut("the hub failed", keep=asyncio.current_task())

@@ -23,8 +23,8 @@ from typing import BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.forms import manifest
 from harness.forms.strict_json import NotStrict, strict_json
-from harness.trust import manifest
 
 FORMAT: Literal[1] = 1
 INDEX = "index.json"

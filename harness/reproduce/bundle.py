@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness import __version__
+from harness.forms import manifest
 from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
@@ -23,7 +24,7 @@ from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Memb
 from harness.reproduce.leaks import Leak, Needles
 from harness.run.again import VIEWS
 from harness.run.inputs import InputError, digests, leaves
-from harness.trust import manifest, statement
+from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 
 REPORT = "report.md"

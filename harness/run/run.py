@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness import __version__
+from harness.forms import manifest
 from harness.forms.source import real_place
 from harness.reason import Skip
 from harness.record import environment, repository, sources
@@ -45,7 +46,7 @@ from harness.run.pip import EnvironmentProblem, Unavailable
 from harness.run.revision import RevisionError
 from harness.run.trials import Interrupt, Made, Trials
 from harness.scenario import Cell, LoadedScenario, Problem, Scenario, cells, override
-from harness.trust import footer, manifest, statement
+from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.world.pool import ServerFailed, ServerPool

@@ -43,12 +43,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from harness.forms.manifest import NAME as MANIFEST
+from harness.forms.manifest import ManifestMalformed, parse
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.trust import statement
 from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
-from harness.trust.manifest import NAME as MANIFEST
-from harness.trust.manifest import ManifestMalformed, parse
 from harness.trust.mends import first_difference, mend_of, mended
 from harness.trust.signers import NotAllowed, SignerPolicy, choose
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, MalformedSignature, Ssh, SshSignature

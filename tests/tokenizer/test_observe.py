@@ -108,7 +108,7 @@ def test_debug_messages_are_kept_and_nothing_more_is_printed(library: logging.Lo
         library.debug("Failed to use it: %s", "429 for 0b0e6a1c-2f54-4e0e-9a3a-5d2b6a1f0001 in /a/cache/blob")
         library.getChild("part").warning("a warning")
     library.debug("later")
-    told = logs.told()
+    told = logs.messages()
     assert [(row["level"], row["message"]) for row in told["messages"]] == [
         ("DEBUG", "Failed to use it: 429 for … in …/blob"), ("WARNING", "a warning"),
     ]  # fmt: skip
@@ -128,7 +128,7 @@ def test_a_message_keeps_the_exception_that_was_being_handled(library: logging.L
         except OSError as error:
             library.debug("Failed to use it: %s", error)
         library.debug("after it")
-    swallowed, after = logs.told()["messages"]
+    swallowed, after = logs.messages()["messages"]
     assert [link["type"] for link in swallowed["handling"]] == ["OSError", "JSONDecodeError"]
     assert "handling" not in after
 
@@ -143,7 +143,7 @@ def test_many_messages_stay_small(library: logging.Logger) -> None:
             library.debug("message %d %s", number, "x" * 5000)
             library.debug("the same")
         library.debug("does not fit %d", "text")
-    told = logs.told()
+    told = logs.messages()
     messages = {row["message"][:14].strip(): row["times"] for row in told["messages"]}
     assert messages["the same"] == 10_000
     assert "Failed to use" in messages

@@ -19,7 +19,7 @@ from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
 from harness.tokenizer.loading.request import Request
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
-from harness.tokenizer.loading.source import COMMIT, Limits, Repository, check_limits, checked_revision, parse
+from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, check_limits, checked_revision, parse
 from harness.tokenizer.loading.wire import Deadline, Wire
 from harness.tokenizer.problem import TokenizerError
 
@@ -45,7 +45,7 @@ class Loaded:
 
     tokenizer: Any
     identity: Identity
-    source: Repository | Path
+    source: HubRepository | Path
     commit: str | None
     snapshot: Path
     files: tuple[FileRecord, ...]
@@ -63,7 +63,7 @@ class Loaded:
         kind = type(self.tokenizer)
         return Lock(
             schema_=1,
-            repository=self.source.name if isinstance(self.source, Repository) else None,
+            repository=self.source.name if isinstance(self.source, HubRepository) else None,
             commit=self.commit,
             files=self.files,
             tokenizer_class=f"{kind.__module__}.{kind.__qualname__}",
@@ -168,7 +168,9 @@ def load(
 class _Fetch:
     """One load's way from a revision to a snapshot; asks the hub at most once for each thing."""
 
-    def __init__(self, repository: Repository, *, store: Store, wire: Wire, limits: Limits, remarks: list[str]) -> None:
+    def __init__(
+        self, repository: HubRepository, *, store: Store, wire: Wire, limits: Limits, remarks: list[str]
+    ) -> None:
         self._repository = repository
         self._store = store
         self._wire = wire

@@ -54,14 +54,14 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repository:
+class HubRepository:
     """A repository on a hub."""
 
     endpoint: str
     name: str
 
 
-def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> Repository | Path:
+def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubRepository | Path:
     """Tell a repository's name from a folder.
 
     A `Path`, and text that starts with `.`, `/` or `~`, is a folder; other text is a name such as `org/model`. Where a
@@ -83,7 +83,7 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> Repository
             f"{source!r} is a repository's name and a folder in the working directory: pass ./{source} for the folder, "
             "or start elsewhere for the repository"
         )
-    return Repository(endpoint=checked_endpoint(endpoint), name=source)
+    return HubRepository(endpoint=checked_endpoint(endpoint), name=source)
 
 
 def checked_repository(name: str) -> str:

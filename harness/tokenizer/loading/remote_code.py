@@ -8,7 +8,6 @@ the snapshot, so two versions never meet in one process. No bytecode is cached.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from harness.forms.digest import fold, sha256
 from harness.tokenizer.loading.failure import SourceRefused
 from harness.tokenizer.loading.manifest import FileRecord
 from harness.tokenizer.source import OWN_PACKAGE
@@ -78,7 +78,7 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if file is None:
             return
         source = (package.folder / file).read_bytes()
-        if hashlib.sha256(source).hexdigest() != package.digests[file]:
+        if sha256(source) != package.digests[file]:
             raise ImportError(f"{package.folder / file} changed after it was verified", name=module.__name__)
         exec(compile(source, package.folder / file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - asked for
 
@@ -90,8 +90,7 @@ _REGISTERING = threading.Lock()
 def package(folder: Path, files: Sequence[FileRecord]) -> str:
     """Make the Python files of a snapshot importable; returns the package's name."""
     digests = {file.path: file.sha256 for file in files if file.path.endswith(".py")}
-    told = hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items())).encode())
-    name = OWN_PACKAGE + told.hexdigest()[:32]
+    name = OWN_PACKAGE + fold(digests)[:32]
     with _REGISTERING:
         _FINDER.register(name, _Package(folder=folder, digests=digests))
         if _FINDER not in sys.meta_path:
@@ -103,7 +102,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     """The class that an `auto_map` entry such as `tokenization_x.XTokenizer` names.
 
     Raises:
-        SourceRefused: the entry names another repository, or is no such name.
+        SourceRefused: the entry names another repository, or is not such a name.
         Exception: whatever the code itself raises.
     """
     if "--" in reference:

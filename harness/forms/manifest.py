@@ -1,4 +1,4 @@
-"""MANIFEST.sha256: the evidence files and their digests, in the one way `sha256sum` writes them."""
+"""MANIFEST.sha256: files and their digests, in the one way `sha256sum` writes them. Standard library only."""
 
 from __future__ import annotations
 
