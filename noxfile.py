@@ -19,7 +19,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -35,6 +34,9 @@ import tomllib
 
 import filelock  # part of every nox installation: virtualenv, which nox requires, requires it
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "locks"))
+from interpreter import Interpreter, choose_python, choose_variant, interpreter_at
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,35 +45,12 @@ nox.options.sessions = ["tests"]  # validate runs for minutes and writes signed 
 
 PROJECT = Path(__file__).resolve().parent
 LOCKS = PROJECT / "locks"
-VARIANTS = ("cpu", "cuda", "metal")
-PYTHONS = ("3.11", "3.13", "3.12", "3.14")  # that the locks serve; the first one found is taken
 MADE = "rankproof-environment.json"  # in the environment: what it was made from, for the record
 RECIPE = "2"  # part of every environment's stamp: raise it when the installation below changes
 # After Ctrl-C nox gives a child 0.3 s; the harness needs longer to stop its ranks and to mark the run unfinished.
 PATIENCE: dict[str, Any] = {"interrupt_timeout": 20, "terminate_timeout": 20}
 PIP_ENV = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 PIP = ("-m", "pip", "install", "--quiet", "--progress-bar", "off")
-
-INSIDE = """
-import json, platform, sys, sysconfig
-print(json.dumps({
-    "path": sys.executable,
-    "version": "%d.%d" % sys.version_info[:2],
-    "machine": platform.machine(),
-    "usable": platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED"),
-}))
-"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Interpreter:
-    """A Python that was started and answered."""
-
-    path: str
-    version: str
-    machine: str
-    usable: bool
-    """CPython with its lock: what the wheels are for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,98 +63,6 @@ class Environment:
     def run(self, session: nox.Session, *arguments: str) -> None:
         """Run this environment's Python in the project folder, with time to clean up after Ctrl-C."""
         session.run(str(self.python), *arguments, env=self.variables, external=True, **PATIENCE)
-
-
-# --- which variant, which Python --------------------------------------------------------------------------------------
-
-
-def nvidia_answers() -> bool:
-    """Whether an NVIDIA driver is loaded or answers; a machine without one must never download CUDA."""
-    if Path("/proc/driver/nvidia/version").exists():
-        return True
-    try:
-        command = ["nvidia-smi", "--list-gpus"]
-        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-
-
-def choose_variant(session: nox.Session) -> str:
-    """`cuda` only where an NVIDIA driver answers, `metal` on a Mac, else `cpu`; RANKPROOF_VARIANT overrides."""
-    system, machine = platform.system(), platform.machine()
-    asked = os.environ.get("RANKPROOF_VARIANT", "")
-    if asked and asked not in VARIANTS:
-        session.error(
-            f"RANKPROOF_VARIANT is {asked!r}; it can be {', '.join(VARIANTS)}, or unset to look at the machine",
-        )
-    if system == "Darwin" and machine == "arm64":
-        fitting = ["metal"]
-    elif system == "Linux" and machine in {"x86_64", "aarch64"}:
-        fitting = ["cpu", "cuda"]
-    else:
-        session.error(f"No lock serves {system} on {machine}: Linux on x86_64 or aarch64, or macOS on Apple silicon")
-    if asked and asked not in fitting:
-        session.error(
-            f"RANKPROOF_VARIANT={asked} is not for {system} on {machine}; here it can be {' or '.join(fitting)}",
-        )
-    return asked or ("cuda" if system == "Linux" and nvidia_answers() else fitting[0])
-
-
-def ask(path: str) -> Interpreter | None:
-    """Start a Python and let it say what it is; None if it does not run (a version manager's empty shim, say)."""
-    try:
-        done = subprocess.run([path, "-c", INSIDE], capture_output=True, text=True, timeout=20, check=True)
-        return Interpreter(**json.loads(done.stdout))
-    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
-        return None
-
-
-def names(versions: tuple[str, ...]) -> Iterator[str]:
-    """Where a Python may be: the one that runs nox, then PATH, then what uv manages, asked only if it comes to that."""
-    yield sys.executable
-    for version in versions:
-        for folder in os.environ.get("PATH", "").split(os.pathsep):
-            if folder and (found := shutil.which(f"python{version}", path=folder)):
-                yield found
-    if uv := shutil.which("uv"):
-        for version in versions:
-            command = [uv, "python", "find", "--no-python-downloads", "--no-project", version]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                yield done.stdout.strip()
-
-
-def choose_python(session: nox.Session, variant: str, torch_cpu: dict[str, Any]) -> Interpreter:
-    """The Python to build on: one that the variant has wheels for."""
-    forced = session.python if isinstance(session.python, str) else None
-    versions: tuple[str, ...] = PYTHONS
-    if variant == "cpu":
-        known = [wheel["python"] for wheel in torch_cpu["wheel"] if wheel["machine"] == platform.machine()]
-        versions = tuple(version for version in PYTHONS if version in known)
-    wanted = tuple(version for version in versions if forced in {None, version})
-    for name in names(wanted) if wanted else ():
-        found = ask(name)
-        if found and found.usable and found.version in wanted and found.machine == platform.machine():
-            return found
-
-    having = [f"python{version}" for version in sorted(versions)]
-    where = f"{platform.system()} on {platform.machine()}"
-    if forced in versions:
-        reason = f"No python{forced} that runs was found on PATH."
-    elif forced:
-        reason = f"No torch wheel for Python {forced} is known for {variant} on {where}."
-    else:
-        running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        reason = (
-            f"No torch wheel for Python {running}, which runs nox, is known for {variant} on {where}, "
-            f"and neither {' nor '.join(having)} that runs was found on PATH."
-        )
-    # nox puts a full stop behind a message, so the command to copy does not end it.
-    session.error(
-        f"{reason}\nThere are wheels for {' and '.join(having)}. Let uv bring one:\n"
-        f"    uvx --python {versions[0]} nox -s {session.name.partition('-')[0]}\n"
-        f"or install one and run nox again; `nox -P {versions[0]} -s …` chooses one that is on PATH"
-    )
 
 
 # --- the environment --------------------------------------------------------------------------------------------------
@@ -246,12 +133,14 @@ def install_torch_cpu(session: nox.Session, python: Path, torch_cpu: dict[str, A
     )
 
 
-def build(session: nox.Session, folder: Path, found: Interpreter, variant: str, torch_cpu: dict[str, Any]) -> None:
+def build(
+    session: nox.Session, folder: Path, interpreter: Interpreter, variant: str, torch_cpu: dict[str, Any]
+) -> None:
     """Make the environment from nothing; every file that goes in is held to a hash of the locks."""
     session.log(
         f"making {folder.name} from locks/{variant}.txt and locks/dev.txt; this is done once and takes a few minutes"
     )
-    python = make_empty(session, folder, found.path)
+    python = make_empty(session, folder, interpreter.path)
     if variant == "cpu":
         install_torch_cpu(session, python, torch_cpu)
     locks = [argument for name in (variant, "dev") for argument in ("--requirement", str(LOCKS / f"{name}.txt"))]
@@ -281,8 +170,8 @@ def given_environment(session: nox.Session, folder: Path, variables: dict[str, s
         made_from.append((LOCKS / "wheels.json", made["wheels_sha256"]))
     with contextlib.suppress(KeyError, OSError, ValueError):
         # What a Nix shell leaves: harness/record/nix.py.
-        told = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
-        made_from.append((PROJECT / "flake.lock", told["flake_lock_sha256"]))
+        shell = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
+        made_from.append((PROJECT / "flake.lock", shell["flake_lock_sha256"]))
     for path, was in made_from:
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != was:
             name = path.relative_to(PROJECT)
@@ -303,15 +192,15 @@ def ready(session: nox.Session) -> Environment:
 
     variant = choose_variant(session)
     torch_cpu = tomllib.loads((LOCKS / "torch-cpu.toml").read_text())
-    found = choose_python(session, variant, torch_cpu)
+    interpreter = choose_python(session, variant, torch_cpu)
     home = session.cache_dir.parent
-    folder = home / f"env-{variant}-{found.version}"
+    folder = home / f"env-{variant}-{interpreter.version}"
     python = folder / "bin" / "python"
     made_of = [LOCKS / f"{variant}.txt", LOCKS / "dev.txt", LOCKS / "torch-cpu.toml"]
     with filelock.FileLock(home / f"{folder.name}.lock"):  # two nox at once: the second waits, then finds it made
         whole, project = folder / "locks.stamp", folder / "project.stamp"
-        if not (stamped(whole, digest(*made_of)) and ask(str(python))):
-            build(session, folder, found, variant, torch_cpu)
+        if not (stamped(whole, digest(*made_of)) and interpreter_at(str(python))):
+            build(session, folder, interpreter, variant, torch_cpu)
             # For the record of a run that is started from here without nox.
             lock_sha256 = hashlib.sha256(made_of[0].read_bytes()).hexdigest()
             made = {"variant": variant, "lock": made_of[0].name, "lock_sha256": lock_sha256}
@@ -393,7 +282,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
-    checked = session.posargs or ["harness", "noxfile.py", "locks/lock.py", "locks/wheels.py"]
+    checked = session.posargs or ["harness", "noxfile.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py"]
     ready(session).run(session, "-m", "mypy", "--strict", *checked)
 
 
@@ -451,7 +340,7 @@ def apart(session: nox.Session, name: str) -> Iterator[Path]:
     python = folder / "bin" / "python"
     with filelock.FileLock(home / f"{folder.name}.lock"):
         # The stamp goes first because `nox -s lock` rewrites its own lock.
-        if not (stamped(folder / "locks.stamp", digest(tools)) and ask(str(python))):
+        if not (stamped(folder / "locks.stamp", digest(tools)) and interpreter_at(str(python))):
             make_empty(session, folder, sys.executable)
             install = ("--require-hashes", "--only-binary", ":all:", "--requirement", str(tools))
             session.run(str(python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)

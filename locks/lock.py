@@ -44,7 +44,9 @@ class Lock:
     purpose: str
     platforms: tuple[tuple[str, str], ...]
     group: str | None = None
-    """A dependency group of pyproject.toml instead of the package's own dependencies."""
+    """A dependency group of pyproject.toml instead of the package with all its extras."""
+    extras: bool = True
+    """Whether the package's extras go in beside its own dependencies."""
     mlx: str | None = None
     """The extra of mlx that this variant takes, in place of the one pyproject.toml names."""
     cuda: bool = True
@@ -55,6 +57,7 @@ class Lock:
         return LOCKS / f"{self.name}.txt"
 
 
+CORE = Lock(name="core", purpose="the package without its extras", platforms=LINUX + MAC, extras=False)
 CPU = Lock(
     name="cpu", purpose="Linux without a GPU: torch's CPU wheel", platforms=LINUX, mlx="cpu", cuda=False, cpu_torch=True
 )
@@ -65,7 +68,7 @@ LOCK = Lock(name="lock", purpose="the tools of `nox -s lock`", platforms=LINUX +
 INTEROP = Lock(
     name="interop", purpose="the foreign readers of `nox -s interop`", platforms=LINUX + MAC, group="interop"
 )
-ALL = (CPU, CUDA, METAL, DEV, LOCK, INTEROP)
+ALL = (CORE, CPU, CUDA, METAL, DEV, LOCK, INTEROP)
 
 
 def environment(platform: tuple[str, str]) -> str:
@@ -203,14 +206,17 @@ def write(*, upgrade: bool) -> list[Path]:
     """Resolve once for everything, then each lock from those pins; returns the files that changed."""
     pyproject = tomllib.loads((PROJECT / "pyproject.toml").read_text())
     torch = tomllib.loads((LOCKS / "torch-cpu.toml").read_text())
-    own: list[str] = pyproject["project"]["dependencies"]
+    core: list[str] = pyproject["project"]["dependencies"]
+    extras = pyproject["project"]["optional-dependencies"]
     groups: dict[str, list[str]] = pyproject["dependency-groups"]
-    torch_pin = f"torch=={torch['version'].partition('+')[0]}"
+    # Every extra by its requirements: `all` only names the others.
+    whole = [*core, *(line for name, lines in extras.items() if name != "all" for line in lines)]
+    whole.append(f"torch=={torch['version'].partition('+')[0]}")
 
     before = "" if upgrade else "".join(lock.path.read_text() for lock in ALL if lock.path.exists())
     seen = {pin for pin, _, _ in blocks(before)} - {f"torch=={torch['version']}"}
     everything = resolve(
-        [*own, torch_pin, *groups["dev"], *groups["lock"], *groups["interop"]],
+        [*whole, *groups["dev"], *groups["lock"], *groups["interop"]],
         LINUX + MAC,
         overrides=["mlx; sys_platform == 'darwin'", "mlx[cpu,cuda13]; sys_platform == 'linux'"],
         excludes=[],
@@ -223,8 +229,9 @@ def write(*, upgrade: bool) -> list[Path]:
 
     written = {}
     for lock in ALL:
+        own = whole if lock.extras else core
         text = resolve(
-            [*own, torch_pin] if lock.group is None else groups[lock.group],
+            own if lock.group is None else groups[lock.group],
             lock.platforms,
             overrides=[f"mlx[{lock.mlx}]"] if lock.mlx else [],
             excludes=[] if lock.cuda else cuda_only,

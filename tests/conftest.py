@@ -16,7 +16,7 @@ SECOND = 1.0
 with contextlib.suppress(ModuleNotFoundError):  # `nox -s interop` has none
     import hypothesis
 
-    # A busy machine takes long over an example, and over making one; that is no finding.
+    # A busy machine takes long over an example, and over making one; that is not a finding.
     hypothesis.settings.register_profile(
         "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )

@@ -19,12 +19,13 @@ from harness.record.model import Record, RecordError, read_model
 from harness.record.recipe import recipe
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
-from harness.run.again import VIEWS, Again
+from harness.report.views import checked
+from harness.run.again import Again
 from harness.scenario import derive_seed, parse_scenario
 from harness.trust import footer, sshsig, statement
 
 REPORT = "report.md"
-BESIDE = frozenset({REPORT, manifest.NAME, statement.NAME, *VIEWS})
+BESIDE = frozenset({REPORT, manifest.NAME, statement.NAME, *checked()})
 WORLD = re.compile(rb'"world":"[0-9a-f]{16}"')
 
 

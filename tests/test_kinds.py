@@ -1,21 +1,25 @@
-"""One declaration beside each kind of check, fault and backend, and no registry without it."""
+"""One file for each kind of check, fault and backend, with one declaration, and no registry without it."""
 
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from typing import Any, get_args
 
 import pytest
+import yaml
+from pydantic import TypeAdapter
 
 from harness import backends, checks, faults
 from harness.backends import BackendProperties
-from harness.scenario.check import Check
-from harness.scenario.fault import Fault
-from harness.scenario.kinds import CheckProperties, FaultProperties
-from harness.scenario.matrix import Backend
-from harness.world import backends as joining
+from harness.checks import AnyCheck, CheckProperties
+from harness.faults import AnyFault, FaultProperties
+from harness.world.paths import ROOT
+from harness.world.pool import BOOT
 
-CHECKS, FAULTS = (get_args(get_args(union)[0]) for union in (Check, Fault))
+CHECKS, FAULTS = (get_args(get_args(union)[0]) for union in (AnyCheck, AnyFault))
+INSIDE = [kind.inside_file for kind in (*backends.KINDS.values(), *faults.KINDS.values()) if kind.inside_file]
 
 
 def kind_of(model: Any) -> str:
@@ -35,13 +39,22 @@ def test_no_property_can_be_left_out(properties: Any) -> None:
         properties(*names)
 
 
-def test_each_check_is_declared_and_registered_once() -> None:
-    """Every kind of check that a scenario may hold has one registration, with a declaration of its own."""
-    assert {kind_of(model): model for model in CHECKS} == {name: kind.options for name, kind in checks.KINDS.items()}
-    assert len(CHECKS) == len(checks.KINDS)
-    for model in CHECKS:
-        assert isinstance(vars(model)["properties"], CheckProperties), model
-        assert checks.KINDS[kind_of(model)].properties is model.properties
+@pytest.mark.parametrize(("registry", "union"), [(checks.KINDS, CHECKS), (faults.KINDS, FAULTS)])
+def test_each_kind_is_registered_once_under_its_own_name(registry: Any, union: tuple[Any, ...]) -> None:
+    """What a scenario may hold is what the registry has, each with a declaration, a docstring and a file of its own."""
+    assert {kind_of(model): model for model in union} == dict(registry)
+    assert len({model.__module__ for model in union}) == len(union)
+    for model in union:
+        assert isinstance(vars(model)["properties"], CheckProperties | FaultProperties), model
+        assert model.__doc__
+
+
+@pytest.mark.parametrize(("registry", "union"), [(checks.KINDS, AnyCheck), (faults.KINDS, AnyFault)])
+def test_the_documented_example_of_each_kind_is_one(registry: Any, union: Any) -> None:
+    """The example that the documentation shows is read as a scenario would read it."""
+    for name, kind in registry.items():
+        given = TypeAdapter(union).validate_python(yaml.safe_load(kind.example))
+        assert (given.kind, type(given)) == (name, kind)
 
 
 def test_a_check_is_what_its_options_show() -> None:
@@ -52,22 +65,27 @@ def test_a_check_is_what_its_options_show() -> None:
         assert not model.properties.reports_a_value or model.properties.wrong is not None, model
 
 
-def test_each_fault_is_declared_and_registered_once() -> None:
-    """Every kind of fault that a scenario may hold has one registration, with a declaration of its own."""
-    assert {kind_of(model) for model in FAULTS} == faults.KINDS.keys()
-    assert len(FAULTS) == len(faults.KINDS)
+def test_a_fault_is_what_its_options_show() -> None:
+    """What is declared of a fault is not at odds with the options it takes."""
     for model in FAULTS:
-        assert isinstance(vars(model)["properties"], FaultProperties), model
-        assert faults.KINDS[kind_of(model)].properties is model.properties
         assert model.properties.needs_a_gate == ("at" in model.model_fields), model
+        assert model.inside_file is None or model.properties.inside, model
 
 
 def test_each_backend_is_declared_once() -> None:
-    """Every backend that a scenario may name has one declaration, which the one that joins ranks carries."""
-    assert set(get_args(Backend)) == backends.KINDS.keys() == joining.MODULES.keys()
-    for name, properties in backends.KINDS.items():
-        found = joining.find(name)
-        assert found is not None
-        assert found.properties is properties
+    """Every backend that a scenario may name has one declaration."""
+    for backend in backends.KINDS.values():
+        properties = backend.properties
+        assert isinstance(vars(type(backend))["properties"], BackendProperties)
         assert properties.makes_a_group == bool(properties.modules)
         assert properties.peer_gone
+
+
+@pytest.mark.parametrize("file", INSIDE, ids=lambda file: file.stem)
+def test_what_runs_inside_a_rank_needs_no_package(file: Any) -> None:
+    """A kind's file for the inside of a rank is loaded by a bare interpreter: the standard library and our runtime."""
+    boot = BOOT.partition("from harness.world")[0]
+    code = f"{boot}from harness.rank.inside import load; load(sys.argv[1])"
+    argv = [sys.executable, "-I", "-S", "-c", code, ROOT, str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

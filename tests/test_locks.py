@@ -17,6 +17,7 @@ from packaging.version import Version
 PROJECT = Path(__file__).resolve().parent.parent
 LOCKS = PROJECT / "locks"
 PLATFORM = {"cpu": ("linux", "x86_64"), "cuda": ("linux", "x86_64"), "metal": ("darwin", "arm64")}
+CORE = "core"
 GROUP = {"dev": "dev", "lock": "lock", "interop": "interop"}
 MLX = {"cpu": "mlx-cpu", "cuda": "mlx-cuda-13", "metal": "mlx-metal"}
 OPTION = re.compile(r"^\s*-{1,2}(?!hash=)\w", re.MULTILINE)
@@ -73,10 +74,17 @@ def form(text: str) -> list[str]:
 
 def direct(name: str, text: str) -> list[str]:
     """Every direct dependency is there, unconditionally, at a version that satisfies its specifier."""
+    project = pyproject()["project"]
     if name in PLATFORM:
-        wanted = pyproject()["project"]["dependencies"]
+        extras = project["optional-dependencies"]
+        wanted = [
+            *project["dependencies"],
+            *(line for extra, lines in extras.items() if extra != "all" for line in lines),
+        ]
         system, machine = PLATFORM[name]
         here = {"sys_platform": system, "platform_machine": machine}
+    elif name == CORE:
+        wanted, here = project["dependencies"], {}
     else:
         wanted, here = pyproject()["dependency-groups"][GROUP[name]], {}
     pinned = versions(text)
@@ -127,11 +135,11 @@ def problems_of(name: str, text: str) -> list[str]:
 
 
 def test_every_variant_has_a_lock() -> None:
-    """A lock exists for each variant, for the development tools and for the tool that writes locks."""
-    assert set(locks()) == {*PLATFORM, *GROUP}
+    """A lock exists for the core, each variant, the development tools and the tool that writes locks."""
+    assert set(locks()) == {CORE, *PLATFORM, *GROUP}
 
 
-@pytest.mark.parametrize("name", [*PLATFORM, *GROUP])
+@pytest.mark.parametrize("name", [CORE, *PLATFORM, *GROUP])
 def test_lock_is_sound(name: str) -> None:
     """A lock pins every direct dependency with sha256 hashes and names no place that files come from."""
     assert problems_of(name, locks()[name]) == []

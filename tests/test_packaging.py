@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email
+import functools
 import importlib.util
 import os
 import re
@@ -21,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import harness
+from harness.forms.extras import EXTRAS
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -88,31 +90,68 @@ def test_version_is_said_once_and_repeated_right() -> None:
     assert harness.__version__ == declared
 
 
+def declared() -> dict[str, list[Requirement]]:
+    """What the package requires, by extra; the core's own stands under an empty name."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    lines = {"": project["dependencies"], **project["optional-dependencies"]}
+    assert [re.split(r"[\[,\]]", line) for line in lines.pop("all")] == [
+        ["rankproof", *sorted(lines.keys() - {""}), ""]
+    ]
+    return {name: [Requirement(line) for line in extra] for name, extra in lines.items()}
+
+
 def test_installed_environment_satisfies_the_package() -> None:
-    """Every dependency that pyproject.toml names for this platform is installed at a version that satisfies it."""
-    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for item in map(Requirement, declared):
+    """Every dependency of the core and of every extra is installed here at a version that satisfies it."""
+    for item in (item for items in declared().values() for item in items):
         if item.marker is None or item.marker.evaluate():
             assert item.specifier.contains(metadata.version(item.name), prereleases=True), str(item)
 
 
-# Declared and imported by nothing here: for the scenarios of whoever serves with it.
-UNUSED = {"mlx-lm"}
+# Declared and imported by nothing here: for the scenarios of whoever loads or serves with it.
+UNUSED = {"accelerate", "mlx-lm"}
+# Where an extra is imported when the module is: what runs in ranks alone, and only where it is asked for.
+RANKS_CODE = "harness/subjects/code/"
 # pydantic's other half: its documentation imports from it, and pydantic pins it.
 BROUGHT = {"pydantic_core"}
+FREE = sys.stdlib_module_names | BROUGHT | {"harness"}
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     """The package's dependencies are the distributions that its code imports, wherever in a file it does."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    declared = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
+    names = {canonicalize_name(item.name) for items in declared().values() for item in items}
     trees = [ast.parse(path.read_text()) for path in (PROJECT / "harness").rglob("*.py")]
-    modules = {name for tree in trees for node in ast.walk(tree) for name in imported(node)}
-    modules -= sys.stdlib_module_names | BROUGHT | {"harness"}
-    homes = metadata.packages_distributions()
-    needed = {name: {canonicalize_name(home) for home in homes.get(name, ())} for name in modules}
-    assert {name: sorted(found) for name, found in needed.items() if not found & declared} == {}
-    assert declared - set().union(*needed.values()) == UNUSED
+    modules = {name for tree in trees for node in ast.walk(tree) for name in imported(node)} - FREE
+    needed = {name: homes(name) for name in modules}
+    assert {name: sorted(found) for name, found in needed.items() if not found & names} == {}
+    assert names - set().union(*needed.values()) == UNUSED
+
+
+def test_nothing_of_an_extra_is_imported_with_a_module() -> None:
+    """Only code that runs in ranks imports an extra when it is imported itself; all else works with the core."""
+    core = {canonicalize_name(item.name) for item in declared()[""]}
+    early = {
+        (path.relative_to(PROJECT).as_posix(), name)
+        for path in (PROJECT / "harness").rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        for name in set(imported(node)) - FREE
+        if not homes(name) & core
+    }
+    assert [place for place in sorted(early) if not place[0].startswith(RANKS_CODE)] == []
+
+
+def test_whoever_lacks_a_library_hears_of_an_extra_that_brings_it() -> None:
+    """Every library that only an extra brings stands in the table of extras, with one that declares it."""
+    extras = declared()
+    core = {canonicalize_name(item.name) for item in extras.pop("")}
+    brought = {extra: {canonicalize_name(item.name) for item in items} for extra, items in extras.items()}
+    assert {canonicalize_name(name) for name in EXTRAS} == set().union(*brought.values()) - core - UNUSED
+    assert [name for name, extra in EXTRAS.items() if canonicalize_name(name) not in brought[extra]] == []
+
+
+@functools.cache
+def homes(module: str) -> set[str]:
+    """The distributions that a top-level module may come from."""
+    return {canonicalize_name(home) for home in metadata.packages_distributions().get(module, ())}
 
 
 def imported(node: ast.AST) -> list[str]:
@@ -158,13 +197,13 @@ def nox(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 
 @pytest.fixture(scope="module")
-def noxfile() -> ModuleType:
-    """The noxfile as a module; loading it runs nothing."""
-    spec = importlib.util.spec_from_file_location("noxfile", PROJECT / "noxfile.py")
+def interpreter() -> ModuleType:
+    """What the noxfile chooses an interpreter with, as a module."""
+    spec = importlib.util.spec_from_file_location("interpreter", PROJECT / "locks" / "interpreter.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["noxfile"] = module  # dataclasses look their module up
+    sys.modules["interpreter"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -206,7 +245,7 @@ def test_given_environment_that_is_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "answers"), [(0, True), (9, False), (None, False)])
 def test_cuda_needs_a_driver_that_answers(
-    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, answers: bool
+    interpreter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, answers: bool
 ) -> None:
     """An nvidia-smi that is missing or fails is no GPU, so CUDA is not downloaded."""
     if Path("/proc/driver/nvidia/version").exists():
@@ -216,13 +255,13 @@ def test_cuda_needs_a_driver_that_answers(
         tool.write_text(f"#!/bin/sh\nexit {status}\n")
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert noxfile.nvidia_answers() is answers
+    assert interpreter.nvidia_answers() is answers
 
 
-def test_interpreter_that_does_not_run_is_passed_over(noxfile: ModuleType, tmp_path: Path) -> None:
-    """A name on PATH behind which no Python starts is no interpreter, a real one tells its version."""
+def test_interpreter_that_does_not_run_is_passed_over(interpreter: ModuleType, tmp_path: Path) -> None:
+    """A name on PATH behind which no Python starts is not an interpreter, a real one tells its version."""
     shim = tmp_path / "python3.13"
     shim.write_text("#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)
-    assert noxfile.ask(str(shim)) is None
-    assert noxfile.ask(sys.executable).version == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert interpreter.interpreter_at(str(shim)) is None
+    assert interpreter.interpreter_at(sys.executable).version == f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,4 +1,7 @@
-"""gloo: torch.distributed on the CPU.
+"""gloo: torch.distributed on the CPU, over loopback.
+
+The harness opens the store's socket itself and hands it to rank 0 (`master_listen_fd`), so the port is known before any
+rank exists, nobody else can take it, and no rank polls for it.
 
 Each error of `peer_gone` was provoked: a rank of three was killed, exited or left before and within each collective, a
 send, a receive, the store, and joining. A receive from whoever sends, and a join that lacks a rank, hang instead.
@@ -6,17 +9,58 @@ send, a receive, the store, and joining. A receive from whoever sends, and a joi
 
 from __future__ import annotations
 
-from harness.backends.properties import OF_TORCHS_STORE, BackendProperties, PeerGone
+import importlib.util
+import os
+import socket
+from pathlib import Path
+from typing import ClassVar
 
-PROPERTIES = BackendProperties(
-    modules=("torch", "torch.distributed"),
-    makes_a_group=True,
-    portable=True,
-    peer_gone=(
-        # monitored_barrier quotes it below words of its own.
-        PeerGone(
-            "RuntimeError", r"gloo/transport/.*(Connection (closed|reset) by peer|Broken pipe|Connection refused)"
+from harness.backends.backend import LOOPBACK, OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.reason import Skip, SkipCode
+
+INTERFACE = "lo0" if os.uname().sysname == "Darwin" else "lo"
+
+
+class Gloo(Backend):
+    """See the module."""
+
+    description: ClassVar = "torch.distributed on the CPU"
+    properties: ClassVar = BackendProperties(
+        modules=("torch", "torch.distributed"),
+        makes_a_group=True,
+        portable=True,
+        peer_gone=(
+            # monitored_barrier quotes it below words of its own.
+            PeerGone(
+                "RuntimeError", r"gloo/transport/.*(Connection (closed|reset) by peer|Broken pipe|Connection refused)"
+            ),
+            *OF_TORCHS_STORE,
         ),
-        *OF_TORCHS_STORE,
-    ),
-)
+    )
+    inside_file: ClassVar = Path(__file__).with_name("gloo_inside.py")
+
+    def refusal(self, *, size: int) -> Skip | None:
+        del size
+        if importlib.util.find_spec("torch"):
+            return None
+        return Skip(SkipCode.BACKEND_LIBRARY, "torch is not installed here")
+
+    def prepare(self, *, size: int, ports: Ports) -> Rendezvous:
+        del ports
+        return rendezvous(size, interface="GLOO_SOCKET_IFNAME")
+
+
+def rendezvous(size: int, *, interface: str) -> Rendezvous:
+    """The store's socket, and what each rank is given of it.
+
+    Args:
+        size: world size.
+        interface: the variable in which the library looks for the network interface.
+    """
+    listener = socket.create_server((LOOPBACK, 0), backlog=4 * size)
+    port = listener.getsockname()[1]
+    return Rendezvous(
+        ranks=[{"port": port, "listener": {"descriptor": 0} if rank == 0 else None} for rank in range(size)],
+        descriptors=[listener.detach()],
+        env=[{interface: INTERFACE}] * size,
+    )

@@ -1,15 +1,74 @@
-"""mlx-ring: MLX's ring over TCP.
+"""mlx-ring: MLX's ring over loopback, a TCP connection from each rank to the next; on the CPU, or Metal on a Mac.
 
-Provoked as gloo's were. A send to a rank that is gone raises nothing, and a join that lacks a rank hangs.
+The harness leases a port per rank and keeps it bound until the rank has joined, so nobody else can take it.
+
+Each error of `peer_gone` was provoked as gloo's were. A send to a rank that is gone raises nothing, and a join that
+lacks a rank hangs.
 """
 
 from __future__ import annotations
 
-from harness.backends.properties import BackendProperties, PeerGone
+import contextlib
+import importlib.util
+import socket
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
 
-PROPERTIES = BackendProperties(
-    modules=("mlx.core",),
-    makes_a_group=True,
-    portable=False,
-    peer_gone=(PeerGone("RuntimeError", r"^\[ring\] connection to a peer was lost"),),
-)
+from harness.backends.backend import LOOPBACK, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.reason import Skip, SkipCode
+
+
+class MlxRing(Backend):
+    """See the module."""
+
+    description: ClassVar = "MLX's ring, on the CPU or Metal"
+    properties: ClassVar = BackendProperties(
+        modules=("mlx.core",),
+        makes_a_group=True,
+        portable=False,
+        peer_gone=(PeerGone("RuntimeError", r"^\[ring\] connection to a peer was lost"),),
+    )
+    inside_file: ClassVar = Path(__file__).with_name("mlx_ring_inside.py")
+
+    def refusal(self, *, size: int) -> Skip | None:
+        if not _is_installed():
+            extra = "" if sys.platform == "darwin" else "[cpu]"
+            return Skip(SkipCode.BACKEND_LIBRARY, f"MLX is not installed here: pip install 'mlx{extra}'")
+        if size < 2:
+            told = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+            return Skip(SkipCode.CELL_TOO_SMALL, told)
+        return None
+
+    def prepare(self, *, size: int, ports: Ports) -> Rendezvous:
+        leased = ports.take(size)
+        turn = sys.platform.startswith("linux")
+        with contextlib.ExitStack() as half_done:
+            held = [half_done.enter_context(_bound(port)) for port in leased]
+            ends = [half_done.enter_context(end) for end in socket.socketpair()] if turn else []
+            descriptors = [sock.detach() for sock in (*held, *ends)]
+        ranks: list[dict[str, Any]] = [
+            {"ports": leased, "held": {"descriptor": rank}, "turn": None} for rank in range(size)
+        ]
+        if turn:
+            ranks[-2]["turn"], ranks[-1]["turn"] = {"descriptor": size}, {"descriptor": size + 1}
+        return Rendezvous(ranks=ranks, descriptors=descriptors, env=[{"MLX_RANK": str(rank)} for rank in range(size)])
+
+
+def _is_installed() -> bool:
+    """Whether MLX and a library for this machine are there: on Linux, `mlx` alone comes without one."""
+    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
+        return False
+    folders = importlib.util.find_spec("mlx").submodule_search_locations or []  # type: ignore[union-attr]
+    return any(Path(folder, "lib").is_dir() for folder in folders)
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket that holds the port against others without listening, and lets MLX's own bind beside it."""
+    with contextlib.ExitStack() as half_done:
+        sock = half_done.enter_context(socket.socket())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((LOOPBACK, port))
+        half_done.pop_all()
+    return sock

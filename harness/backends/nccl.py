@@ -1,20 +1,71 @@
-"""nccl: torch.distributed on NVIDIA GPUs.
+"""nccl: torch.distributed on NVIDIA GPUs, one per rank, over loopback.
 
-The store's errors are those of gloo, provoked there. NCCL's own are not: no machine with two GPUs was at hand. They are
-as torch words them (ProcessGroupNCCL.cpp, NCCLUtils.cpp), and mean ncclRemoteError alone: ncclSystemError and
-ncclInternalError have causes on the rank itself too.
+Written after gloo and not run yet: no machine with a GPU was at hand. What is tested is its refusal.
+
+The store's errors are those of gloo, provoked there. NCCL's own are not: they are as torch words them
+(ProcessGroupNCCL.cpp, NCCLUtils.cpp), and mean ncclRemoteError alone: ncclSystemError and ncclInternalError have causes
+on the rank itself too.
 """
 
 from __future__ import annotations
 
-from harness.backends.properties import OF_TORCHS_STORE, BackendProperties, PeerGone
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import ClassVar
 
-PROPERTIES = BackendProperties(
-    modules=("torch", "torch.distributed"),
-    makes_a_group=True,
-    portable=False,
-    peer_gone=(
-        PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
-        *OF_TORCHS_STORE,
-    ),
-)
+from harness.backends.backend import OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.backends.gloo import rendezvous
+from harness.reason import Skip, SkipCode
+
+ANSWER_WITHIN = 20.0
+
+
+class Nccl(Backend):
+    """See the module."""
+
+    description: ClassVar = "torch.distributed on NVIDIA GPUs, one per rank"
+    properties: ClassVar = BackendProperties(
+        modules=("torch", "torch.distributed"),
+        makes_a_group=True,
+        portable=False,
+        peer_gone=(
+            PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
+            *OF_TORCHS_STORE,
+        ),
+    )
+    inside_file: ClassVar = Path(__file__).with_name("nccl_inside.py")
+
+    def refusal(self, *, size: int) -> Skip | None:
+        if importlib.util.find_spec("torch") is None:
+            return Skip(SkipCode.BACKEND_LIBRARY, "torch is not installed here")
+        # What torch was built with stands in its version; importing it to ask would cost the harness seconds.
+        if (version := importlib.metadata.version("torch")).endswith("+cpu"):
+            return Skip(SkipCode.BACKEND_LIBRARY, f"torch {version} is built without CUDA")
+        if (found := gpus()) < size:
+            here = f"{found or 'no'} NVIDIA GPU{'' if found == 1 else 's'} here"
+            return Skip(SkipCode.CELL_GPUS, f"nccl needs a GPU per rank: {size} ranks, {here}")
+        return None
+
+    def prepare(self, *, size: int, ports: Ports) -> Rendezvous:
+        del ports
+        return rendezvous(size, interface="NCCL_SOCKET_IFNAME")
+
+
+@functools.cache
+def gpus() -> int:
+    """How many NVIDIA GPUs the ranks would see: what the driver lists, and CUDA_VISIBLE_DEVICES leaves of it."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    try:
+        command = ["nvidia-smi", "--list-gpus"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    listed = sum(line.startswith("GPU ") for line in answer.stdout.splitlines()) if answer.returncode == 0 else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return listed if visible is None else min(listed, len([name for name in visible.split(",") if name.strip()]))

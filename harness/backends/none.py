@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from harness.backends.properties import OF_PYTHON, BackendProperties
+from pathlib import Path
+from typing import ClassVar
 
-PROPERTIES = BackendProperties(modules=(), makes_a_group=False, portable=True, peer_gone=OF_PYTHON)
+from harness.backends.backend import OF_PYTHON, Backend, BackendProperties
+
+
+class Nothing(Backend):
+    """Ranks that do not communicate over anything the harness knows of: programs, independent processes."""
+
+    description: ClassVar = "no group: programs, and ranks whose channels are their own"
+    properties: ClassVar = BackendProperties(modules=(), makes_a_group=False, portable=True, peer_gone=OF_PYTHON)
+    inside_file: ClassVar = Path(__file__).with_name("none_inside.py")

@@ -2,62 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Union
 
-from harness.checks import agree, equal, event, no_survivors, requests, within, world
-from harness.checks import exit as exit_code
+from pydantic import Field
+
+from harness.checks import world
+from harness.checks.agree import AgreeCheck
+from harness.checks.check import Check, CheckProperties
+from harness.checks.equal import EqualCheck
+from harness.checks.event import EventCheck
+from harness.checks.exit import ExitCheck
 from harness.checks.finding import Finding, RankFinding
-from harness.checks.history import History, Seen
-from harness.scenario import (
-    AgreeCheck,
-    EqualCheck,
-    EventCheck,
-    ExitCheck,
-    NoSurvivorsCheck,
-    RequestsCheck,
-    Scenario,
-    WithinCheck,
+from harness.checks.no_survivors import NoSurvivorsCheck
+from harness.checks.requests import RequestsCheck
+from harness.checks.within import WithinCheck
+from harness.history import History
+from harness.plugins import Registry
+
+__all__ = ["KINDS", "AnyCheck", "Check", "CheckProperties", "Finding", "RankFinding", "judge_trial"]
+
+KINDS: Registry[type[Check]] = Registry(
+    "rankproof.checks",
+    Check,
+    {
+        "event": EventCheck,
+        "agree": AgreeCheck,
+        "equal": EqualCheck,
+        "exit": ExitCheck,
+        "no-survivors": NoSurvivorsCheck,
+        "within": WithinCheck,
+        "requests": RequestsCheck,
+    },
 )
-from harness.scenario.kinds import CheckProperties, DeclaredCheck
 
-__all__ = ["KINDS", "Finding", "History", "Kind", "RankFinding", "Seen", "judge_trial"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of check: its options, which declare what it is, and its judgement."""
-
-    options: type[DeclaredCheck]
-    judge: Callable[[Any, History], Finding]
-
-    @property
-    def properties(self) -> CheckProperties:
-        """What it is, as its options declare it."""
-        return self.options.properties
-
-
-KINDS: dict[str, Kind] = {
-    "event": Kind(options=EventCheck, judge=event.judge),
-    "agree": Kind(options=AgreeCheck, judge=agree.judge),
-    "equal": Kind(options=EqualCheck, judge=equal.judge),
-    "exit": Kind(options=ExitCheck, judge=exit_code.judge),
-    "no-survivors": Kind(options=NoSurvivorsCheck, judge=no_survivors.judge),
-    "within": Kind(options=WithinCheck, judge=within.judge),
-    "requests": Kind(options=RequestsCheck, judge=requests.judge),
-}
+if TYPE_CHECKING:
+    AnyCheck = Check
+else:
+    AnyCheck = Annotated[Union[tuple(KINDS.values())], Field(discriminator="kind")]  # noqa: UP007 - known when it runs
 
 
 def judge_trial(
-    scenario: Scenario, history: History, *, ended_by_fault: Mapping[int, str] | None = None
+    checks: Sequence[Check], history: History, *, ended_by_fault: Mapping[int, str] | None = None
 ) -> list[Finding]:
     """Judge one trial by every check of its scenario, and by what must hold in every trial.
 
     Args:
-        scenario: what is asked.
+        checks: what is asked.
         history: the trial's events.
         ended_by_fault: rank to the id of the fault that provably ended it; such a rank need not have returned.
     """
-    own = [KINDS[check.kind].judge(check, history) for check in scenario.checks]
-    return own + world.judge(history, ended_by_fault=ended_by_fault)
+    return [check.judge(history) for check in checks] + world.judge(history, ended_by_fault=ended_by_fault)

@@ -7,63 +7,116 @@ an empty text, list or mapping, or a list of nothing but these fails it too, unl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, ClassVar, Literal, Self
 
+from pydantic import Field
+
+from harness.checks.check import CheckProperties, FailsAt, ValueCheck
 from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
-from harness.checks.history import History
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
-from harness.scenario import AgreeCheck
+from harness.history import History
 
 NOTHING: Sequence[JSON] = (None, "", [], {})
 
 
-def judge(check: AgreeCheck, history: History) -> Finding:
-    """Judge one trial. A rank that reported several times is compared by the whole sequence."""
-    asked = check.ranks.of(history.size)
-    known = dict.fromkeys((*asked, *(() if check.against is None else (check.against,))))
-    reported = {rank: history.values(rank, check.event, check.key) for rank in known}
-    empty = {rank: _empty(found) for rank, found in reported.items()} if check.empty is None else {}
-    texts = {
-        rank: canonical([value for value, _ in found])
-        for rank, found in reported.items()
-        if found and empty.get(rank) is None
-    }
-    usual = _usual(texts) if check.against is None else texts.get(check.against)
-    parts = []
-    for rank in asked:
-        found = reported[rank]
-        if not found:
-            parts.append(RankFinding(rank=rank, passed=False, reason=f"{check.value} was not reported", missing=True))
-            continue
-        # Of several reports the whole sequence was compared, so that is what is shown.
-        value = found[0][0] if len(found) == 1 else [value for value, _ in found]
-        line = found[0][1]
-        if (place := empty.get(rank)) is not None:
-            value, line = found[place]
-            reason = f"{check.value} is empty, and to agree on nothing is no agreement (empty: allowed lets it be)"
-        elif texts[rank] == usual:
-            reason = ""
-        else:
-            reason = _why(check, texts)
-        parts.append(RankFinding(rank=rank, passed=not reason, observed=_shown(value), reason=reason, line=line))
-    return over_ranks(check.id, check.kind, parts)
+class AgreeCheck(ValueCheck):
+    """Every rank reports the value, and it is the same on all of them."""
+
+    properties: ClassVar = CheckProperties(
+        reports_a_value=True,
+        of_an_end=False,
+        compares_ranks=True,
+        needs_an_event=True,
+        needs_a_hub=False,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.RANK_END,
+    )
+    example: ClassVar = "{id: same-tokens, kind: agree, ranks: every, value: tokenizer.ready.ids}"
+
+    kind: Literal["agree"]
+    against: Annotated[int, Field(ge=0, le=7)] | None = Field(
+        None,
+        description="The rank whose value the others must have (default: the value that more than half of them have; "
+        "where there is none, every rank differs).",
+    )
+    empty: Literal["allowed"] | None = Field(
+        None, description="allowed: null, empty values and lists of nothing else may be what ranks agree on."
+    )
+
+    def judge(self, history: History) -> Finding:
+        """A rank that reported several times is compared by the whole sequence."""
+        asked = self.ranks.of(history.size)
+        known = dict.fromkeys((*asked, *(() if self.against is None else (self.against,))))
+        reported = {rank: history.values(rank, self.event, self.key) for rank in known}
+        empty = {rank: _empty(found) for rank, found in reported.items()} if self.empty is None else {}
+        texts = {
+            rank: canonical([value for value, _ in found])
+            for rank, found in reported.items()
+            if found and empty.get(rank) is None
+        }
+        usual = _usual(texts) if self.against is None else texts.get(self.against)
+        parts = []
+        for rank in asked:
+            found = reported[rank]
+            if not found:
+                parts.append(
+                    RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
+                )
+                continue
+            # Of several reports the whole sequence was compared, so that is what is shown.
+            value = found[0][0] if len(found) == 1 else [value for value, _ in found]
+            line = found[0][1]
+            if (place := empty.get(rank)) is not None:
+                value, line = found[place]
+                reason = f"{self.value} is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+            elif texts[rank] == usual:
+                reason = ""
+            else:
+                reason = self._difference(texts)
+            parts.append(RankFinding(rank=rank, passed=not reason, observed=_shown(value), reason=reason, line=line))
+        return over_ranks(self.id, self.kind, parts)
+
+    def _difference(self, texts: Mapping[int, str]) -> str:
+        if self.against is None:
+            others = "" if _usual(texts) else ", and no value has a majority (against: RANK names whom to compare with)"
+            return f"{self.value} differs from the other ranks'{others}"
+        if self.against in texts:
+            return f"{self.value} differs from rank {self.against}'s"
+        return f"{self.value} of rank {self.against}, which it is compared with, was not reported"
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """The rank that others are compared with is there, is not alone, and says who of two is right."""
+        sizes, stated = draft.sizes(), draft.must_fail
+        for index, check in checks.items() if sizes else ():
+            place = ("checks", index)
+            if check.against is not None and check.against >= sizes[0]:
+                message = "is not a rank of the smallest world, which has"
+                yield draft.problem((*place, "against"), f"{message} {sizes[0]}; name one that is in every world")
+            with suppress(ValueError):  # ranks that are not there have a rule of their own
+                if len({*check.ranks.of(sizes[0]), *(() if check.against is None else (check.against,))}) < 2:
+                    message = f"asks a single rank in a world of {sizes[0]}, which always agrees with itself"
+                    yield draft.problem(place, message, at_key=True, kind="note")
+            if check.against is not None or stated is None or stated.check != check.id:
+                continue
+            with suppress(ValueError):
+                pairs = [(size, ranks) for size in sizes if len(ranks := check.ranks.of(size)) == 2]
+                if any(stated.ranks.of(size) != ranks for size, ranks in pairs):
+                    message = "names one of two ranks: where their values differ, both do; name with against who is"
+                    path = ("subject", "control", "must_fail", "ranks")
+                    yield draft.problem(path, f"{message} right", kind="note")
 
 
 def _usual(texts: Mapping[int, str]) -> str | None:
-    """What more than half of those who reported a value reported; None where there is no such value."""
+    """What more than half of those who reported a value reported; None where such a value does not exist."""
     if not texts:
         return None
     text, count = Counter(texts.values()).most_common(1)[0]
     return text if 2 * count > len(texts) else None
-
-
-def _why(check: AgreeCheck, texts: Mapping[int, str]) -> str:
-    if check.against is None:
-        others = "" if _usual(texts) else ", and no value has a majority (against: RANK names whom to compare with)"
-        return f"{check.value} differs from the other ranks'{others}"
-    if check.against in texts:
-        return f"{check.value} differs from rank {check.against}'s"
-    return f"{check.value} of rank {check.against}, which it is compared with, was not reported"
 
 
 def _empty(found: Sequence[tuple[JSON, int]]) -> int | None:

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
 from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.checks.history import History
-from harness.scenario import EventCheck
+from harness.forms.fields import Event
+from harness.forms.ranks import Ranks
+from harness.history import History
 
 
-def judge(check: EventCheck, history: History) -> Finding:
-    """Judge one trial."""
-    return over_ranks(
-        check.id, check.kind, [_rank(check.event, history, rank) for rank in check.ranks.of(history.size)]
+class EventCheck(Check):
+    """Every rank emits the event."""
+
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=True,
+        compares_ranks=False,
+        needs_an_event=True,
+        needs_a_hub=False,
+        wrong=None,
+        missing=FailsAt.RANK_END,
     )
+    example: ClassVar = "{id: ready-everywhere, kind: event, ranks: every, event: tokenizer.ready}"
 
+    kind: Literal["event"]
+    ranks: Ranks = Field(description=CHECK_RANKS)
+    event: Event = Field(description="The event that every rank must emit.")
 
-def _rank(event: str, history: History, rank: int) -> RankFinding:
-    if found := history.said(rank, event):
-        return RankFinding(
-            rank=rank, passed=True, observed=dict(found[0].event.values) or "emitted", line=found[0].line
-        )
-    error = history.error(rank)
-    if error is not None:
-        kind, source = error.event.values.get("type"), error.event.values.get("source")
-        return RankFinding(
-            rank=rank, passed=False, reason=f"no {event}: {kind} at {source!r}", line=error.line, missing=True
-        )
-    return RankFinding(rank=rank, passed=False, reason=f"no {event}", missing=True)
+    def judge(self, history: History) -> Finding:
+        """Where it is missing, the error that ended the rank is named."""
+        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
+
+    def _rank(self, history: History, rank: int) -> RankFinding:
+        if said := history.said(rank, self.event):
+            observed = dict(said[0].event.values) or "emitted"
+            return RankFinding(rank=rank, passed=True, observed=observed, line=said[0].line)
+        reason, line = f"no {self.event}", None
+        if (error := history.error(rank)) is not None:
+            values = error.event.values
+            reason, line = f"{reason}: {values.get('type')} at {values.get('source')!r}", error.line
+        return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
 from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.checks.history import History
-from harness.scenario import ExitCheck
+from harness.forms.ranks import Ranks
+from harness.history import History, ended
 
 
-def judge(check: ExitCheck, history: History) -> Finding:
-    """Judge one trial."""
-    return over_ranks(check.id, check.kind, [_rank(check.code, history, rank) for rank in check.ranks.of(history.size)])
+class ExitCheck(Check):
+    """Every rank ends with the exit code."""
 
-
-def _rank(code: int, history: History, rank: int) -> RankFinding:
-    found = history.exit(rank)
-    if found is None:
-        return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)
-    observed = ended(found.event.values)
-    passed = found.event.values.get("code") == code
-    return RankFinding(
-        rank=rank,
-        passed=passed,
-        observed=observed,
-        reason="" if passed else f"it must end with code {code}",
-        line=found.line,
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=True,
+        compares_ranks=False,
+        needs_an_event=False,
+        needs_a_hub=False,
+        wrong=FailsAt.RANK_END,
+        missing=FailsAt.WORLD_END,
     )
+    example: ClassVar = "{id: all-finished, kind: exit, ranks: every, code: 0}"
 
+    kind: Literal["exit"]
+    ranks: Ranks = Field(description=CHECK_RANKS)
+    code: Annotated[int, Field(ge=0, le=255)] = Field(0, description="The exit code, 0 to 255.")
 
-def ended(values: object) -> str:
-    """How a process ended, in words: `code 1` or `SIGKILL`."""
-    if not isinstance(values, dict):
-        return "unknown"
-    return (
-        f"code {values.get('code')}"
-        if values.get("code") is not None
-        else str(values.get("signal") or "unknown signal")
-    )
+    def judge(self, history: History) -> Finding:
+        """A rank that a signal ended has no exit code."""
+        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
+
+    def _rank(self, history: History, rank: int) -> RankFinding:
+        end = history.exit(rank)
+        if end is None:
+            return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)
+        values = end.event.values
+        reason = "" if values.get("code") == self.code else f"it must end with code {self.code}"
+        return RankFinding(rank=rank, passed=not reason, observed=ended(values), reason=reason, line=end.line)

@@ -67,7 +67,7 @@ class Finding(NamedTuple):
 
 
 def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
-    """A finding over a set of ranks. An empty set is a failure: a fact about nobody is no fact."""
+    """A finding over a set of ranks. An empty set is a failure: a fact about nobody is not a fact."""
     parts = tuple(ranks)
     return Finding(check=check, kind=kind, ranks=parts, reason="" if parts else "the check asks no rank of this world")
 

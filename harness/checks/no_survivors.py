@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
+from harness.checks.check import Check, CheckProperties, FailsAt
 from harness.checks.finding import Finding
-from harness.checks.history import History
-from harness.scenario import NoSurvivorsCheck
+from harness.history import History
 
 
-def judge(check: NoSurvivorsCheck, history: History) -> Finding:
-    """Judge one trial. Nobody having looked is not the same as nobody being there."""
-    found = history.served(None, "world.survivors")
-    if not found:
-        return Finding(check=check.id, kind=check.kind, reason="nobody looked for survivors")
-    count = found[0].event.values.get("count")
-    reason = "" if count == 0 else f"{count} processes were left when the ranks had ended"
-    return Finding(check=check.id, kind=check.kind, reason=reason, line=found[0].line)
+class NoSurvivorsCheck(Check):
+    """No process of the world is left after it ended."""
+
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=False,
+        compares_ranks=False,
+        needs_an_event=False,
+        needs_a_hub=False,
+        wrong=FailsAt.WORLD_END,
+        missing=FailsAt.WORLD_END,
+    )
+    example: ClassVar = "{id: nobody-left, kind: no-survivors}"
+
+    kind: Literal["no-survivors"]
+
+    def judge(self, history: History) -> Finding:
+        """Nobody having looked is not the same as nobody being there."""
+        looked = history.served(None, "world.survivors")
+        if not looked:
+            return Finding(check=self.id, kind=self.kind, reason="nobody looked for survivors")
+        count = looked[0].event.values.get("count")
+        reason = "" if count == 0 else f"{count} processes were left when the ranks had ended"
+        return Finding(check=self.id, kind=self.kind, reason=reason, line=looked[0].line)

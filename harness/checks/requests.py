@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self
 
+from pydantic import Field, model_validator
+
+from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
 from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.checks.history import History, Seen
-from harness.scenario import RequestsCheck
-
-BEGIN, REQUEST, END = "hub.begin", "hub.request", "hub.end"
-
-
-def judge(check: RequestsCheck, history: History) -> Finding:
-    """Judge one trial. A log that is not whole counts nobody's requests."""
-    if why := incomplete(history):
-        return Finding(check=check.id, kind=check.kind, reason=why)
-    return over_ranks(check.id, check.kind, [_rank(check, history, rank) for rank in check.ranks.of(history.size)])
+from harness.forms.problem import complaint
+from harness.forms.ranks import Ranks
+from harness.history import History
+from harness.history.hub_log import END, incomplete, of_rank
+from harness.hub.rules import Roles
 
 
-def _rank(check: RequestsCheck, history: History, rank: int) -> RankFinding:
-    found = [
-        seen for seen in of_rank(history, rank) if "any" in check.role or seen.event.values.get("role") in check.role
-    ]
-    most = check.at_most
-    if most is not None and len(found) > most:
-        reason, line = f"{len(found)} requests, at most {most} are allowed", found[most].line
-    elif len(found) < check.at_least:
-        reason, line = f"{len(found)} requests, at least {check.at_least} are asked", history.noted(END)[0].line
-    else:
-        reason, line = "", found[0].line if found else history.noted(END)[0].line
-    missing = len(found) < check.at_least
-    return RankFinding(rank=rank, passed=not reason, observed=len(found), reason=reason, line=line, missing=missing)
+class RequestsCheck(Check):
+    """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
 
+    properties: ClassVar = CheckProperties(
+        reports_a_value=False,
+        of_an_end=False,
+        compares_ranks=False,
+        needs_an_event=False,
+        needs_a_hub=True,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.RANK_END,
+    )
+    example: ClassVar = "{id: one-download, kind: requests, ranks: nonzero, role: [tokenizer.json], at_most: 0}"
 
-def of_rank(history: History, rank: int) -> Sequence[Seen]:
-    """The requests that a rank's own process made."""
-    return history.noted(REQUEST, rank)
+    kind: Literal["requests"]
+    ranks: Ranks = Field(description=CHECK_RANKS)
+    role: Roles = Field(("any",), description="Which requests count: model_info, tree, tokenizer.json, … or any.")
+    at_least: Annotated[int, Field(ge=0)] = Field(0, description="The least number of them.")
+    at_most: Annotated[int, Field(ge=0)] | None = Field(None, description="The greatest number of them.")
 
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.at_most is None and self.at_least == 0:
+            raise complaint("holds for any number of requests; give at_most, or an at_least of 1 or more")
+        if self.at_most is not None and self.at_most < self.at_least:
+            raise complaint("is below at_least; no number is both", at="at_most")
+        return self
 
-def of_everybody(history: History) -> list[Seen]:
-    """All requests of a trial, those of ranks' children and of strangers too."""
-    return [seen for seen in history.seen if (seen.event.by, seen.event.name) == ("harness", REQUEST)]
+    def judge(self, history: History) -> Finding:
+        """A log that is not whole counts nobody's requests."""
+        if why := incomplete(history):
+            return Finding(check=self.id, kind=self.kind, reason=why)
+        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
 
-
-def incomplete(history: History) -> str:
-    """Why the hub's log of a trial is not whole; empty where it is."""
-    end = history.noted(END)
-    if not history.noted(BEGIN) or not end:
-        return "the hub's log has no end" if history.noted(BEGIN) else "there was no hub"
-    found, counted = len(of_everybody(history)), end[0].event.values.get("requests")
-    return "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
+    def _rank(self, history: History, rank: int) -> RankFinding:
+        every = "any" in self.role
+        counted = [seen for seen in of_rank(history, rank) if every or seen.event.values.get("role") in self.role]
+        count, most, end = len(counted), self.at_most, history.noted(END)[0].line
+        missing = count < self.at_least
+        if most is not None and count > most:
+            reason, line = f"{count} requests, at most {most} are allowed", counted[most].line
+        elif missing:
+            reason, line = f"{count} requests, at least {self.at_least} are asked", end
+        else:
+            reason, line = "", counted[0].line if counted else end
+        return RankFinding(rank=rank, passed=not reason, observed=count, reason=reason, line=line, missing=missing)

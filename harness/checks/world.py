@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.checks.exit import ended
 from harness.checks.finding import Finding, RankFinding
-from harness.checks.history import History
+from harness.history import History, ended
 
 KIND = "world"
 

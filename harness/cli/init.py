@@ -7,6 +7,7 @@ import shlex
 import sys
 
 from harness.cli import PASS, USAGE
+from harness.forms.extras import missing
 from harness.run.init import Answers, InitError, write
 from harness.scenario import ScenarioError
 
@@ -38,6 +39,7 @@ def main(options: argparse.Namespace) -> int:
     ask = sys.stdin.isatty() and not options.yes
     asked = [key for key in DEFAULTS if ask and not (options.hang and key in OF_AN_ERROR)]
     answers = {key: value or (_ask(key) if key in asked else DEFAULTS[key]) for key, value in given.items()}
+    lacks = missing("torch")
     try:
         written = write(
             options.folder,
@@ -45,6 +47,7 @@ def main(options: argparse.Namespace) -> int:
                 id=options.id or options.folder.name,
                 ranks=tuple(options.ranks or (2, 4)),
                 hang=options.hang,
+                backend="none" if lacks and not options.hang else "gloo",
                 **answers,
             ),
         )
@@ -57,6 +60,10 @@ def main(options: argparse.Namespace) -> int:
         return USAGE
     for path in written:
         print(f"wrote {path}")
+    if lacks and options.hang:
+        print(f"It plays a deadlock of torch, so here its cells are SKIPPED: {lacks}")
+    elif lacks:
+        print(f"Its ranks have no group (backend: [none]). For backend: [gloo], {lacks}")
     print("It runs as it is, on an invented bug. Put your code into subject.py, then:")
     print(f"  rankproof lint {shlex.quote(str(options.folder))}")
     print(f"  rankproof run {shlex.quote(str(options.folder))}")

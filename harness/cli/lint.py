@@ -11,7 +11,7 @@ from harness.run import inputs
 from harness.run.arms import ArmError
 from harness.run.entry import seen
 from harness.run.sketch import sketched
-from harness.scenario import EnvFault, LoadedScenario, Scenario
+from harness.scenario import LoadedScenario, Scenario
 from harness.world.environment import is_import_time
 
 
@@ -46,7 +46,7 @@ def _code(loaded: LoadedScenario) -> list[str]:
 
 def _start(scenario: Scenario) -> list[str]:
     """What a fault makes of the way ranks are started."""
-    names = [name for fault in scenario.faults if isinstance(fault, EnvFault) for name in fault.set]
+    names = [name for fault in scenario.faults for name in fault.variables]
     early = [name for name in names if is_import_time(name)]
     if not early or scenario.world.start == "fresh":
         return []

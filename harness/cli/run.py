@@ -13,7 +13,9 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.text import visible
-from harness.run.again import VIEWS
+from harness.report.step_summary import VIEW as STEP_SUMMARY
+from harness.report.view import Basis
+from harness.report.views import checked
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
@@ -162,7 +164,7 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
-    beside = [STATEMENT, *VIEWS] if finished.signer is not None else list(VIEWS)
+    beside = [STATEMENT, *checked()] if finished.signer is not None else list(checked())
     print(f"  beside it: {', '.join(beside)}")
     _summarise(finished)
     if finished.signer is not None:
@@ -192,11 +194,15 @@ def _summarise(finished: Finished) -> None:
     path = os.environ.get(SUMMARY)
     if not path:
         return
-    from harness.report.step_summary import render_step_summary
-
+    basis = Basis(
+        record=finished.record,
+        manifest_digest="",
+        read=lambda name: (finished.folder / name).read_bytes(),
+        report=os.path.relpath(finished.report),
+    )
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(render_step_summary(finished.record, report=os.path.relpath(finished.report)))
+        with Path(path).open("ab") as file:
+            file.write(STEP_SUMMARY.render(basis))
     except OSError as error:
         print(f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}", file=sys.stderr)
 

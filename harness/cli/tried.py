@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.checks import Finding, Seen
-from harness.checks.exit import ended
+from harness.checks import Finding
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
 from harness.cli.load import tell
 from harness.events import Event
 from harness.forms.text import visible
+from harness.history import Seen, ended
 from harness.report.words import plural
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.tried import NoSuchCell, Tried, TriedArm, attempt

@@ -5,70 +5,64 @@ Proof: the harness held the gate for at least the time asked, and the rank said 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
-from harness.checks.history import History, Seen
+from pydantic import Field
+
 from harness.faults import proof
+from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof
-from harness.faults.stage import L, Stage
-from harness.scenario import DelayFault
+from harness.faults.world_control import WorldControl
+from harness.forms.units import Duration
+from harness.history import History, Seen
 
 
-class Delay:
-    """The gate is answered later."""
+class DelayFault(FaultAtEvent):
+    """The rank waits inside the event, its other threads go on."""
 
-    does: ClassVar[str] = "holds the rank inside emitting `at` for `for`; its other threads go on"
-    needs: ClassVar[str] = "an event of the subject to strike at"
-    properties: ClassVar = DelayFault.properties
+    does: ClassVar = "holds the rank inside emitting `at` for `for`; its other threads go on"
+    needs: ClassVar = "an event of the subject to strike at"
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+    example: ClassVar = "{id: rank-1-is-slow, kind: delay, ranks: [1], at: decode.begin, for: 200ms}"
 
-    def __init__(self, options: DelayFault) -> None:
-        self._options = options
+    kind: Literal["delay"]
+    for_: Duration = Field(alias="for", description=FOR)
 
-    @staticmethod
-    def refusal() -> str:
-        """It can run wherever ranks can."""
-        return ""
+    @property
+    def duration(self) -> float | None:
+        return self.for_
 
-    def told(self) -> str:
-        """What is done, in words."""
-        return f"held for {self._options.for_:g} s at {self._options.at}"
+    def description(self) -> str:
+        return f"held for {self.for_:g} s at {self.at}"
 
-    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
-        """Make the event a gate."""
-        del ranks
-        return launch.gated(at=self._options.at)
-
-    def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
+    def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
         """Keep the gate shut."""
-        stage.hold(rank)
-        stage.after(self._options.for_, done)
+        world.hold(rank)
+        world.after(self.for_, done)
 
-    def inside(self, *, fault: str) -> None:
-        """Nothing happens in the rank."""
-
-    def undo(self, stage: Stage, *, rank: int) -> None:
+    def undo(self, world: WorldControl, *, rank: int) -> None:
         """Open the gate."""
-        stage.release(rank)
+        world.release(rank)
 
-    def proof(self, history: History, *, fault: str, rank: int) -> Proof:
+    def proof(self, history: History, *, rank: int) -> Proof:
         """Event, held, nothing, opened, and what the rank did next."""
-        found = proof.landing(history, fault=fault, at=self._options.at, rank=rank)
+        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
         if not isinstance(found, Landing):
             return found
-        undone = proof.noted(history, proof.UNDONE, fault=fault, rank=rank)
-        if undone is None or not proof.lasted(found.struck, undone, seconds=self._options.for_):
-            told = f"it was not held for {self._options.for_:g} s"
-            return proof.cut_short(history, rank=rank, told=told, lines=found.lines)
+        undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
+        if undone is None or not proof.lasted(found.struck, undone, seconds=self.for_):
+            shown = f"it was not held for {self.for_:g} s"
+            return proof.cut_short(history, rank=rank, description=shown, lines=found.lines)
         lines = (*found.lines, undone.line)
         if (said := proof.said_between(history, rank, found.gate, undone)) is not None:
-            return Proof(proved=False, told="it spoke while it was held", lines=(*lines, said.line))
+            return Proof(proved=False, description="it spoke while it was held", lines=(*lines, said.line))
         following = proof.next_of(history, rank, found.gate)
         if following is None or not proof.after(following, undone):
-            told = "it did nothing after it was held"
-            return proof.cut_short(history, rank=rank, told=told, lines=lines)
-        told = f"held for {proof.milliseconds(found.struck, undone)}, next heard of {_later(found, following)} after"
-        return Proof(proved=True, told=f"{told} {self._options.at}", lines=(*lines, following.line))
+            shown = "it did nothing after it was held"
+            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+        shown = f"held for {proof.milliseconds(found.struck, undone)}, next heard of {_later(found, following)} after"
+        return Proof(proved=True, description=f"{shown} {self.at}", lines=(*lines, following.line))
 
 
 def _later(found: Landing, following: Seen) -> str:

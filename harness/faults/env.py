@@ -6,58 +6,53 @@ the kernel gave to the process, which is what a library reads while it is import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
+from collections.abc import Collection, Mapping
+from typing import ClassVar, Literal
 
-from harness.checks.history import History
+from pydantic import Field
+
 from harness.faults import proof
+from harness.faults.fault import Fault, FaultProperties, Place
 from harness.faults.proof import Proof
-from harness.faults.stage import L, Stage
-from harness.scenario import EnvFault
+from harness.faults.world_control import L
+from harness.forms.fields import Plain, Variable
+from harness.history import History
 
-TOLD = "fault.env"
+SEEN = "fault.env"
 
 
-class Env:
-    """The launch holds the variables."""
+class EnvFault(Fault):
+    """The rank starts with other environment variables than its peers."""
 
-    does: ClassVar[str] = "starts the rank with other environment variables than its peers"
-    needs: ClassVar[str] = (
+    does: ClassVar = "starts the rank with other environment variables than its peers"
+    needs: ClassVar = (
         "a subject in Python; variables that libraries read at import make every rank of the world start fresh"
     )
-    properties: ClassVar = EnvFault.properties
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=True, ends_rank=False, needs_a_hub=False)
+    example: ClassVar = '{id: one-thread, kind: env, ranks: [1], set: {OMP_NUM_THREADS: "1"}}'
 
-    def __init__(self, options: EnvFault) -> None:
-        self._options = options
+    kind: Literal["env"]
+    set: dict[Variable, Plain] = Field(min_length=1, description="Variables and their values, in quotes.")
 
-    @staticmethod
-    def refusal() -> str:
-        """It can run wherever ranks can."""
-        return ""
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self.set
 
-    def told(self) -> str:
-        """What is done, in words."""
-        return "started with " + ", ".join(f"{name}={value}" for name, value in self._options.set.items())
+    @property
+    def place(self) -> Place:
+        return Place("set", tuple(self.set), "sets the same variable")
+
+    def description(self) -> str:
+        return "started with " + ", ".join(f"{name}={value}" for name, value in self.set.items())
 
     def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
-        """Give the ranks their variables."""
-        return launch.with_variables(ranks=ranks, variables=self._options.set)
+        """Give the ranks their variables; every rank tells what it sees of them."""
+        return launch.with_variables(ranks=ranks, variables=self.set)
 
-    def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
-        """It has struck when the rank is there."""
-        del stage, rank
-        done()
-
-    def inside(self, *, fault: str) -> None:
-        """The rank tells what it sees, whatever the fault; that is in its spec."""
-
-    def undo(self, stage: Stage, *, rank: int) -> None:
-        """The variables end with the rank."""
-
-    def proof(self, history: History, *, fault: str, rank: int) -> Proof:
+    def proof(self, history: History, *, rank: int) -> Proof:
         """Started so, and what the rank sees."""
-        struck = proof.noted(history, proof.STRUCK, fault=fault, rank=rank)
-        said = history.said(rank, TOLD)
+        struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
+        said = history.said(rank, SEEN)
         if struck is None or not said:
             return proof.missed(history, rank=rank, what="it did not tell what it sees")
         # The harness may hear of the rank's start after the rank has spoken.
@@ -70,13 +65,13 @@ class Env:
                 continue  # a system that does not say
             wrong = self._wrong(values)
             if wrong:
-                return Proof(proved=False, told=wrong, lines=lines)
-        told = ", ".join(f"{name} is {value!r}" for name, value in self._options.set.items())
-        return Proof(proved=True, told=f"there {told}", lines=lines)
+                return Proof(proved=False, description=wrong, lines=lines)
+        shown = ", ".join(f"{name} is {value!r}" for name, value in self.set.items())
+        return Proof(proved=True, description=f"there {shown}", lines=lines)
 
     def _wrong(self, values: object) -> str:
         seen: Mapping[object, object] = values if isinstance(values, dict) else {}
-        for name, value in self._options.set.items():
+        for name, value in self.set.items():
             if seen.get(name) != value:
                 return f"{name} is {seen.get(name)!r} there, not {value!r}"
         return ""

@@ -6,77 +6,86 @@ all clients together, or strikes by chance, may strike a rank's peers alone: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
 
-from harness.checks.history import History, Seen
-from harness.checks.requests import incomplete, of_everybody, of_rank
+from pydantic import Field
+
 from harness.faults import proof
+from harness.faults.fault import Fault, FaultProperties
 from harness.faults.proof import Proof
-from harness.faults.stage import L, Stage
-from harness.scenario import HubFault
+from harness.faults.world_control import WorldControl
+from harness.forms.fields import Line
+from harness.history import History, Seen
+from harness.history.hub_log import incomplete, of_everybody, of_rank
+from harness.hub import rules
 
 
-class Hub:
-    """The hub holds the rule from its start; nothing is done to the rank itself."""
+class HubFault(Fault):
+    """The scenario's hub answers some requests of the rank otherwise than it should."""
 
-    does: ClassVar[str] = "answers some of the rank's requests to the scenario's hub with a fault"
-    needs: ClassVar[str] = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
-    properties: ClassVar = HubFault.properties
+    does: ClassVar = "answers some of the rank's requests to the scenario's hub with a fault"
+    needs: ClassVar = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True)
+    example: ClassVar = "{id: no-config, kind: hub, ranks: [1], role: [tokenizer_config.json], answer: {kind: missing}}"
 
-    def __init__(self, options: HubFault) -> None:
-        self._options = options
+    kind: Literal["hub"]
+    role: rules.Roles = Field(("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any.")
+    method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")
+    repository: Line | None = Field(None, description="The repositories that are struck; * stands for any text.")
+    path: Line | None = Field(None, description="The files that are struck; * stands for any text.")
+    answer: rules.WrongAnswer = Field(
+        description="What the hub answers instead, as in a rules file of `rankproof hub`."
+    )
+    when: rules.When = Field(
+        rules.When(), description="Which of the matching requests are struck; every one where nothing is said."
+    )
 
-    @staticmethod
-    def refusal() -> str:
-        """It can run wherever ranks can."""
-        return ""
+    def rule(self, *, clients: tuple[str, ...] | None) -> rules.Rule:
+        """The hub's rule for it, for these clients or for all."""
+        return rules.Rule(
+            id=self.id,
+            role=self.role,
+            method=self.method,
+            repository=self.repository,
+            path=self.path,
+            clients=clients,
+            answer=self.answer,
+            when=self.when,
+        )
 
-    def told(self) -> str:
-        """What is done, in words."""
-        options = self._options
-        asked = " or ".join(options.role) if "any" not in options.role else "whatever they ask for"
-        which = " ".join(part for part in (options.repository, options.path) if part)
+    def description(self) -> str:
+        requests = " or ".join(self.role) if "any" not in self.role else "whatever they ask for"
+        which = " ".join(part for part in (self.repository, self.path) if part)
         limits = ", ".join(
             f"{name} {value[0]} to {value[1]}" if isinstance(value, tuple) else f"{name} {value}"
-            for name, value in options.when.model_dump(exclude_none=True).items()
+            for name, value in self.when.model_dump(exclude_none=True).items()
         )
-        answer = options.answer.model_dump(exclude_none=True, exclude_defaults=True, by_alias=True)
+        answer = self.answer.model_dump(exclude_none=True, exclude_defaults=True, by_alias=True)
         details = ", ".join(f"{name} {value}" for name, value in answer.items() if name != "kind")
         return (
-            f"{asked}{' of ' + which if which else ''}: {'/'.join(options.method)} answered by {options.answer.kind}"
+            f"{requests}{' of ' + which if which else ''}: {'/'.join(self.method)} answered by {self.answer.kind}"
             f"{' (' + details + ')' if details else ''}{', ' + limits if limits else ''}"
         )
 
-    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
-        """The launch stays as it is: whoever starts the hub gives it the rule."""
-        del ranks
-        return launch
+    def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
+        """It is in force as long as the rank lives: the hub holds the rule from its start."""
 
-    def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
-        """It is in force as long as the rank lives."""
-
-    def inside(self, *, fault: str) -> None:
-        """Nothing is ordered from the rank."""
-
-    def undo(self, stage: Stage, *, rank: int) -> None:
-        """The hub ends with the world."""
-
-    def proof(self, history: History, *, fault: str, rank: int) -> Proof:
+    def proof(self, history: History, *, rank: int) -> Proof:
         """Requests in the hub's log that the rule struck."""
-        struck = proof.noted(history, proof.STRUCK, fault=fault, rank=rank)
+        struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if struck is None:
             return proof.missed(history, rank=rank, what="the harness did not see it start")
         if why := incomplete(history):
-            return Proof(proved=False, told=why, lines=(struck.line,))
+            return Proof(proved=False, description=why, lines=(struck.line,))
         own = of_rank(history, rank)
-        if hit := _hit(own, fault):
-            told = f"{len(hit)} of its {len(own)} requests, the first: {_shown(hit[0])}"
-            return Proof(proved=True, told=told, lines=(struck.line, hit[0].line))
-        when = self._options.when
-        if (when.shared or when.probability is not None) and (peers := _hit(of_everybody(history), fault)):
-            told = f"none of its {len(own)} requests, {len(peers)} of its peers', the first: {_shown(peers[0])}"
-            return Proof(proved=True, told=told, lines=(struck.line, peers[0].line))
+        if hit := _hit(own, self.id):
+            shown = f"{len(hit)} of its {len(own)} requests, the first: {_shown(hit[0])}"
+            return Proof(proved=True, description=shown, lines=(struck.line, hit[0].line))
+        when = self.when
+        if (when.shared or when.probability is not None) and (peers := _hit(of_everybody(history), self.id)):
+            shown = f"none of its {len(own)} requests, {len(peers)} of its peers', the first: {_shown(peers[0])}"
+            return Proof(proved=True, description=shown, lines=(struck.line, peers[0].line))
         return proof.missed(history, rank=rank, what=f"none of its {len(own)} requests to the hub was struck")
 
 

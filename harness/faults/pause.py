@@ -9,78 +9,76 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Collection
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
-from harness.checks.history import History
+from pydantic import Field
+
 from harness.faults import proof
+from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof
-from harness.faults.stage import L, Stage
-from harness.scenario import PauseFault
+from harness.faults.world_control import WorldControl
+from harness.forms.units import Duration
+from harness.history import History
 
 
-class Pause:
-    """SIGSTOP at the gate; SIGCONT, and the answer to the gate, when the time is over."""
+class PauseFault(FaultAtEvent):
+    """The rank's process is stopped and continued."""
 
-    does: ClassVar[str] = "stops the rank's process where it emits `at`, and continues it after `for`"
-    needs: ClassVar[str] = "an event of the subject to strike at"
-    properties: ClassVar = PauseFault.properties
+    does: ClassVar = "stops the rank's process where it emits `at`, and continues it after `for`"
+    needs: ClassVar = "an event of the subject to strike at"
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+    example: ClassVar = "{id: rank-1-is-late, kind: pause, ranks: [1], at: tokenizer.load.begin, for: 200ms}"
 
-    def __init__(self, options: PauseFault) -> None:
-        self._options = options
+    kind: Literal["pause"]
+    for_: Duration = Field(alias="for", description=FOR)
+
+    @property
+    def duration(self) -> float | None:
+        return self.for_
 
     @staticmethod
     def refusal() -> str:
-        """Why it cannot run on this machine; empty where it can."""
         return "" if hasattr(os, "WCONTINUED") else "this system does not tell when a process is stopped or continued"
 
-    def told(self) -> str:
-        """What is done, in words."""
-        return f"stopped for {self._options.for_:g} s at {self._options.at}"
+    def description(self) -> str:
+        return f"stopped for {self.for_:g} s at {self.at}"
 
-    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
-        """Make the event a gate."""
-        del ranks
-        return launch.gated(at=self._options.at)
-
-    def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
+    def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
         """Stop the rank where it waits. The time runs from when it was seen to have stopped."""
-        stage.hold(rank)
-        stage.once("rank.stopped", rank=rank, do=lambda: stage.after(self._options.for_, done))
-        stage.signal(signal.SIGSTOP, rank=rank)
+        world.hold(rank)
+        world.once("rank.stopped", rank=rank, do=lambda: world.after(self.for_, done))
+        world.signal(signal.SIGSTOP, rank=rank)
 
-    def inside(self, *, fault: str) -> None:
-        """Nothing happens in the rank."""
-
-    def undo(self, stage: Stage, *, rank: int) -> None:
+    def undo(self, world: WorldControl, *, rank: int) -> None:
         """Continue the rank; its gate opens when that has landed."""
-        stage.signal(signal.SIGCONT, rank=rank)
-        stage.release(rank)
+        world.signal(signal.SIGCONT, rank=rank)
+        world.release(rank)
 
-    def proof(self, history: History, *, fault: str, rank: int) -> Proof:
+    def proof(self, history: History, *, rank: int) -> Proof:
         """Event, stopped, nothing, resumed, and the time between."""
-        found = proof.landing(history, fault=fault, at=self._options.at, rank=rank)
+        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
         if not isinstance(found, Landing):
             return found
         stopped = proof.first_after(history.served(rank, "rank.stopped"), found.struck)
         if stopped is None or stopped.event.values.get("signal") != "SIGSTOP":
-            return Proof(proved=False, told="nobody saw it stop", lines=found.lines)
+            return Proof(proved=False, description="nobody saw it stop", lines=found.lines)
         lines = (*found.lines, stopped.line)
-        undone = proof.noted(history, proof.UNDONE, fault=fault, rank=rank)
-        if undone is None or not proof.lasted(stopped, undone, seconds=self._options.for_):
-            told = f"it was not stopped for {self._options.for_:g} s"
-            return proof.cut_short(history, rank=rank, told=told, lines=lines)
+        undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
+        if undone is None or not proof.lasted(stopped, undone, seconds=self.for_):
+            shown = f"it was not stopped for {self.for_:g} s"
+            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
         if (said := proof.said_between(history, rank, stopped, undone)) is not None:
-            return Proof(proved=False, told="it spoke while it was stopped", lines=(*lines, said.line))
+            return Proof(proved=False, description="it spoke while it was stopped", lines=(*lines, said.line))
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
-            told = "nobody saw it continue"
+            shown = "nobody saw it continue"
             end = history.exit(rank)
             if end is not None and end.event.values.get("signal") == "SIGKILL":
-                told = f"{told} before SIGKILL ended it, which ends a stopped process too"
-            return proof.cut_short(history, rank=rank, told=told, lines=(*lines, undone.line))
+                shown = f"{shown} before SIGKILL ended it, which ends a stopped process too"
+            return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, undone.line))
         time = proof.milliseconds(stopped, resumed)
-        told = f"stopped {proof.milliseconds(found.gate, stopped)} after {self._options.at}, continued {time} later"
+        shown = f"stopped {proof.milliseconds(found.gate, stopped)} after {self.at}, continued {time} later"
         if resumed.event.values.get("shown_by"):
-            told = f"{told} at the latest, as its end shows"
-        return Proof(proved=True, told=told, lines=(*lines, undone.line, resumed.line))
+            shown = f"{shown} at the latest, as its end shows"
+        return Proof(proved=True, description=shown, lines=(*lines, undone.line, resumed.line))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.checks.exit import ended
-from harness.checks.history import History, Seen
+from harness.history import History, Seen, ended
 
 PLANNED, STRUCK, UNDONE = "fault.planned", "fault.struck", "fault.undone"
 
@@ -21,7 +20,7 @@ class Proof:
 
     Attributes:
         proved: whether it took effect as it was meant to.
-        told: what the events show, in words, where it is proved; why it is not, where it is not.
+        description: what the events show, in words, where it is proved; why it is not, where it is not.
         lines: the lines of the trial's `events.jsonl` that show it, in order.
         ends: whether it is what ended the rank.
         overtaken: whether the trial failed before the fault could strike, or before it was over: the failure is the
@@ -29,7 +28,7 @@ class Proof:
     """
 
     proved: bool
-    told: str
+    description: str
     lines: tuple[int, ...] = ()
     ends: bool = False
     overtaken: bool = False
@@ -55,7 +54,7 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
     if struck is None:
         return missed(history, rank=rank, what=f"the harness did not strike at {at}" if said else f"it never said {at}")
     if not said or said[0].event.ns > struck.event.ns:
-        return Proof(proved=False, told=f"it was struck before it said {at}", lines=(struck.line,))
+        return Proof(proved=False, description=f"it was struck before it said {at}", lines=(struck.line,))
     return Landing(gate=said[0], struck=struck)
 
 
@@ -64,7 +63,7 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
     end, returned = history.exit(rank), history.said(rank, "subject.end")
     error = history.error(rank)
     if returned:
-        return Proof(proved=False, told=f"{what}, and returned", lines=(returned[0].line,))
+        return Proof(proved=False, description=f"{what}, and returned", lines=(returned[0].line,))
     seen = error or end
     if error is not None:
         how = f": it raised {error.event.values.get('type')} before"
@@ -74,7 +73,7 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
         how = f": it had ended with {ended(end.event.values)}"
     else:
         how = ": its end was not seen"
-    return Proof(proved=False, told=f"{what}{how}", lines=(seen.line,) if seen else (), overtaken=True)
+    return Proof(proved=False, description=f"{what}{how}", lines=(seen.line,) if seen else (), overtaken=True)
 
 
 def _stopped(history: History, rank: int) -> Seen | None:
@@ -85,13 +84,13 @@ def _stopped(history: History, rank: int) -> Seen | None:
     return None
 
 
-def cut_short(history: History, *, rank: int, told: str, lines: tuple[int, ...]) -> Proof:
+def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
     """A fault that was not in force for as long as it was meant to be; a world that failed meanwhile is why, if any."""
     stopped = _stopped(history, rank)
     if stopped is None:
-        return Proof(proved=False, told=told, lines=lines)
-    told = f"{told}: its world had failed meanwhile, and was stopped"
-    return Proof(proved=False, told=told, lines=(*lines, stopped.line), overtaken=True)
+        return Proof(proved=False, description=description, lines=lines)
+    description = f"{description}: its world had failed meanwhile, and was stopped"
+    return Proof(proved=False, description=description, lines=(*lines, stopped.line), overtaken=True)
 
 
 def noted(history: History, name: str, *, fault: str, rank: int | None = None) -> Seen | None:

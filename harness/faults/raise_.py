@@ -6,72 +6,83 @@ subject's matter; where it did not, the rank's own account of its end names type
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import ClassVar
+import builtins
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar, Literal, Self
 
-from harness.checks.history import History, Seen
+from pydantic import Field
+
 from harness.faults import proof
+from harness.faults.fault import FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof
-from harness.faults.stage import L, Stage
+from harness.forms.draft import Draft
+from harness.forms.fields import ExceptionName, Message
+from harness.forms.problem import Problem, closest
 from harness.forms.strict_json import JSON
-from harness.scenario import RaiseFault
+from harness.history import History, Seen
 
 
-class Raise:
-    """The order to raise goes with the answer to the gate."""
+class RaiseFault(FaultAtEvent):
+    """An exception is raised in the rank where it emits the event."""
 
-    does: ClassVar[str] = "raises a built-in exception in the rank where it emits `at`"
-    needs: ClassVar[str] = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    properties: ClassVar = RaiseFault.properties
+    does: ClassVar = "raises a built-in exception in the rank where it emits `at`"
+    needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
+    example: ClassVar = (
+        "{id: out-of-memory, kind: raise, ranks: [1], at: decode.begin, error: MemoryError, message: no memory left}"
+    )
+    inside_file: ClassVar = Path(__file__).with_name("raise_inside.py")
 
-    def __init__(self, options: RaiseFault) -> None:
-        self._options = options
+    kind: Literal["raise"]
+    error: ExceptionName = Field("RuntimeError", description="Name of a built-in exception type.")
+    message: Message = Field("raised by a fault of the scenario", description="Message of the exception.")
 
-    @staticmethod
-    def refusal() -> str:
-        """It can run wherever ranks can."""
-        return ""
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """It raises a built-in exception that can be made of a message."""
+        for index, fault in faults.items():
+            if not _is_raisable(fault.error):
+                known = [name for name in dir(builtins) if _is_raisable(name)]
+                message = "must be a built-in exception that is made of a message, like RuntimeError or TimeoutError"
+                yield draft.problem(("faults", index, "error"), message, suggestion=closest(fault.error, known))
 
-    def told(self) -> str:
-        """What is done, in words."""
-        return f"made to raise {self._options.error} at {self._options.at}"
+    def description(self) -> str:
+        return f"made to raise {self.error} at {self.at}"
 
-    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
-        """Make the event a gate."""
-        del ranks
-        return launch.gated(at=self._options.at)
+    def inside(self) -> dict[str, JSON]:
+        """The order that goes with the answer to the gate."""
+        return {"error": self.error, "message": self.message}
 
-    def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
-        """The answer to the gate is all there is; it carries the order of `inside`."""
-        del stage, rank
-        done()
-
-    def inside(self, *, fault: str) -> dict[str, JSON]:
-        """The order that the rank carries out."""
-        return {"fault": fault, "raise": self._options.error, "message": self._options.message}
-
-    def undo(self, stage: Stage, *, rank: int) -> None:
-        """What was raised stays so."""
-
-    def proof(self, history: History, *, fault: str, rank: int) -> Proof:
+    def proof(self, history: History, *, rank: int) -> Proof:
         """Event, order, raised, and how the rank ended where that ended it."""
-        found = proof.landing(history, fault=fault, at=self._options.at, rank=rank)
+        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
         if not isinstance(found, Landing):
             return found
-        raised = next((seen for seen in history.said(rank, "fault.raised") if self._is(seen, fault, found)), None)
+        raised = next((seen for seen in history.said(rank, "fault.raised") if self._is(seen, found)), None)
         if raised is None:
-            return Proof(proved=False, told=f"{self._options.error} was not raised in it", lines=found.lines)
+            return Proof(proved=False, description=f"{self.error} was not raised in it", lines=found.lines)
         lines = (*found.lines, raised.line)
         error = history.error(rank)
         values = error.event.values if error else {}
-        uncaught = (values.get("type"), values.get("message")) == (self._options.error, self._options.message)
-        told = f"{self._options.error} raised {proof.milliseconds(found.gate, raised)} after {self._options.at}"
+        uncaught = (values.get("type"), values.get("message")) == (self.error, self.message)
+        shown = f"{self.error} raised {proof.milliseconds(found.gate, raised)} after {self.at}"
         if error is None or not uncaught or history.said(rank, "subject.end"):
-            return Proof(proved=True, told=f"{told}, and caught by the subject", lines=lines)
-        return Proof(proved=True, told=f"{told}, which ended the rank", lines=(*lines, error.line), ends=True)
+            return Proof(proved=True, description=f"{shown}, and caught by the subject", lines=lines)
+        return Proof(proved=True, description=f"{shown}, which ended the rank", lines=(*lines, error.line), ends=True)
 
-    def _is(self, seen: Seen, fault: str, found: Landing) -> bool:
+    def _is(self, seen: Seen, found: Landing) -> bool:
         values = seen.event.values
-        stated = (fault, self._options.error, self._options.message)
+        stated = (self.id, self.error, self.message)
         said = (values.get("fault"), values.get("error"), values.get("message"))
         return said == stated and proof.after(seen, found.struck)
+
+
+def _is_raisable(name: str) -> bool:
+    kind = getattr(builtins, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return False
+    try:
+        return str(kind("a message")) in ("a message", "'a message'")
+    except TypeError:
+        return False

@@ -5,67 +5,77 @@ Proof: the moments at which the process that forked them says it forked each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import ClassVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import ClassVar, Literal, Self
 
-from harness.checks.history import History, Seen
+from pydantic import Field
+
 from harness.faults import proof
+from harness.faults.fault import FOR, Fault, FaultProperties, Place
 from harness.faults.proof import Proof
-from harness.faults.stage import L, Stage
-from harness.scenario import StartLateFault
+from harness.faults.world_control import L
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
+from harness.forms.units import Duration
+from harness.history import History, Seen
 
 
-class StartLate:
-    """The launch says how late."""
+class StartLateFault(Fault):
+    """The rank starts later than its peers."""
 
-    does: ClassVar[str] = "starts the rank `for` after the last of the ranks that are not late"
-    needs: ClassVar[str] = "a rank that is not late"
-    properties: ClassVar = StartLateFault.properties
+    does: ClassVar = "starts the rank `for` after the last of the ranks that are not late"
+    needs: ClassVar = "a rank that is not late"
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    example: ClassVar = "{id: rank-1-starts-late, kind: start-late, ranks: [1], for: 1s}"
 
-    def __init__(self, options: StartLateFault) -> None:
-        self._options = options
+    kind: Literal["start-late"]
+    for_: Duration = Field(alias="for", description=FOR)
 
-    @staticmethod
-    def refusal() -> str:
-        """It can run wherever ranks can."""
-        return ""
+    @property
+    def duration(self) -> float | None:
+        return self.for_
 
-    def told(self) -> str:
-        """What is done, in words."""
-        return f"started {self._options.for_:g} s after the others"
+    @property
+    def place(self) -> Place:
+        return Place("for", ("",), "is late too")
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """A rank is late only beside one that is not."""
+        for size in draft.sizes():
+            try:
+                ranks = {rank for fault in faults.values() for rank in fault.ranks.of(size)}
+            except ValueError:
+                return  # ranks that are not there have a rule of their own
+            if len(ranks) == size:
+                message = f"leaves no rank that starts in time in a world of {size}; leave one out"
+                yield draft.problem(("faults", max(faults), "ranks"), message)
+                return
+
+    def description(self) -> str:
+        return f"started {self.for_:g} s after the others"
 
     def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
         """Hold the ranks back."""
-        return launch.late(ranks=ranks, seconds=self._options.for_)
+        return launch.late(ranks=ranks, seconds=self.for_)
 
-    def strike(self, stage: Stage, *, rank: int, done: Callable[[], None]) -> None:
-        """It has struck when the rank is there."""
-        del stage, rank
-        done()
-
-    def inside(self, *, fault: str) -> None:
-        """Nothing happens in the rank."""
-
-    def undo(self, stage: Stage, *, rank: int) -> None:
-        """A rank that has started is late no more."""
-
-    def proof(self, history: History, *, fault: str, rank: int) -> Proof:
+    def proof(self, history: History, *, rank: int) -> Proof:
         """The others were forked, the time passed, this one was forked."""
-        late = set(self._options.ranks.of(history.size))
+        late = set(self.ranks.of(history.size))
         others = [seen for other in range(history.size) if other not in late for seen in _started(history, other)]
         mine = _started(history, rank)
         if not mine:
-            return Proof(proved=False, told="it was never started: its world had ended before", overtaken=True)
-        struck = proof.noted(history, proof.STRUCK, fault=fault, rank=rank)
+            return Proof(proved=False, description="it was never started: its world had ended before", overtaken=True)
+        struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if not others or struck is None:
-            return Proof(proved=False, told="nothing says when the others were started", lines=(mine[0].line,))
+            return Proof(proved=False, description="nothing says when the others were started", lines=(mine[0].line,))
         last = max(others, key=lambda seen: seen.event.ns)
         lines = (last.line, mine[0].line)
-        if not proof.lasted(last, mine[0], seconds=self._options.for_):
+        if not proof.lasted(last, mine[0], seconds=self.for_):
             time = proof.milliseconds(last, mine[0])
-            return Proof(proved=False, told=f"it was started only {time} after the others", lines=lines)
-        told = f"started {proof.milliseconds(last, mine[0])} after rank {last.event.rank}"
-        return Proof(proved=True, told=told, lines=lines)
+            return Proof(proved=False, description=f"it was started only {time} after the others", lines=lines)
+        shown = f"started {proof.milliseconds(last, mine[0])} after rank {last.event.rank}"
+        return Proof(proved=True, description=shown, lines=lines)
 
 
 def _started(history: History, rank: int) -> list[Seen]:

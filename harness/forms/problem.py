@@ -41,7 +41,7 @@ class Problem:
         note = "note: " if self.kind == "note" else ""
         found = f"; found {printable(self.found)}" if self.found else ""
         hint = f"; did you mean {quoted(self.suggestion)}?" if self.suggestion is not None else ""
-        # A message may name ids and axes of the file, so it is no safer than a found value.
+        # A message may name ids and axes of the file, so it is not safer than a found value.
         message = printable(self.message, limit=800)
         return f"{printable(self.file, limit=200)}:{self.line}:{self.column}: {note}{key}{message}{found}{hint}"
 

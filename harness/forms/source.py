@@ -32,7 +32,7 @@ REFUSED = re.compile(
 
 
 def expanded(text: str | Path) -> Path:
-    """A path with a home folder filled in; where there is no such user, as it is."""
+    """A path with a home folder filled in; without such a user, as it is."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises RuntimeError
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from harness.events import is_name
 from harness.forms.strict_json import JSON
@@ -22,10 +22,13 @@ LINE_LIMIT = 256 * 1024
 class Emitter:
     """Writes events of one rank; safe to call from several threads."""
 
-    def __init__(self, *, events_fd: int, gates_fd: int, gates: Iterable[str]) -> None:
+    def __init__(
+        self, *, events_fd: int, gates_fd: int, gates: Iterable[str], inside: Mapping[str, str] | None = None
+    ) -> None:
         self._events_fd = events_fd
         self._gates_fd = gates_fd
         self._gates = frozenset(gates)
+        self._inside = inside or {}
         self._lock = threading.Lock()
 
     def emit(self, name: str, values: dict[str, JSON]) -> None:
@@ -45,7 +48,7 @@ class Emitter:
             if name in self._gates:
                 order = self._wait()
         if order:
-            obey(order, self.emit)
+            obey(order, files=self._inside, emit=self.emit)
 
     def _write(self, name: str, values: dict[str, JSON]) -> None:
         event = {"event": name, "ns": time.monotonic_ns(), "values": values}

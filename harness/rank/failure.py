@@ -33,7 +33,7 @@ def record(error: BaseException, *, scratch: str, folder: str) -> None:
     """Describe an exception and write it down, whatever the exception does to whoever looks at it.
 
     Args:
-        error: what ended the subject. Its class may be hostile: a property that raises, a name that is no text.
+        error: what ended the subject. Its class may be hostile: a property that raises, a name that is not a text.
         scratch: the rank's folder.
         folder: the arm's folder.
     """

@@ -59,7 +59,12 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
         faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
     os.environ.update(spec.env)
     # The subject may close or write to low descriptors; the channel lives on where a plain program would not reach.
-    emitter = Emitter(events_fd=_out_of_reach(spec.events_fd), gates_fd=_out_of_reach(spec.gates_fd), gates=spec.gates)
+    emitter = Emitter(
+        events_fd=_out_of_reach(spec.events_fd),
+        gates_fd=_out_of_reach(spec.gates_fd),
+        gates=spec.gates,
+        inside=spec.inside,
+    )
     code, pid = 0, os.getpid()
     loaded = Loaded(spec.folder, declared=spec.declared, begun=spec.begun)
     try:
@@ -86,8 +91,8 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     emitter.emit(
         "rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count(), "world": spec.world}
     )
-    if spec.told:
-        emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.told}, **_at_start(spec)})
+    if spec.reported:
+        emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.reported}, **_at_start(spec)})
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
@@ -131,7 +136,7 @@ def _at_start(spec: RankSpec) -> dict[str, Any]:
     except OSError:
         return {"at_start": None}
     known = dict(variable.split("=", 1) for variable in given if "=" in variable)
-    return {"at_start": {name: known.get(name) for name in spec.told}}
+    return {"at_start": {name: known.get(name) for name in spec.reported}}
 
 
 def _entry(spec: RankSpec) -> Callable[..., Any]:
@@ -180,7 +185,7 @@ def _out_of_reach(descriptor: int) -> int:
 
 
 def _exit_code(leaving: SystemExit) -> int:
-    """What Python would make of it; a code that is no code is printed."""
+    """What Python would make of it; a code that is not a code is printed."""
     with contextlib.suppress(BaseException):
         if leaving.code is None:
             return 0

@@ -1,33 +1,28 @@
-"""What a fault makes the rank itself do at its gate: raise, or exit. The order comes with the answer to the gate.
+"""What a fault makes the rank itself do at its gate. The order comes with the answer to the gate.
 
-An order is one JSON object: `{"fault": ID, "raise": TYPE, "message": TEXT}` or `{"fault": ID, "exit": CODE}`. So
-nothing in a rank knows of a fault before it strikes.
+An order is one JSON object: the fault's id and kind, and what the kind's `inside` gave. So nothing in a rank knows of a
+fault before it strikes.
 """
 
 from __future__ import annotations
 
-import builtins
 import json
-from collections.abc import Callable
-
-# A subject may replace os._exit; the fault must end the rank all the same.
-from os import _exit
+from collections.abc import Callable, Mapping
 
 from harness.forms.strict_json import JSON
+from harness.rank.inside import load
 
 
-def obey(order: bytes, tell: Callable[[str, dict[str, JSON]], None]) -> None:
+def obey(order: bytes, *, files: Mapping[str, str], emit: Callable[[str, dict[str, JSON]], None]) -> None:
     """Do what the order says, in the thread that emitted the event.
 
     Args:
         order: one JSON object.
-        tell: emits an event. `fault.raised` goes out before the exception does: a subject may catch that.
+        files: kind of fault to the file whose function `inside` carries out its orders.
+        emit: emits an event.
 
     Raises:
-        Exception: the built-in exception the order names.
+        Exception: what the fault raises.
     """
-    found = json.loads(order)
-    if "exit" in found:
-        _exit(found["exit"])
-    tell("fault.raised", {"fault": found["fault"], "error": found["raise"], "message": found["message"]})
-    raise getattr(builtins, found["raise"])(found["message"])
+    values = json.loads(order)
+    load(files[values["kind"]]).inside(values, emit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,9 @@ class RankSpec:
         gates_fd: descriptor that answers gates.
         scratch: absolute path of a private folder of this rank, removed after the trial.
         world: the mark of its world, which it tells as it begins.
-        told: names of variables whose values the rank tells as it begins, in the event `fault.env`.
+        reported: names of variables whose values the rank reports as it begins, in the event `fault.env`.
+        inside: kind of fault to the file in which it acts inside a rank.
+        group: the file that joins the backend's group.
         looks: the entry is only looked at: nothing is joined, and it is not called.
         distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
             loaded; None in the harness's own.
@@ -56,7 +58,9 @@ class RankSpec:
     gates_fd: int
     scratch: str
     world: str = ""
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    inside: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
     distributions: tuple[str, ...] | None = None
     looks: bool = False
     declared: tuple[str, ...] = ()
@@ -74,6 +78,6 @@ class RankSpec:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RankSpec:
         """Read back what `to_json` gave."""
-        names = ("gates", "told", "distributions", "declared")
+        names = ("gates", "reported", "distributions", "declared")
         lists = {name: tuple(found[name]) for name in names if found.get(name) is not None}
         return cls(**{**found, **lists})

@@ -313,7 +313,7 @@ def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         control_trials=scenario.trials.control if control else 0,
         must_fail=_must_fail(scenario) if control else None,
         faults=[
-            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, told=faults.told(fault))
+            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, description=faults.description(fault))
             for fault in scenario.faults
         ],
     )

@@ -26,7 +26,7 @@ class FaultSummary(Frozen):
     id: str
     kind: str
     arm: str | None
-    told: str
+    description: str
 
 
 class ScenarioSummary(Frozen):

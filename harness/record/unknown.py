@@ -6,13 +6,12 @@ Without this, a record from a newer version would read as if its signer had chan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
-from harness import checks, faults
+from harness import backends, checks, faults
 from harness.forms.document import parse_document
 from harness.record.model import RecordError
 from harness.scenario import ScenarioError, override
-from harness.scenario.matrix import Backend
 from harness.subjects import READY
 
 SCHEMA = 1
@@ -47,7 +46,7 @@ def _unknown(tree: dict[Any, Any]) -> Iterator[str]:
         yield from _beyond("subject", [subject.get("use")], READY)
     if isinstance(matrix, dict):
         given = matrix.get("backend")
-        yield from _beyond("backend", given if isinstance(given, list) else [given], get_args(Backend))
+        yield from _beyond("backend", given if isinstance(given, list) else [given], backends.KINDS)
     for key, what, known in (("checks", "check", checks.KINDS), ("faults", "fault", faults.KINDS)):
         listed = tree.get(key)
         kinds = [one.get("kind") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

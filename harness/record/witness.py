@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from operator import gt, itemgetter, sub
 
-from harness.checks import History
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
+from harness.history import History
 from harness.record.contradiction import Contradiction, Word
 from harness.record.facts import RunFacts
 

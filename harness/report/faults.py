@@ -38,7 +38,9 @@ def faults_section(record: Record) -> list[Block]:
             "Done to the ranks on purpose, in both arms"
             + (":" if all(fault.arm is None for fault in record.scenario.faults) else " unless one is named:")
         ),
-        BulletList(tuple(Claim(Foreign(f"{fault.id}: {fault.told}"), (SCENARIO,)) for fault in record.scenario.faults)),
+        BulletList(
+            tuple(Claim(Foreign(f"{fault.id}: {fault.description}"), (SCENARIO,)) for fault in record.scenario.faults)
+        ),
     ]
     ran = [cell for cell in record.judgement.cells if cell.candidate is not None]
     for position, cell in enumerate(ran):
@@ -101,4 +103,4 @@ def _sample(struck: list[tuple[Trial, Strike]]) -> Part:
     lines = strike.lines[-LINES_SHOWN:]
     evidence = tuple(Evidence(trial.evidence, line) for line in lines) or (Evidence(trial.evidence),)
     how = "" if strike.proved else "NOT proved: "
-    return Claim(Foreign(f"trial {trial.index}, rank {strike.rank}: {how}{strike.told}", 200), evidence)
+    return Claim(Foreign(f"trial {trial.index}, rank {strike.rank}: {how}{strike.description}", 200), evidence)

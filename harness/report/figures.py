@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.checks import History
+from harness.history import History
 from harness.record.model import Record
 from harness.report import svg
 from harness.stats.outcome import Trial

@@ -11,22 +11,18 @@ from collections.abc import Iterator
 
 from harness.forms.text import bounded, visible
 from harness.record.model import Record
+from harness.report.view import Basis, View
 from harness.report.words import percent
 from harness.stats.outcome import Trial
 from harness.stats.verdict import CellVerdict, Tally
 
-NAME = "junit.xml"
 TEXT_LIMIT = 2_000
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
-def render_junit(record: Record, *, record_digest: str) -> bytes:
-    """The whole file.
-
-    Args:
-        record: the record.
-        record_digest: sha256 of `results.json`, in hex.
-    """
+def render_junit(basis: Basis) -> bytes:
+    """The whole file."""
+    record = basis.record
     cells = record.judgement.cells
     kinds = [_kind(record, cell) for cell in cells]
     counts = f'tests="{len(cells)}" failures="{kinds.count("failure")}" errors="{kinds.count("error")}"'
@@ -38,7 +34,7 @@ def render_junit(record: Record, *, record_digest: str) -> bytes:
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuites name="rankproof" {counts} {skipped} {seconds}>',
         f'<testsuite name="{_text(record.scenario.id)}" {counts} {skipped} {seconds} {when}>',
-        *_properties(_of_run(record, record_digest)),
+        *_properties(_of_run(record, basis.record_digest)),
     ]
     for cell, kind in zip(cells, kinds, strict=True):
         lines += _case(record, cell, kind)
@@ -96,12 +92,12 @@ def _of_cell(cell: CellVerdict) -> Iterator[tuple[str, str]]:
         yield "codes", " ".join(reason.code for reason in cell.reasons)
     for arm, tally in (("candidate", cell.candidate), ("control", cell.control)):
         if tally is not None:
-            yield arm, _told(arm, tally)
+            yield arm, _tally(arm, tally)
             for trial in tally.trials:
                 yield f"{arm} {trial.index}", f"{_outcome(arm, trial)}, seed {trial.seed}, {trial.ms / 1000:.3f} s"
 
 
-def _told(arm: str, tally: Tally) -> str:
+def _tally(arm: str, tally: Tally) -> str:
     void = f", {tally.voids} void" if tally.voids else ""
     if arm == "control":
         return f"failed as stated in {tally.as_stated} of {tally.counted}{void}"
@@ -127,9 +123,9 @@ def _seconds(cell: CellVerdict) -> float:
     return sum(trial.ms for tally in (cell.candidate, cell.control) if tally for trial in tally.trials) / 1000
 
 
-def _properties(found: Iterator[tuple[str, str]]) -> Iterator[str]:
+def _properties(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
     yield "<properties>"
-    for name, value in found:
+    for name, value in pairs:
         yield f'<property name="{_text(name)}" value="{_text(value)}"/>'
     yield "</properties>"
 
@@ -137,3 +133,6 @@ def _properties(found: Iterator[tuple[str, str]]) -> Iterator[str]:
 def _text(text: str) -> str:
     """One line of XML text. What XML cannot hold (most control characters, half surrogates) is shown as an escape."""
     return visible(bounded(text, TEXT_LIMIT)).translate(_XML)
+
+
+VIEW = View(name="junit.xml", media_type="application/xml", checked=True, render=render_junit)

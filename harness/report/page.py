@@ -6,7 +6,7 @@ of cells come first: one screen has to be enough for whoever decides about a rel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
@@ -16,9 +16,9 @@ from harness.report.figures import GRID, SQUARES, lanes_path, square
 from harness.report.html import anchor, inline, render_html
 from harness.report.report import blocks
 from harness.report.stylesheet import STYLE
+from harness.report.view import Basis, View
 from harness.report.words import plural
 
-NAME = "report.html"
 CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 HEAD = f"""\
 <!doctype html>
@@ -37,20 +37,14 @@ again, byte for byte.</p>
 </footer>"""
 
 
-def render_page(record: Record, *, record_digest: str, manifest_digest: str, read: Callable[[str], bytes]) -> bytes:
-    """Render the page.
-
-    Args:
-        record: the record.
-        record_digest: sha256 of `results.json`, in hex.
-        manifest_digest: sha256 of `MANIFEST.sha256`, in hex.
-        read: gives the bytes of a figure of this record by its path.
-    """
-    found = blocks(record, manifest_digest=manifest_digest)
-    start = next(i for i, block in enumerate(found) if isinstance(block, Heading) and block.level == 2)
-    head, sections = found[:start], list(_sections(found[start:]))
+def render_page(basis: Basis) -> bytes:
+    """Render the page."""
+    record = basis.record
+    report = blocks(record, manifest_digest=basis.manifest_digest)
+    start = next(i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2)
+    head, sections = report[:start], list(_sections(report[start:]))
     pictures = {GRID: _grid(record)} | {
-        path: read(path).decode()
+        path: basis.read(path).decode()
         for cell in record.judgement.cells
         for path in (lanes_path(cell, arm) for arm in sorted(cell.samples))
     }
@@ -76,16 +70,16 @@ def render_page(record: Record, *, record_digest: str, manifest_digest: str, rea
         _contents(sections[1:]),
         *rest,
         "</main>",
-        FOOT.format(record=RECORD_PATH, digest=record_digest),
+        FOOT.format(record=RECORD_PATH, digest=basis.record_digest),
         "</body>",
         "</html>",
     )
     return ("\n".join(lines) + "\n").encode()
 
 
-def _sections(found: Sequence[Block]) -> Iterable[list[Block]]:
+def _sections(report: Sequence[Block]) -> Iterable[list[Block]]:
     section: list[Block] = []
-    for block in found:
+    for block in report:
         if isinstance(block, Heading) and block.level == 2 and section:
             yield section
             section = []
@@ -140,13 +134,16 @@ def _grid(record: Record) -> str:
                 for trial, (fill, word) in zip(tally.trials, drawn, strict=True)
             )
             good = sum(SQUARES[fill] == "good" for fill, _ in drawn)
-            told = f"{good} of {plural(len(drawn), 'trial')} as it must be"
+            summary = f"{good} of {plural(len(drawn), 'trial')} as it must be"
             rows.append(
                 f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{arm}</b></span>'
-                f'<span class="squares" role="img" aria-label="{told}">{boxes}</span></div>\n'
+                f'<span class="squares" role="img" aria-label="{summary}">{boxes}</span></div>\n'
             )
     key = "".join(
         f'<span><i class="{kind}"></i> {word}</span> '
         for kind, word in (("good", "as it must be"), ("bad", "not as it must be"), ("doubt", "void"))
     )
     return f'<div class="grid">\n{"".join(rows)}<div class="key">{key}</div>\n</div>'
+
+
+VIEW = View(name="report.html", media_type="text/html", checked=True, render=render_page)

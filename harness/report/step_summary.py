@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from harness.record.model import Record
 from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Strong, Table, Text
 from harness.report.markdown import render_markdown
+from harness.report.view import Basis, View
 from harness.report.words import answer, percent
 
 REASONS_SHOWN = 10
 CELLS_SHOWN = 50
 
 
-def render_step_summary(record: Record, *, report: str) -> str:
-    """The lines, as markdown that ends with a blank line.
-
-    Args:
-        record: the record.
-        report: where the signed report is, for a reader of the job's log.
-    """
+def render_step_summary(basis: Basis) -> bytes:
+    """The lines, as markdown that ends with a blank line."""
+    record = basis.record
     judgement = record.judgement
     rows = tuple(
         (
@@ -37,6 +33,9 @@ def render_step_summary(record: Record, *, report: str) -> str:
         Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
         Table(header, rows, ("left", "left", "right", "right", "right")),
         *([BulletList(tuple(reasons))] if reasons else []),
-        Paragraph("Report: ", Code(report), ", run ", Code(record.run.id), "."),
+        Paragraph("Report: ", Code(basis.report), ", run ", Code(record.run.id), "."),
     ]
-    return render_markdown(blocks) + "\n"
+    return (render_markdown(blocks) + "\n").encode()
+
+
+VIEW = View(name="step-summary.md", media_type="text/markdown", checked=False, render=render_step_summary)

@@ -16,20 +16,21 @@ from typing import BinaryIO
 
 from harness import __version__
 from harness.forms import manifest
+from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
+from harness.report.views import checked
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
 from harness.reproduce.leaks import Leak, Needles
-from harness.run.again import VIEWS
 from harness.run.inputs import InputError, digests, leaves
 from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 
 REPORT = "report.md"
 # Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
-BESIDE = (statement.NAME, *VIEWS)
+BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20
 SUFFIX = ".rankproof.tar.xz"
 
@@ -148,7 +149,8 @@ def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path
         why_not = ""
         place = given.get(one.name) or _usual_place(one, facts)
         if place is None or not place.exists():
-            why_not = "it was not found here; --input NAME=PATH says where it lies"
+            lacks = missing("huggingface_hub") if one.revision is not None else None
+            why_not = f"{lacks or 'it was not found here'}; --input NAME=PATH says where it lies"
         elif (why_not := _differs(one, place)) == "":
             root = place if place.is_dir() else place.parent
             size = sum((root / file).stat().st_size for file in one.files)
@@ -172,9 +174,9 @@ def _differs(one: InputFacts, place: Path) -> str:
 def _usual_place(one: InputFacts, facts: RunFacts) -> Path | None:
     """Where an input lies in the checkout that this command is called from, or in the cache of the hub."""
     if one.revision is not None:
-        from huggingface_hub import snapshot_download
-
         try:
+            from huggingface_hub import snapshot_download
+
             model = one.given.rpartition("@")[0]
             return Path(snapshot_download(model, revision=one.revision, local_files_only=True))
         except Exception:  # noqa: BLE001 - the library raises from several families; all mean that it is not there

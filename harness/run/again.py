@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from harness import __version__
 from harness.forms.strict_json import NotStrict, strict_json
@@ -17,13 +18,12 @@ from harness.record.model import PATH, Record, RecordError
 from harness.record.unknown import Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
+from harness.report.view import Basis, View
+from harness.report.views import checked
 from harness.trust import statement
 from harness.trust.verification import CannotJudge, CannotRender, Refused
 
 Read = Callable[[str], bytes]
-PAGE, JUNIT = "report.html", "junit.xml"
-VIEWS = (PAGE, JUNIT)
-"""What the views are called."""
 
 
 class Again:
@@ -75,19 +75,10 @@ class Again:
 
         Each raises CannotRender: the record is of another format than this version renders, or another version drew it.
         """
-        return {PAGE: self._page, JUNIT: self._junit}
+        return {name: partial(self._draw, view) for name, view in checked().items()}
 
-    def _page(self, read: Read, manifest_digest: str) -> bytes:
-        from harness.report.page import render_page
-
-        record = self._drawn_by_us(read)
-        digest = hashlib.sha256(read(PATH)).hexdigest()
-        return render_page(record, record_digest=digest, manifest_digest=manifest_digest, read=read)
-
-    def _junit(self, read: Read, _manifest_digest: str) -> bytes:
-        from harness.report.junit import render_junit
-
-        return render_junit(self._drawn_by_us(read), record_digest=hashlib.sha256(read(PATH)).hexdigest())
+    def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
+        return view.render(Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read))
 
     def _drawn_by_us(self, read: Read) -> Record:
         """The record, if this version drew its views: their looks may change between versions, the report's not."""

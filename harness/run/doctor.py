@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.faults import KINDS
+from harness.backends import KINDS as BACKENDS
+from harness.faults import KINDS as FAULTS
 from harness.record import environment
 from harness.record.facts import Environment
 from harness.run.environments import cached
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
-from harness.world import backends, driver
+from harness.world import driver
 from harness.world.pool import is_linux
 from harness.world.ports import NoPort, PortLease
 
@@ -82,8 +83,8 @@ def _starts() -> Iterator[Answer]:
 
 
 def _backends() -> Iterator[Answer]:
-    for name in backends.MODULES:
-        why = backends.refusal(name, size=2)
+    for name, backend in BACKENDS.items():
+        why = backend.refusal(size=2)
         if why is None:
             yield Answer("backend", name, "yes", "can join ranks here")
         else:
@@ -91,7 +92,7 @@ def _backends() -> Iterator[Answer]:
 
 
 def _faults() -> Iterator[Answer]:
-    for name, kind in KINDS.items():
+    for name, kind in FAULTS.items():
         why = kind.refusal()
         yield Answer("fault", name, "no" if why else "yes", why or kind.does, "use a Linux machine" if why else "")
 

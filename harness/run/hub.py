@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.checks.requests import BEGIN, END, REQUEST
 from harness.events import Event
+from harness.faults import Fault
+from harness.faults.hub import HubFault
+from harness.history.hub_log import BEGIN, END, REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
-from harness.scenario import Fault, HubFault
 from harness.world.pool import ServerFailed
 from harness.world.world import Launch, World
 

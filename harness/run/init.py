@@ -34,6 +34,7 @@ class Answers:
         source: the source line it ends at.
         failing: ranks the bug shows on: `every`, `nonzero`, or a list such as `[1]`.
         hang: whether the bug is a hang: then a deadlock is played, and no error.
+        backend: what joins the ranks; with `none` they have no group, and the code that is written asks for none.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Answers:
     source: str = "assert tokenizer"
     failing: str = "nonzero"
     hang: bool = False
+    backend: str = "gloo"
 
 
 SCENARIO = """\
@@ -60,7 +62,7 @@ subject:
     with: {{fixed: false}}
     must_fail: {{check: works, ranks: {failing}, error: {error}{source}}}
 
-matrix: {{ranks: {ranks}, backend: [gloo]}}
+matrix: {{ranks: {ranks}, backend: [{backend}]}}
 trials: {{candidate: 59, control: 5}}     # 59 clean trials put the failure rate below 5% at 95% confidence
 
 checks:
@@ -83,8 +85,7 @@ through.
     tokenizer = load() if fixed or {healthy} else None
 {failure}
     context.emit("works", value=tokenizer)
-    context.group.barrier()
-
+{barrier}
 
 def load():
     """Stands for whatever your ranks need."""
@@ -200,6 +201,7 @@ def _scenario(folder: Path, answers: Answers) -> str:
         error=answers.error,
         source=f", source: {_quoted(answers.source)}" if _plays(answers) else f", message: {NO_TOKENIZER}",
         ranks=json.dumps(list(answers.ranks)),
+        backend=answers.backend,
     )
 
 
@@ -224,6 +226,7 @@ def _subject(answers: Answers) -> str:
         "{error}": OWN_ERROR.format(error=answers.error) if own else "",
         "{healthy}": healthy,
         "{failure}": failure,
+        "{barrier}": "" if answers.backend == "none" else "    context.group.barrier()\n",
     }
     text = SUBJECT
     for mark, part in parts.items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.digest import fold
+from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import HOME_INPUT, InputFacts
 from harness.scenario import Input
@@ -101,6 +102,8 @@ def _layouts(name: str, layouts: Sequence[str]) -> Path:
 
 def _from_hub(name: str, given: str) -> tuple[Path, str]:
     """Take a revision from the hub through huggingface_hub, cached where that library caches."""
+    if lacks := missing("huggingface_hub"):
+        raise InputError(f"input {name}: {given} comes from a hub, and {lacks}")
     from huggingface_hub import snapshot_download
 
     model, _, revision = given.rpartition("@")

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness import faults
+from harness.backends import KINDS as BACKENDS
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
 from harness.record.needs import unmet
 from harness.run.environments import Made
 from harness.scenario import Cell, Scenario
-from harness.world import backends, program
+from harness.world import program
 
 
 def refused(
@@ -47,15 +48,15 @@ def refused(
 
 
 def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, Made]) -> Skip | None:
-    backend = backends.find(cell.backend)
+    backend = BACKENDS[cell.backend]
     arms = ["candidate"] + (["control"] if scenario.subject.control else [])
     for arm in arms:
         made = environments.get(arm)
-        for library in backend.properties.libraries if backend is not None and made is not None else ():
+        for library in backend.properties.libraries if made is not None else ():
             if made is not None and library not in made.facts.versions:
                 told = f"{library} is not in the environment of the {arm}: name it in environment.packages"
                 return Skip(SkipCode.BACKEND_LIBRARY, told)
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
-    if all(arm in environments for arm in arms) and backend is not None and backend.properties.portable:
+    if all(arm in environments for arm in arms) and backend.properties.portable:
         return None
-    return backends.refusal(cell.backend, size=cell.ranks)
+    return backend.refusal(size=cell.ranks)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from harness.checks import History
-from harness.checks.silence import longest_silence, window
+from harness.backends import KINDS as BACKENDS
+from harness.faults import of_arm
 from harness.faults.strikes import Strikes
+from harness.history import History
+from harness.history.silence import longest_silence, window
 from harness.rank.look import LOOKED
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.facts import HOME_INPUT
@@ -19,9 +21,10 @@ from harness.record.results import ResultsFolder
 from harness.run import hub, signature
 from harness.run.arms import StagedArm
 from harness.run.environments import Made as MadeEnvironment
+from harness.run.imports import preload
 from harness.run.inputs import ResolvedInput
 from harness.run.signature import Entry
-from harness.scenario import Cell, EnvFault, Scenario, derive_seed, faults_of
+from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.stats.outcome import Arm
@@ -57,7 +60,7 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
         scenario: what is asked.
         packages: for each arm, the modules and packages at the top of its code.
     """
-    changed = {name for fault in scenario.faults if isinstance(fault, EnvFault) for name in fault.set}
+    changed = {name for fault in scenario.faults for name in fault.variables}
     return (
         scenario.subject.program is None
         and scenario.world.start == "warm"
@@ -136,6 +139,12 @@ class Trials:
         )
         self._silences: dict[str, float] = {}
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in arms.values()])
+        self._preload = preload(
+            [arm.folder for arm in arms.values()],
+            own=frozenset().union(*(arm.packages for arm in arms.values())),
+            backends=[BACKENDS[name] for name in scenario.matrix.backend],
+            faults=scenario.faults,
+        )
 
     @property
     def start(self) -> str:
@@ -159,7 +168,14 @@ class Trials:
             made = self._environments.get(arm)
             python = made.python if made is not None else None
             try:
-                self._pool.prepare(lanes, warm=self._warm, env=self.env, python=python, shared_home=self._shared_home)
+                self._pool.prepare(
+                    lanes,
+                    warm=self._warm,
+                    env=self.env,
+                    python=python,
+                    shared_home=self._shared_home,
+                    preload=self._preload,
+                )
             except ServerFailed:
                 if python is None or not self._warm:
                     raise
@@ -188,6 +204,7 @@ class Trials:
             after_failure=0.0,
             python=own.python if own is not None else None,
             looks=True,
+            preload=self._preload,
         )
         capture = World(order, self._pool, cancel=self._interrupt.descriptor).run()
         said = History(capture.events, size=1).said(0, LOOKED)
@@ -301,9 +318,10 @@ class Trials:
             hang=self._hang(cell, arm),
             shared_home=self._shared_home,
             home=self._home,
+            preload=self._preload,
             declared=tuple(sorted(self._declared.get(arm, ()))),
         )
-        faults = faults_of(scenario.faults, arm)
+        faults = of_arm(scenario.faults, arm)
         strikes = Strikes(faults, size=cell.ranks)
         launch = strikes.prepare(launch)
         served = None

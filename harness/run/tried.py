@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from harness.checks import Finding, History
+from harness.checks import Finding
+from harness.history import History
 from harness.record import environment
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.results import ResultsError, ResultsFolder

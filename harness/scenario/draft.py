@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from harness.checks import AnyCheck
+from harness.faults import AnyFault
 from harness.forms.document import Document, Tree
 from harness.forms.problem import Kind, Path, Problem, shown
 from harness.forms.ranks import RankSet, rank_set
-from harness.scenario.check import Check
 from harness.scenario.environment import Environment
-from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
 from harness.scenario.must_fail import MustFail
@@ -26,8 +26,8 @@ from harness.scenario.subject import Arm, Control
 T = TypeVar("T")
 
 _LATER = ConfigDict(defer_build=True)
-_CHECK: TypeAdapter[Any] = TypeAdapter(Check, config=_LATER)
-_FAULT: TypeAdapter[Any] = TypeAdapter(Fault, config=_LATER)
+_CHECK: TypeAdapter[Any] = TypeAdapter(AnyCheck, config=_LATER)
+_FAULT: TypeAdapter[Any] = TypeAdapter(AnyFault, config=_LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,11 @@ class Draft:
             faults=dict(enumerate(scenario.faults)),
             measure=dict(enumerate(scenario.measure)),
         )
+
+    @property
+    def deadline(self) -> float | None:
+        """`world.deadline` in seconds; None where it could not be read."""
+        return None if self.world is None else self.world.deadline
 
     def ids(self, section: str) -> list[tuple[Path, str]]:
         """List the ids of a section with their paths, also those of items that are wrong otherwise."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from harness.backends import KINDS as BACKENDS
+from harness.checks import KINDS as CHECKS
+from harness.faults import KINDS as FAULTS
 from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
 from harness.scenario.draft import Draft
@@ -69,39 +70,15 @@ def ranks_exist(draft: Draft) -> Iterator[Problem]:
                     if smallest > 1
                     else "a world of 1 has rank 0"
                 )
-                yield draft.problem((*path, index), f"is no rank of the smallest world; {allowed}")
+                yield draft.problem((*path, index), f"is not a rank of the smallest world; {allowed}")
 
 
-def one_rank_always_agrees(draft: Draft) -> Iterator[Problem]:
-    """Agreement says something only between two ranks or more."""
-    sizes = draft.sizes()
-    for index, check in draft.checks.items():
-        if not check.properties.compares_ranks or not sizes:
-            continue
-        try:
-            alone = len({*check.ranks.of(sizes[0]), *(() if check.against is None else (check.against,))}) < 2
-        except ValueError:
-            continue
-        if alone:
-            message = f"asks a single rank in a world of {sizes[0]}, which always agrees with itself"
-            yield draft.problem(("checks", index), message, at_key=True, kind="note")
-
-
-def compared_with_a_rank(draft: Draft) -> Iterator[Problem]:
-    """The rank that others are compared with is there in every world."""
-    sizes = draft.sizes()
-    for index, check in draft.checks.items():
-        if check.kind == "agree" and check.against is not None and sizes and check.against >= sizes[0]:
-            message = f"is no rank of the smallest world, which has {sizes[0]}; name one that is in every world"
-            yield draft.problem(("checks", index, "against"), message)
-        stated = draft.must_fail
-        if check.kind != "agree" or check.against is not None or stated is None or stated.check != check.id:
-            continue
-        with suppress(ValueError):  # ranks_exist has reported it
-            pairs = [(size, asked) for size in sizes if len(asked := check.ranks.of(size)) == 2]
-            if any(stated.ranks.of(size) != asked for size, asked in pairs):
-                message = "names one of two ranks: where their values differ, both do; name with against who is right"
-                yield draft.problem((*CONTROL, "must_fail", "ranks"), message, kind="note")
+def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
+    """What the kinds themselves say about their checks and faults."""
+    for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
+        for name, kind in registry.items():
+            if of_kind := {index: item for index, item in items.items() if item.kind == name}:
+                yield from kind.lint(of_kind, draft)
 
 
 def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
@@ -122,11 +99,11 @@ def exclusions(draft: Draft) -> Iterator[Problem]:
         for axis, value in rule.items() if isinstance(rule, dict) else ():
             path = ("matrix", "exclude", index, axis)
             if axis not in axes:
-                message = f"is no axis of the matrix; its axes: {', '.join(axes)}"
+                message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"
                 yield draft.problem(path, message, at_key=True, suggestion=closest(axis, list(axes)))
             elif isinstance(value, str | int | float) and not any(same(value, one) for one in axes[axis]):
                 allowed = [shown(one) for one in axes[axis]]
-                message = f"is no value of the axis {axis}: {listed(allowed)}"
+                message = f"is not a value of the axis {axis}: {listed(allowed)}"
                 yield draft.problem(path, message, suggestion=closest(shown(value), allowed))
     if draft.matrix is not None and not draft.matrix.combinations():
         yield draft.problem(("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True)
@@ -176,16 +153,12 @@ def programs(draft: Draft) -> Iterator[Problem]:
     if not draft.has("subject", "program"):
         return
     for index, backend in enumerate(draft.axes().get("backend", [])):
-        if (known := BACKENDS.get(backend)) is not None and known.makes_a_group:
+        if (known := BACKENDS.get(backend)) is not None and known.properties.makes_a_group:
             message = "joins ranks of Python; a program joins no group: leave backend out, or write [none]"
             yield draft.problem(("matrix", "backend", index), message)
     if draft.at("world", "start") == "warm":
         message = "is for functions of Python; a program is always started anew: remove it"
         yield draft.problem(("world", "start"), message)
-    for index, check in draft.checks.items():
-        if check.kind == "within" and not draft.has("checks", index, "from"):
-            message = "is missing; a program has no rank.begin: name the event that starts the clock, such as ready"
-            yield draft.problem(("checks", index, "from"), message)
     for index, fault in draft.faults.items():
         if fault.properties.inside:
             message = (
@@ -204,7 +177,7 @@ def environments(draft: Draft) -> Iterator[Problem]:
     for name, given in draft.environments().items():
         for backend in draft.axes().get("backend", []):
             known = BACKENDS.get(backend) if isinstance(backend, str) else None
-            for library in known.libraries if known is not None and given is not None else ():
+            for library in known.properties.libraries if known is not None and given is not None else ():
                 if given is None or library in given.packages:
                     continue
                 own = ("subject", name, "environment")
@@ -229,12 +202,8 @@ def times(draft: Draft) -> Iterator[Problem]:
         return
     if draft.world.after_failure >= deadline:
         yield draft.problem(("world", "after_failure"), f"must be shorter than world.deadline ({deadline:g}s)")
-    for index, check in draft.checks.items():
-        if check.kind == "within" and not 0 < check.limit <= deadline:
-            message = f"must be more than 0s and at most world.deadline ({deadline:g}s), or it can never be exceeded"
-            yield draft.problem(("checks", index, "limit"), message)
     for index, fault in draft.faults.items():
-        length = getattr(fault, "for_", None)
+        length = fault.duration
         if length is not None and not 0 < length < deadline:
             message = f"must be more than 0s and less than world.deadline ({deadline:g}s)"
             yield draft.problem(("faults", index, "for"), message)
@@ -243,7 +212,7 @@ def times(draft: Draft) -> Iterator[Problem]:
 def reserved_variables(draft: Draft) -> Iterator[Problem]:
     """No variable of the scenario speaks in the harness's name."""
     paths: list[tuple[str | int, ...]] = [("world", "env")]
-    paths += [("faults", index, "set") for index, fault in draft.faults.items() if fault.kind == "env"]
+    paths += [("faults", index, fault.place.key) for index, fault in draft.faults.items() if fault.variables]
     for path in paths:
         names = draft.at(*path)
         for name in names if isinstance(names, dict) else ():
@@ -278,7 +247,7 @@ def layouts_exist(draft: Draft) -> Iterator[Problem]:
 
         for index, layout in enumerate(given.layouts):
             if layout not in LAYOUTS:
-                message = f"is no layout; there are {', '.join(LAYOUTS)}"
+                message = f"is not a layout; there are {', '.join(LAYOUTS)}"
                 path = ("inputs", name, "layouts", index)
                 yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
 
@@ -288,8 +257,7 @@ RULES = (
     role_and_verdict,
     *MUST_FAIL_RULES,
     ranks_exist,
-    one_rank_always_agrees,
-    compared_with_a_rank,
+    kinds_own_rules,
     axes_and_arguments,
     exclusions,
     arms_differ,

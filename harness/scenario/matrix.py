@@ -6,19 +6,32 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from harness.backends import KINDS
 from harness.forms.fields import Distinct, Listed, Scalar
 from harness.forms.model import Model
 from harness.forms.problem import closest, complaint
+from harness.forms.text import listed
+from harness.forms.units import written
 
-Backend = Literal["gloo", "mlx-ring", "nccl", "none"]
 AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
 RESERVED = ("ranks", "backend", "exclude")
 CELL_LIMIT = 256
 """Cells of one scenario; each of them has a verdict of its own and dozens of worlds."""
+
+
+def _backend(value: Any) -> str:
+    if isinstance(value, str) and value in KINDS:
+        return value
+    if isinstance(value, str) and value in KINDS.broken:
+        raise complaint(KINDS.broken[value])
+    raise complaint(f"must be {listed(KINDS)}", suggestion=closest(value, list(KINDS)))
+
+
+Backend = Annotated[str, *written(_backend, {"enum": list(KINDS), "type": "string"})]
 
 
 class Matrix(Model):
@@ -49,7 +62,8 @@ class Matrix(Model):
         for name in self.__pydantic_extra__:
             if re.fullmatch(AXIS_PATTERN, name) is None:
                 raise complaint(
-                    "is no name for an axis; use a lower-case letter, then lower-case letters, digits, _ or -", at=name
+                    "is not a name for an axis; use a lower-case letter, then lower-case letters, digits, _ or -",
+                    at=name,
                 )
             # An axis called "rank" would be passed to the subject as an argument, and nobody would notice the slip.
             near = closest(name, RESERVED)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from harness.checks import AnyCheck
+from harness.faults import AnyFault
 from harness.forms.fields import (
     AnyPath,
     Distinct,
@@ -29,8 +31,6 @@ from harness.forms.model import Model
 from harness.forms.problem import complaint
 from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration, Percent, Size
-from harness.scenario.check import Check
-from harness.scenario.fault import Fault
 from harness.scenario.matrix import Matrix
 from harness.scenario.subject import Subject
 
@@ -202,6 +202,6 @@ class Scenario(Model):
     world: World = Field(default_factory=World, description="How the ranks are started and stopped.")
     seed: SeedText = Field("0", description="Root of all seeds, a text of 1 to 64 characters, in quotes.")
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
-    faults: Listed[Fault] = Field((), description="What is done to the world on purpose.")
-    checks: Annotated[Listed[Check], Field(min_length=1)] = Field(description="What must be true of every rank.")
+    faults: Listed[AnyFault] = Field((), description="What is done to the world on purpose.")
+    checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(description="What must be true of every rank.")
     measure: Listed[Measure] = Field((), description="Rows of the report's impact table.")

@@ -31,12 +31,13 @@ def names_its_end(draft: Draft) -> Iterator[Problem]:
     for check in draft.checks.values():
         if check.id != stated.check or not check.properties.of_an_end:
             continue
-        if check.kind == "exit" and check.code == 0:
+        ends_alone = not check.properties.needs_an_event
+        if ends_alone and getattr(check, "code", 0) == 0:
             message = (
                 f"names no end, and {check.id} fails only by one: give error with source or message, or signal, or code"
             )
             yield draft.problem(MUST_FAIL, message, at_key=True)
-        elif check.kind != "exit":
+        elif not ends_alone:
             message = (
                 "names no end, so only a rank that returns without the event counts; "
                 "where the control raises, give error with source or message"

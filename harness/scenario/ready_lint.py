@@ -6,12 +6,11 @@ Of a subject of one's own nobody knows what it emits; of these it is known, so a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
+from harness.backends import KINDS as BACKENDS
 from harness.forms.problem import Path, Problem, closest
 from harness.forms.text import listed
 from harness.scenario.draft import Draft
-from harness.scenario.matrix import Backend
 from harness.subjects import READY, ReadySubject
 
 ARMS = ("candidate", "control")
@@ -28,7 +27,7 @@ def ready(draft: Draft) -> Iterator[Problem]:
         return
     found = READY.get(name)
     if found is None:
-        message = f"is no ready subject; there are {', '.join(READY)}"
+        message = f"is not a ready subject; there are {', '.join(READY)}"
         yield draft.problem(("subject", "use"), message, suggestion=closest(name, list(READY)))
         return
     yield from _code(draft)
@@ -63,7 +62,7 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
         name = str(place[-1])
         argument = found.arguments.get(name)
         if argument is None:
-            message = f"is no argument of this ready subject; it takes {', '.join(known)}"
+            message = f"is not an argument of this ready subject; it takes {', '.join(known)}"
             yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
             continue
         for path in values:
@@ -71,7 +70,7 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
             if complaint := argument.complaint(value):
                 yield draft.problem(path, complaint, suggestion=closest(value, argument.choices))
             elif argument.names_an_input and value not in (inputs := draft.names("inputs")):
-                yield draft.problem(path, "is no input of this scenario", suggestion=closest(value, inputs))
+                yield draft.problem(path, "is not an input of this scenario", suggestion=closest(value, inputs))
 
 
 def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
@@ -115,8 +114,8 @@ def _inputs(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
 
 def _backends(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
     for index, backend in enumerate(draft.axes().get("backend", [])):
-        if backend in get_args(Backend) and backend not in found.backends:
-            message = f"is no backend that {name} works on: {listed(found.backends)}"
+        if backend in BACKENDS and backend not in found.backends:
+            message = f"is not a backend that {name} works on: {listed(found.backends)}"
             yield draft.problem(("matrix", "backend", index), message)
 
 
@@ -134,7 +133,7 @@ def _events(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
     ]
     for path, event in asked:
         if event not in found.emits and not event.startswith(OF_EVERY_RANK):
-            message = f"is no event of {name}, which emits {', '.join(events)}"
+            message = f"is not an event of {name}, which emits {', '.join(events)}"
             yield draft.problem(path, message, suggestion=closest(event, events))
     timed = [event.removesuffix(".begin") for event in events if event.endswith(".begin")]
     for index, row in draft.measure.items():
@@ -149,5 +148,5 @@ def _value(draft: Draft, path: Path, name: str, found: ReadySubject) -> Iterator
     if event.startswith(OF_EVERY_RANK) or key in found.emits.get(event, ()):
         return
     values = [f"{event}.{key}" for event, keys in found.emits.items() for key in keys]
-    message = f"is no value of {name}, which tells {', '.join(values)}"
+    message = f"is not a value of {name}, which tells {', '.join(values)}"
     yield draft.problem(path, message, suggestion=closest(given, values))

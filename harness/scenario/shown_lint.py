@@ -16,11 +16,12 @@ LAST = "subject.end"
 def unasked(checks: Iterable[Any], size: int) -> str:
     """Which ranks of a world no check asks about what they do, in words; empty where each is asked.
 
-    How a rank ended is no answer to what it did. A rank that others are compared with is asked too.
+    How a rank ended is not an answer to what it did. A rank that others are compared with is asked too.
     """
     asked: set[int] = set()
     for check in checks:
-        if check.kind != "exit" and hasattr(check, "ranks"):
+        of_the_end_alone = check.properties.of_an_end and not check.properties.needs_an_event
+        if not of_the_end_alone and hasattr(check, "ranks"):
             asked |= {*check.ranks.of(size), *(() if getattr(check, "against", None) is None else (check.against,))}
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
@@ -52,7 +53,7 @@ def faults_after_the_work(draft: Draft) -> Iterator[Problem]:
     if any(getattr(check, "event", None) == LAST for check in draft.checks.values()):
         return
     for index, fault in draft.faults.items():
-        if getattr(fault, "at", None) == LAST:
+        if fault.event == LAST:
             message = (
                 "comes when the subject has returned: no check asks for an event behind it, so nothing is disturbed"
             )

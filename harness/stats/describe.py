@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.checks import History
-from harness.checks.exit import ended
 from harness.checks.finding import canonical
 from harness.forms.strict_json import JSON
+from harness.history import History, ended
 from harness.reason import Void, VoidCode
 
 TEXT_LIMIT = 300

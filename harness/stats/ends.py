@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.backends import KINDS as BACKENDS
-from harness.checks import History
 from harness.faults.proof import STRUCK, noted
 from harness.forms.strict_json import JSON
+from harness.history import History
 from harness.reason import DeviationCode
 from harness.scenario import End
 
@@ -87,7 +87,7 @@ class RankEnd:
             return DeviationCode.OTHER_SOURCE, f"did not fail at {stated.source!r}"
         if stated.message is not None and stated.message not in str(self.error.get("message")):
             return DeviationCode.OTHER_MESSAGE, f"did not say {stated.message!r}"
-        # A line or a text alone is no type: there anything may be raised, a slip too.
+        # A line or a text alone is not a type: there anything may be raised, a slip too.
         if stated.error is None and self.is_slip:
             return DeviationCode.SLIP, "fell by a slip, whose type must_fail does not name"
         return None
@@ -148,7 +148,7 @@ def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
     chain = [(classes(one), str(one.get("message"))) for one in (error, *below)]
     # Whatever the backend is, ranks may talk over sockets of their own.
     kinds = (known, BACKENDS["none"])
-    return any(kind.says_that_a_peer_is_gone(types, message) for types, message in chain for kind in kinds)
+    return any(kind.properties.says_that_a_peer_is_gone(types, message) for types, message in chain for kind in kinds)
 
 
 def listed(value: JSON) -> list[JSON]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.checks import History
-from harness.checks.silence import window
 from harness.forms.strict_json import JSON
+from harness.history import History
+from harness.history.silence import window
 from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
 from harness.stats.describe import how_it_ended, ranks_in_words

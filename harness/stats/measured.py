@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from harness.checks import History
-from harness.checks.requests import incomplete, of_rank
+from harness.history import History
+from harness.history.hub_log import incomplete, of_rank
 from harness.scenario import Measure
 from harness.stats.frozen import Frozen
 from harness.stats.outcome import Arm
@@ -97,7 +97,7 @@ def summarise(sample: Sequence[float]) -> Summary:
     """
     ordered = sorted(sample)
     count = len(ordered)
-    # So many values may lie outside on each side that this is no likelier than what is left of the confidence.
+    # So many values may lie outside on each side that this is not likelier than what is left of the confidence.
     outside, chance = 0, 0.5**count
     while chance <= (1 - CONFIDENCE) / 2:
         outside += 1

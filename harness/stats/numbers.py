@@ -7,10 +7,13 @@ import json
 import math
 from collections.abc import Iterator
 
-from harness.checks import History
+from harness.checks import Check
+from harness.checks.agree import AgreeCheck
+from harness.checks.equal import EqualCheck
 from harness.checks.finding import canonical
 from harness.forms.strict_json import JSON
-from harness.scenario import AgreeCheck, Check, EqualCheck, Scenario
+from harness.history import History
+from harness.scenario import Scenario
 
 SHORT = 200
 # A numeric value has to be kept as it is; one that is longer can only be compared exactly.

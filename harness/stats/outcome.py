@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from harness.checks import Finding, History, RankFinding, judge_trial
-from harness.checks.exit import ended
-from harness.faults import Proved, prove
+from harness.checks import Finding, RankFinding, judge_trial
+from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
+from harness.history import History, ended
 from harness.reason import Deviation, Void, VoidCode
-from harness.scenario import Scenario, faults_of
+from harness.scenario import Scenario
 from harness.stats.describe import harness_error, how_it_ended, ranks_in_words, short, shown
 from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf
@@ -47,7 +47,7 @@ class Strike(Frozen):
     struck: bool
     undone: bool
     proved: bool
-    told: str
+    description: str
     lines: list[int]
 
 
@@ -112,9 +112,9 @@ def judge(
         silence: the longest silence of the cell's candidate trials that passed, in seconds; a hang is judged by it.
         line_of: the text of a line of the arm's files, without indentation.
     """
-    proved = prove(faults_of(scenario.faults, arm), history)
+    proved = prove(of_arm(scenario.faults, arm), history)
     ended = {found.rank: found.fault for found in proved if found.proof.proved and found.proof.ends}
-    findings = judge_trial(scenario, history, ended_by_fault=ended)
+    findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {
         "index": index,
@@ -158,7 +158,7 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     if not missing:
         return None
     first = missing[0]
-    told = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.told}")
+    told = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}")
     return Void(VoidCode.FAULT_NOT_PROVED, told)
 
 
@@ -169,7 +169,7 @@ def _strike(found: Proved) -> Strike:
         struck=found.struck,
         undone=found.undone,
         proved=found.proof.proved,
-        told=short(found.proof.told),
+        description=short(found.proof.description),
         lines=list(found.proof.lines),
     )
 

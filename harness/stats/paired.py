@@ -33,7 +33,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
-    """Fisher's exact test, two-sided, as R and SciPy define it: every table that is no likelier than this one counts.
+    """Fisher's exact test, two-sided, as R and SciPy define it: every table that is not likelier than this one counts.
 
     Twice the smaller tail is another test. Likelihoods are whole numbers here, so two that tie are equal: no tolerance.
 
@@ -52,7 +52,7 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
 
 
 def trials_to_tell(rate_a: float, rate_b: float) -> int | None:
-    """Trials that each of two runs needs to show such a difference of rates; None where there is no difference."""
+    """Trials that each of two runs needs to show such a difference of rates; None where they do not differ."""
     difference = abs(rate_a - rate_b)
     if difference == 0:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from harness.checks import History
+from harness.history import History
 from harness.scenario import Scenario
 from harness.stats.frozen import Frozen
 from harness.stats.numbers import numbers_of

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.checks import History
 from harness.forms.digest import EMPTY
 from harness.forms.strict_json import strict_json
+from harness.history import History
 from harness.scenario.environment import normal
 from harness.stats.frozen import Frozen
 

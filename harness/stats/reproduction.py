@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from harness.scenario import SIGNIFICANT, AgreeCheck, EqualCheck, Scenario, WithinCheck
+from harness.checks.agree import AgreeCheck
+from harness.checks.equal import EqualCheck
+from harness.checks.within import WithinCheck
+from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.frozen import Frozen
 from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm

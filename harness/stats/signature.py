@@ -6,8 +6,7 @@ that its peer is gone is a race: they are left out.
 
 from __future__ import annotations
 
-from harness.checks import History
-from harness.checks.exit import ended
+from harness.history import History, ended
 from harness.stats.frozen import Frozen
 from harness.stats.outcome import Trial
 
@@ -81,7 +80,7 @@ def _cause(history: History, rank: int) -> str:
         place = f" in {own[-1].get('function')} of {own[-1].get('file')}" if own else ""
         source = f" at {values['source']!r}" if values.get("source") else ""
         text = f"{values.get('type')}{place}{source}"[:CAUSE_LIMIT]
-        # Half a character is no text that a record could be keyed by.
+        # Half a character is not a text that a record could be keyed by.
         return text.encode("utf-8", "backslashreplace").decode()
     if (end := history.exit(rank)) is not None:
         return ended(end.event.values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.checks import History
+from harness.history import History
 from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf, text_of, threads_at
 

@@ -2,18 +2,19 @@
 
 Any slip in a control makes some check fail. So what counts is that every stated rank failed in the stated way, and that
 no rank ended in a way that nobody stated and that may have made the others fail. Time order alone decides nothing: an
-error that says "my peer is gone" often comes first. It is no cause, and where it is what was stated it counts only if
-no rank ended otherwise. The rules with their cases: docs/adr/0037.
+error that says "my peer is gone" often comes first. It is not a cause, and where it is what was stated it counts only
+if no rank ended otherwise. The rules with their cases: docs/adr/0037.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.checks import KINDS, Finding, History
+from harness.checks import KINDS, Finding
+from harness.checks.check import FailsAt
+from harness.history import History
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import MustFail
-from harness.scenario.kinds import FailsAt
 from harness.stats.describe import harness_error, how_it_ended, ranks_in_words
 from harness.stats.ends import RankEnd, ends
 from harness.stats.hang import hang_deviation
@@ -39,7 +40,7 @@ def deviation(
         history: the trial's events.
         faults: rank to the fault that provably ended it.
         silence: the longest silence of the cell's candidate trials that passed, in seconds.
-        line_of: the text of a line of the arm's files, without indentation; None where there is no such line.
+        line_of: the text of a line of the arm's files, without indentation; None where such a line does not exist.
     """
     wanted = must_fail.ranks.of(history.size)
     found = ends(history, faults=faults)

@@ -10,10 +10,12 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from harness.checks import Finding, History
+from harness.checks import Finding
 from harness.checks.finding import canonical
+from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
-from harness.scenario import Cell, RequestsCheck, Scenario
+from harness.history import History
+from harness.scenario import Cell, Scenario
 from harness.scenario.shown_lint import OF_ONE, unasked
 from harness.stats.frozen import Frozen
 from harness.stats.outcome import Arm, Trial
@@ -190,7 +192,7 @@ class Unshown:
 
 def _swallowed(arm: Arm | None, name: str) -> str:
     what = f"the axis {name}" if arm is None else f"the argument {name} of the {arm}"
-    return f"{what} is no parameter of the entry, which takes it among others in **: nothing shows that it was used"
+    return f"{what} is not a parameter of the entry, which takes it among others in **: nothing shows that it was used"
 
 
 def _texts(told: object) -> Iterable[str]:

@@ -14,10 +14,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.checks import History
 from harness.checks.finding import canonical
-from harness.checks.silence import longest_silence
 from harness.forms.digest import fold
+from harness.history import History
+from harness.history.silence import longest_silence
 from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
 from harness.stats import environment, measured, outcome, provenance, sample
@@ -403,7 +403,7 @@ def _why_void(tally: Tally) -> str:
 def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
-        told = "there is no control: nothing shows that these checks can fail"
+        told = "there is not a control: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.NO_CONTROL, told)
         return
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share

@@ -19,8 +19,8 @@ SAMPLE = 80
 class Channel:
     """Reads one rank's lines.
 
-    A line that is no event is evidence too: it becomes `channel.garbage`, emitted by the harness, and the trial fails,
-    because what that rank reports cannot be trusted to be whole. The same for more than 2 MiB or 10,000 events.
+    A line that is not an event is evidence too: it becomes `channel.garbage`, emitted by the harness, and the trial
+    fails, because what that rank reports cannot be trusted to be whole. The same for more than 2 MiB or 10,000 events.
     """
 
     def __init__(self, rank: int, *, not_before: int) -> None:

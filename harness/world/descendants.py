@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
-from os import _exit
-from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
+from harness.rank.process import PROC, Process, inspect, prctl
+
 PR_SET_CHILD_SUBREAPER = 36
-PROC = Path("/proc")
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process as the kernel lists it. `state` is the letter of ps: R, S, D, T (stopped), Z (zombie)."""
-
-    pid: int
-    parent: int
-    session: int
-    name: str
-    state: str
 
 
 def adopt_orphans() -> bool:
     """Make this process the parent of whatever its descendants leave behind. False where the system cannot (macOS)."""
-    return _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(parent: int) -> None:
-    """SIGKILL this process when its parent ends. For single-threaded parents: the signal follows the forking thread."""
-    if _prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
-        _exit(127)
-
-
-def keep_private(*, private: bool) -> None:
-    """Whether other processes of this user may look into this one and take its descriptors (Linux; root still may)."""
-    _prctl(PR_SET_DUMPABLE, 0 if private else 1)
-
-
-def _prctl(option: int, value: int) -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    return prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def processes() -> list[Process]:
@@ -59,24 +25,6 @@ def processes() -> list[Process]:
         return _processes_by_psutil()
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
     return [found for pid in pids if (found := inspect(pid)) is not None]
-
-
-def inspect(pid: int) -> Process | None:
-    """One process, or None when it is gone."""
-    try:
-        text = (PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return None
-    # The name may hold spaces and parentheses: the last one closes it.
-    name, _, rest = text.partition(b"(")[2].rpartition(b")")
-    state, parent, _group, session = rest.split()[:4]
-    return Process(
-        pid=pid,
-        parent=int(parent),
-        session=int(session),
-        name=name.decode("utf-8", "backslashreplace"),
-        state=state.decode("ascii"),
-    )
 
 
 def _processes_by_psutil() -> list[Process]:

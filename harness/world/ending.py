@@ -15,7 +15,7 @@ from typing import Protocol
 
 from harness.forms.strict_json import JSON
 from harness.rank.life import STACK_SIGNAL, STACKS
-from harness.world.descendants import inspect
+from harness.rank.process import inspect
 from harness.world.hang import HangWatch, catches, frames_as_evidence
 from harness.world.leftovers import read_stack
 from harness.world.pool import ServerFailed

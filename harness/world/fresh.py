@@ -6,18 +6,15 @@ import json
 import sys
 from pathlib import Path
 
+from harness.rank.inside import load
 from harness.rank.life import leave, live
 from harness.rank.spec import RankSpec
-from harness.world import backends
 
 
 def main(path: str) -> None:
     """Live the rank that the spec at `path` describes; never returns."""
     spec = RankSpec.from_json(json.loads(Path(path).read_text()))
-    backend = backends.find(spec.backend)
-    if backend is None:
-        raise SystemExit(f"backend {spec.backend} is not in this version")
-    leave(live(spec, backend.join))
+    leave(live(spec, load(spec.group).join))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,12 @@ from os import _exit
 from pathlib import Path
 from typing import Any
 
+from harness.rank.inside import load
 from harness.rank.life import leave, live
+from harness.rank.process import die_with_parent, keep_private
 from harness.rank.spec import RankSpec
-from harness.world import backends, program, signals
-from harness.world.descendants import adopt_orphans, descendants, die_with_parent, extinguish, keep_private
+from harness.world import program, signals
+from harness.world.descendants import adopt_orphans, descendants, extinguish
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -173,10 +175,7 @@ class Keeper:
             os.execve(argv[0], argv, self._world["env"] | spec["env"])  # noqa: S606 - a list, no shell
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         rank = RankSpec.from_json(spec)
-        backend = backends.find(rank.backend)
-        if backend is None:
-            raise RuntimeError(f"backend {rank.backend} is not in this version")
-        leave(live(rank, backend.join))
+        leave(live(rank, load(rank.group).join))
 
     def _wait(self, wakeup: int, seconds: float | None) -> None:
         """Wait for a rank to end or the harness to speak."""

@@ -8,14 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from harness.backends import KINDS as BACKENDS
+from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
 from harness.rank.spec import SHARED, RankSpec
-from harness.world.backends import Rendezvous
 from harness.world.environment import is_import_time, own_environment, rank_environment
 from harness.world.hang import Hang
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
 from harness.world.paths import ROOT
 from harness.world.pool import BOOT, Server, interpreter
+from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
 
 
@@ -47,6 +49,8 @@ class Launch:
         shared_home: whether ranks have the user's home and temporary folder, instead of a room of their lane.
         home: files that the home folder of the room begins with, by their path there.
         looks: the entry is imported and looked at, and not called.
+        inside: kind of fault to the file in which it acts inside a rank.
+        preload: what a warm server holds before it forks these ranks.
         declared: normal names of the distributions that the arm's repository declares.
     """
 
@@ -79,6 +83,8 @@ class Launch:
     shared_home: bool = False
     home: Mapping[str, Path] = field(default_factory=dict)
     looks: bool = False
+    inside: Mapping[str, Path] = field(default_factory=dict)
+    preload: Preload = EVERYTHING
     declared: tuple[str, ...] = ()
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
@@ -92,6 +98,10 @@ class Launch:
         known = {rank: {**self.variables.get(rank, {}), **variables} for rank in ranks}
         warm = self.warm and not any(map(is_import_time, variables))
         return replace(self, variables={**self.variables, **known}, warm=warm)
+
+    def with_inside(self, *, kind: str, file: Path) -> Launch:
+        """With a file that the ranks load, in which a kind of fault acts."""
+        return replace(self, inside={**self.inside, kind: file})
 
     def late(self, *, ranks: Collection[int], seconds: float) -> Launch:
         """With some ranks forked `seconds` after the others."""
@@ -118,7 +128,7 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         OSError: no space, or no right to write there.
     """
     specs, descriptors = zip(
-        *(_spec(launch, rank, scratch, code, rendezvous, world, begun=server.begun) for rank in range(launch.size)),
+        *(_spec(launch, rank, scratch, code, rendezvous, world, server=server) for rank in range(launch.size)),
         strict=True,
     )
     boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
@@ -157,7 +167,7 @@ def _told(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
 
 
 def _spec(
-    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, world: str, *, begun: int
+    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, world: str, *, server: Server
 ) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     own = scratch / f"rank-{rank}"
@@ -188,11 +198,13 @@ def _spec(
         scratch=str(own),
         world=world,
         # Every rank tells them: that the others see another value is a part of the proof.
-        told=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
+        reported=tuple(sorted({name for variables in launch.variables.values() for name in variables})),
         distributions=launch.distributions if launch.python is not None else None,
         looks=launch.looks,
         declared=launch.declared,
-        begun=begun,
+        begun=server.begun,
+        inside={kind: server.inside(file) for kind, file in launch.inside.items()},
+        group=server.inside(BACKENDS[launch.backend].inside_file),
     )
     if not launch.warm:
         (own / "spec.json").write_text(json.dumps(spec.to_json()))

@@ -7,6 +7,7 @@ own, one per lane and environment. What runs its worlds one after the other with
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -30,6 +31,7 @@ from harness.world import driver
 from harness.world.descendants import adopt_orphans, extinguish_strangers
 from harness.world.environment import server_environment
 from harness.world.paths import ROOT, shorten
+from harness.world.preload import EVERYTHING, LIST, Preload
 from harness.world.removal import remove
 from harness.world.room import Room, base
 
@@ -58,12 +60,19 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, order=True)
 class ServerKey:
-    """What makes two worlds able to have the same server, one after the other."""
+    """What makes two worlds able to have the same server, one after the other.
+
+    Attributes:
+        modules: what a warm one imports first.
+        files: of kinds, what it loads then: each with its sha256, for a plug-in's may change.
+    """
 
     warm: bool
     environment: tuple[tuple[str, str], ...]
     python: str = ""
     shared_home: bool = False
+    modules: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
 
 def interpreter(python: Path | None = None) -> list[str]:
@@ -117,6 +126,8 @@ class Server:
                         self.environment, folder=self.scratch / "driver", libraries=driver.find()
                     )
                 self._log = self.scratch / "server.log"
+                listing = {"modules": key.modules, "files": [self.inside(Path(file)) for file, _ in key.files]}
+                (self.scratch / LIST).write_text(json.dumps(listing))
                 ours, theirs = socket.socketpair()
                 half_done.enter_context(ours)
                 with theirs, self._log.open("wb") as log:
@@ -177,6 +188,22 @@ class Server:
                 self._code.setdefault(folder, []).append(copy)
         else:
             shutil.rmtree(copy, ignore_errors=True)
+
+    def inside(self, file: Path) -> str:
+        """Where ranks load a kind's file from: ours lies where they can read it, a plug-in's is copied by its digest.
+
+        Raises:
+            OSError: no space, or the file is gone.
+        """
+        if file.is_relative_to(ROOT):
+            return str(file)
+        content = file.read_bytes()
+        target = self.scratch / "inside" / hashlib.sha256(content).hexdigest() / file.name
+        # Ranks are the same user: what one of them wrote there is not what the next world loads.
+        if not target.is_file() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        return str(target)
 
     def request(self, world: Path, descriptors: Sequence[int]) -> None:
         """Ask for one world.
@@ -304,7 +331,13 @@ class ServerPool:
         extinguish_strangers(known=_wardens)
 
     def take(
-        self, *, warm: bool, env: Mapping[str, str], python: Path | None = None, shared_home: bool = False
+        self,
+        *,
+        warm: bool,
+        env: Mapping[str, str],
+        python: Path | None = None,
+        shared_home: bool = False,
+        preload: Preload = EVERYTHING,
     ) -> Server:
         """Take a server that nobody has, started if need be. Give it back with `give`, or `discard` it.
 
@@ -313,8 +346,10 @@ class ServerPool:
             env: the scenario's variables.
             python: the interpreter of an arm's own environment; None is the harness's own.
             shared_home: whether its ranks have the user's home and temporary folder instead of a room.
+            preload: what a warm one imports first.
 
         Raises:
+            OSError: a file of a kind cannot be read.
             ServerFailed: it does not start, or the pool is closed.
             Cancelled: the run was interrupted while the server started.
         """
@@ -323,6 +358,8 @@ class ServerPool:
             environment=tuple(sorted(server_environment(env, python=python, shared_home=shared_home).items())),
             python=str(python or ""),
             shared_home=shared_home,
+            modules=preload.modules if warm else (),
+            files=tuple((str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in preload.files),
         )
         with self._lock:
             if self._closed:

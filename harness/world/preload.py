@@ -1,6 +1,7 @@
 """What a warm server holds before it forks, so that no rank pays for it: torch, transformers, one tokenizer load.
 
-`from_pretrained` imports some 900 modules lazily, a second of CPU in every rank otherwise.
+`from_pretrained` imports some 900 modules lazily, a second of CPU in every rank otherwise. A server whose ranks need
+none of it is ready in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -11,21 +12,45 @@ import gc
 import importlib
 import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness.rank.inside import load
 from harness.rank.loaded import take_stock
 from harness.rank.seeding import seed
-from harness.world import backends
 
 MODULES = ("numpy", "numpy.random", "torch", "torch.distributed", "tokenizers", "transformers", "mlx.core")
 # What a warm rank finds loaded, and what a subject may bring a copy of its own of.
 PACKAGES = frozenset({"harness", "huggingface_hub", "safetensors", *(name.partition(".")[0] for name in MODULES)})
 
 
+LIST = "preload.json"
+
+
+@dataclass(frozen=True, order=True)
+class Preload:
+    """What a warm server is to hold.
+
+    Attributes:
+        modules: what is imported, of `MODULES`.
+        files: of kinds, that ranks load by their path.
+    """
+
+    modules: tuple[str, ...] = MODULES
+    files: tuple[Path, ...] = ()
+
+
+EVERYTHING = Preload()
+
+
 def preload(scratch: str) -> list[str]:
-    """Import what is installed of `MODULES`, load one tokenizer from a folder in `scratch`; return what is there."""
+    """Import what is installed of the list in `scratch`, load one tokenizer from a folder there; return what is there.
+
+    The list is JSON: `modules`, and `files` with their paths.
+    """
+    asked = json.loads(Path(scratch, LIST).read_text())
     present: list[str] = []
-    for name in MODULES:
+    for name in asked["modules"]:
         # An arm's own environment may hold any version: what it raises here, it raises in the rank that imports it.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
@@ -33,13 +58,14 @@ def preload(scratch: str) -> list[str]:
     if "transformers" in present:
         with contextlib.suppress(Exception):
             _load_a_tokenizer(scratch)
-    for name in backends.MODULES:
-        backends.find(name)
+    for path in asked["files"]:
+        with contextlib.suppress(Exception):  # a plug-in's: the rank that needs it hears what it raises
+            load(path)
     # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.
     seed(0)
     take_stock()
     # Exit handlers of what is loaded here belong to the server: a rank runs those that are registered in the rank.
-    atexit._clear()  # noqa: SLF001 - there is no public way, and unregister needs the functions
+    atexit._clear()  # noqa: SLF001 - there is not a public way, and unregister needs the functions
     # Objects made so far never die: keep the collector from touching (and so copying) their pages in every rank.
     gc.collect()
     gc.freeze()

@@ -20,7 +20,7 @@ from harness.world.environment import server_environment
 
 READY = "ready"
 PREFIX = "RANKPROOF_"
-# Programs whose first word behind them is a file to run, where it is no option.
+# Programs whose first word behind them is a file to run, where it is not an option.
 INTERPRETER = re.compile(
     r"(ba|da|z|k|a)?sh|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|php[0-9.]*|lua[0-9.]*|Rscript"
 )
@@ -36,7 +36,7 @@ def command(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], 
         words: as the scenario gives them.
         code: the arm's staged folder, absolute.
         arguments: the arm's `with` and the cell's further axes.
-        path: where to look for a program that is no file of the code, as in PATH.
+        path: where to look for a program that is not a file of the code, as in PATH.
 
     Raises:
         FileNotFoundError: the program is neither in the code nor in PATH.
@@ -91,14 +91,13 @@ def slip(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], pat
     if is_staged(named, code):
         if os.access(program, os.X_OK):
             return None
-        return (
-            f"{named} is no executable: begin it with #! and its interpreter, or name that first, as in [sh, {named}]"
-        )
+        remedy = f"begin it with #! and its interpreter, or name that first, as in [sh, {named}]"
+        return f"{named} is not an executable: {remedy}"
     script = rest[0] if rest and INTERPRETER.fullmatch(Path(program).name) else "-"
     # What it is given with an option need not be a file; it starts in an empty folder, so a file is the code's or none.
     if not script or script.startswith("-") or Path(script).is_absolute() or shutil.which(script, path=path):
         return None
-    return f"{script} is no file of the subject's folder, so {named} would not find it"
+    return f"{script} is not a file of the subject's folder, so {named} would not find it"
 
 
 def _no_interpreter(file: Path) -> str | None:

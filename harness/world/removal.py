@@ -18,7 +18,7 @@ PLACE_LIMIT = 200
 
 
 def remove(path: Path) -> list[str]:
-    """Remove what lies at a path, a folder with everything in it; nothing there is no error.
+    """Remove what lies at a path, a folder with everything in it; nothing there is not an error.
 
     Returns:
         What would not go and why, in words; empty as a rule.
@@ -44,7 +44,7 @@ def empty(folder: Path) -> list[str]:
         What would not go and why, in words; empty as a rule.
 
     Raises:
-        OSError: it is not there, or it is no folder (a link to one is none).
+        OSError: it is not there, or it is not a folder (a link to one is none).
     """
     top = _open(str(folder))
     try:

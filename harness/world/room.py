@@ -99,7 +99,7 @@ class Room:
             content: files to copy into the home folder, by their path there.
 
         Raises:
-            RoomNotEmpty: something does not go, or there is no space.
+            RoomNotEmpty: something does not go, or there is not any space.
         """
         if self._untouched is not None and not content and self._look() == self._untouched:
             return  # as a rule; on a busy disk, removing and making folders waits for its journal

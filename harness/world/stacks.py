@@ -39,7 +39,7 @@ class Stack(NamedTuple):
 
 
 def parse(text: str) -> list[Stack]:
-    """Read what faulthandler wrote once. What is no part of a stack is passed over."""
+    """Read what faulthandler wrote once. What is not part of a stack is passed over."""
     found: list[tuple[int, list[Frame]]] = []
     for line in text.splitlines():
         if thread := THREAD.match(line):

@@ -18,7 +18,8 @@ import sys
 from os import _exit
 from pathlib import Path
 
-from harness.world.descendants import adopt_orphans, die_with_parent, extinguish
+from harness.rank.process import die_with_parent
+from harness.world.descendants import adopt_orphans, extinguish
 from harness.world.removal import remove
 
 

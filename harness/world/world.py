@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.backends import KINDS as BACKENDS
+from harness.backends import Rendezvous
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
-from harness.world import backends, signals
-from harness.world.backends import Rendezvous
+from harness.world import signals
 from harness.world.capture import Capture
 from harness.world.channel import Channel
 from harness.world.ending import Ending
@@ -167,7 +168,11 @@ class World:
             if self._on_begin is not None:
                 self._on_begin(self)
             server = self._pool.take(
-                warm=launch.warm, env=launch.env, python=launch.python, shared_home=launch.shared_home
+                warm=launch.warm,
+                env=launch.env,
+                python=launch.python,
+                shared_home=launch.shared_home,
+                preload=launch.preload,
             )
             usable = True
             self._run(server)
@@ -244,10 +249,7 @@ class World:
         launch = self._launch
         if launch.program:
             return Rendezvous(ranks=[{}] * launch.size)
-        backend = backends.find(launch.backend)
-        if backend is None:
-            raise ServerFailed(f"backend {launch.backend} is not in this version")
-        return backend.prepare(size=launch.size, ports=ports)
+        return BACKENDS[launch.backend].prepare(size=launch.size, ports=ports)
 
     def _harness_error(self, kind: str, error: Exception) -> None:
         self.note("harness.error", type=kind, message=self._traces.shortened(str(error))[:2000])

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.world import backends
+from harness.backends import KINDS
 from harness.world.pool import ServerPool
 from tests.bench import verifying
 from tests.bench.launchers import mlx_launch, torchrun
@@ -94,7 +94,7 @@ def worlds(options: argparse.Namespace) -> dict[str, Any]:
         Contest(backend="mlx-ring", ranks=2, launcher=mlx_launch, launches=5),
     ]
     for contest in list(contests):
-        if reason := backends.refusal(contest.backend, size=contest.ranks):
+        if reason := KINDS[contest.backend].refusal(size=contest.ranks):
             contests.remove(contest)
             if not options.json:
                 print(f"{contest.backend}: skipped, {reason}")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.checks import History
 from harness.events import Event
+from harness.history import History
 
 HARNESS_PID = 100
 MODULES = [{"module": "subject", "file": "subject.py", "sha256": "a" * 64}]

@@ -1,4 +1,4 @@
-"""What agreement is: who differs, whom a rank is compared with, and what is no value to agree on."""
+"""What agreement is: who differs, whom a rank is compared with, and what is not a value to agree on."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.checks import Finding, History
-from harness.checks.agree import judge
+from harness.checks import Finding
+from harness.checks.agree import AgreeCheck
 from harness.events import Event
-from harness.scenario import AgreeCheck
+from harness.history import History
 
 SILENT = object()
 
@@ -23,7 +23,7 @@ def found(*values: Any, **options: Any) -> Finding:
             event = Event(ns=len(events) + 1, by="rank", rank=rank, name="out", values={"ids": value})
             events.append(Event.parse(event.line()))
     check = AgreeCheck.model_validate({"id": "it", "kind": "agree", "ranks": "every", "value": "out.ids", **options})
-    return judge(check, History(events, size=len(values)))
+    return check.judge(History(events, size=len(values)))
 
 
 @pytest.mark.parametrize("nothing", [None, "", [], {}, [None], [None, ""], [[], {}]], ids=json.dumps)
@@ -31,7 +31,7 @@ def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
     """Null, an empty value and a list of nothing else fail on every rank, unless the check allows them."""
     finding = found(nothing, nothing)
     assert finding.failed_ranks == (0, 1)
-    assert "nothing is no agreement" in finding.ranks[0].reason
+    assert "nothing is not agreement" in finding.ranks[0].reason
     allowed = found(nothing, nothing, empty="allowed")
     assert allowed.passed
     assert [part.observed for part in allowed.ranks] == [json.dumps(nothing, separators=(",", ":"))] * 2

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 from pydantic import TypeAdapter
 
-from harness.checks import KINDS, Finding, History
+from harness.checks import AnyCheck, Check, Finding
 from harness.events import Event
-from harness.scenario import Check
+from harness.history import History
 
 Make = Callable[..., History]
-CHECK: TypeAdapter[Check] = TypeAdapter(Check)
+CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
 
 
 def judge(check: dict[str, object], history: History) -> Finding:
     model = CHECK.validate_python({"id": "it", **check})
-    return KINDS[model.kind].judge(model, history)
+    return model.judge(history)
 
 
 def only(rank: int, name: str, change: Callable[[Event], Event | None]) -> Callable[[Event], Event | None]:
@@ -114,7 +114,7 @@ def test_survivors_are_found_and_not_looking_is_not_finding_none(history: Make) 
 
 
 def test_a_check_that_asks_nobody_fails(history: Make) -> None:
-    """`nonzero` in a world of one asks no rank, and a fact about nobody is no fact."""
+    """`nonzero` in a world of one asks no rank, and a fact about nobody is not a fact."""
     found = judge({"kind": "event", "ranks": "nonzero", "event": "tokenizer.ready"}, history(size=1))
     assert not found.passed
     assert "no rank" in found.reason

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.checks import History, world
+from harness.checks import world
 from harness.events import Event
+from harness.history import History
 
 Make = Callable[..., History]
 

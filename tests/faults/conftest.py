@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from harness.checks import Finding, History, judge_trial
+from harness.checks import Finding, judge_trial
 from harness.events import Event
-from harness.faults import Proved, prove
+from harness.faults import AnyFault, Proved, prove
 from harness.faults.strikes import Strikes
+from harness.history import History
 from harness.run.hub import WorldHub
-from harness.scenario import Fault, Scenario, parse_scenario
+from harness.scenario import Scenario, parse_scenario
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.world import Launch, World
 
 SUBJECTS = Path(__file__).with_name("subjects")
-FAULT: TypeAdapter[Any] = TypeAdapter(Fault)
+FAULT: TypeAdapter[Any] = TypeAdapter(AnyFault)
 SCENARIO = b"""
 schema: 1
 id: struck
@@ -56,7 +57,7 @@ class Struck:
         """What holds in every trial, with what the faults ended excused."""
         ended = {found.rank: found.fault for found in self.proved if found.proof.proved and found.proof.ends}
         scenario: Scenario = parse_scenario(SCENARIO, name="s.yaml")
-        return {finding.check: finding for finding in judge_trial(scenario, self.history, ended_by_fault=ended)}
+        return {finding.check: finding for finding in judge_trial(scenario.checks, self.history, ended_by_fault=ended)}
 
     @property
     def passed(self) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from harness.world.descendants import inspect
+from harness.rank.process import inspect
 from harness.world.world import World
 from tests.faults.conftest import Struck
 
@@ -73,8 +73,8 @@ def test_a_rank_that_ends_when_it_is_continued_proves_the_pause_by_its_end(live:
     assert struck.history.exit(1).event.values["code"] == 0
     assert struck.one("server", 1, "rank.continued").values == {"shown_by": "its end"}
     (found,) = struck.proved
-    assert found.proof.proved, found.proof.told
-    assert found.proof.told.endswith(" at the latest, as its end shows")
+    assert found.proof.proved, found.proof.description
+    assert found.proof.description.endswith(" at the latest, as its end shows")
     assert not struck.passed, "it has not returned, and a pause excuses no end"
 
 
@@ -88,7 +88,7 @@ def test_a_signal_that_must_be_run_to_end_a_process_proves_it_too(live: Live, fa
     )
     assert struck.history.exit(1).event.values["signal"] == "SIGTERM"
     (found,) = struck.proved
-    assert found.proof.proved, found.proof.told
+    assert found.proof.proved, found.proof.description
 
 
 def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
@@ -102,4 +102,6 @@ def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
     assert struck.count("server", 1, "rank.continued") == 0
     (found,) = struck.proved
     assert not found.proof.proved
-    assert found.proof.told == ("nobody saw it continue before SIGKILL ended it, which ends a stopped process too")
+    assert found.proof.description == (
+        "nobody saw it continue before SIGKILL ended it, which ends a stopped process too"
+    )

@@ -29,7 +29,7 @@ def test_a_strike_at_an_event_that_never_comes_is_not_proved(live: Live, fault: 
     struck = live(fault(ranks=[1], **options), entry="struck:never")
     (found,) = struck.proved
     assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (False, False, False, False)
-    assert found.proof.told == "it never said door, and returned"
+    assert found.proof.description == "it never said door, and returned"
     assert struck.passed
 
 
@@ -39,7 +39,7 @@ def test_a_rank_that_dies_before_its_fault_failed_by_itself(live: Live, fault: M
     struck = live(fault(ranks=[1], **options), entry="struck:die_before")
     (found,) = struck.proved
     assert (found.struck, found.proof.proved, found.proof.overtaken) == (False, False, True)
-    assert found.proof.told == "it never said door: it raised LookupError before"
+    assert found.proof.description == "it never said door: it raised LookupError before"
     assert not struck.passed
 
 
@@ -57,7 +57,7 @@ def test_a_rank_that_survives_its_signal_was_not_killed(live: Live, fault: Make)
     struck = live(fault(kind="kill", ranks=[1], at="door", signal="TERM"), entry="struck:survive_sigterm")
     (found,) = struck.proved
     assert (found.struck, found.proof.proved) == (True, False)
-    assert found.proof.told == "it ended with code 0, not by SIGTERM"
+    assert found.proof.description == "it ended with code 0, not by SIGTERM"
     assert struck.passed
 
 
@@ -67,7 +67,7 @@ def test_what_is_raised_may_be_caught(live: Live, fault: Make) -> None:
     struck = live(raised, entry="struck:catch")
     (found,) = struck.proved
     assert found.proof.proved
-    assert "caught" in found.proof.told
+    assert "caught" in found.proof.description
     assert struck.one("rank", 1, "caught").values == {"type": "ConnectionError", "message": "gone away"}
     assert struck.passed
 
@@ -149,7 +149,7 @@ def test_a_world_that_fails_meanwhile_takes_back_what_is_in_force(live: Live, fa
     )
     (found,) = struck.proved
     assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (True, True, False, True)
-    assert found.proof.told == "it was not stopped for 15 s: its world had failed meanwhile, and was stopped"
+    assert found.proof.description == "it was not stopped for 15 s: its world had failed meanwhile, and was stopped"
     assert struck.history.exit(0).event.values["signal"] == "SIGKILL"
 
 

@@ -37,7 +37,7 @@ def test_the_others_say_that_a_peer_is_gone(
         found = struck.history.error(rank)
         assert found is not None, struck.history.exit(rank)
         values = found.event.values
-        told = KINDS[backend].says_that_a_peer_is_gone([values["type"]], values["message"])
+        told = KINDS[backend].properties.says_that_a_peer_is_gone([values["type"]], values["message"])
         assert told, (values["type"], values["message"])
 
 
@@ -45,7 +45,7 @@ def test_an_error_of_the_rank_itself_says_nothing_of_a_peer(live: Callable[..., 
     """A rank that raises of its own is not taken for one whose peer is gone, whatever the backend."""
     values = live(entry="struck:die_before").history.error(1).event.values
     for backend in KINDS.values():
-        assert not backend.says_that_a_peer_is_gone([values["type"]], values["message"])
+        assert not backend.properties.says_that_a_peer_is_gone([values["type"]], values["message"])
 
 
 @pytest.mark.parametrize("how", ["reset", "closed-pipe", "refused", "pipe", "no-answer", "half-an-answer", "nobody"])
@@ -63,7 +63,9 @@ def test_ranks_without_a_group_say_it_in_pythons_words(how: str) -> None:
     with pytest.raises((OSError, EOFError, http.client.HTTPException)) as raised:
         _ask(how, pid=pid, address=address, pipe=here)
     os.waitpid(pid, 0)
-    assert KINDS["none"].says_that_a_peer_is_gone([type(raised.value).__name__], str(raised.value)), raised.value
+    assert KINDS["none"].properties.says_that_a_peer_is_gone([type(raised.value).__name__], str(raised.value)), (
+        raised.value
+    )
 
 
 def _ask(how: str, *, pid: int, address: tuple[str, int], pipe: Any) -> None:

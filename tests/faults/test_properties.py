@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checks import History
 from harness.events import Event
 from harness.faults import KINDS, prove
+from harness.history import History
 from harness.reason import VoidCode
 from harness.scenario import parse_scenario
 from harness.stats import outcome
@@ -83,7 +83,7 @@ def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Ev
     proved = prove(list(FAULTS.values()), history)
     assert len(proved) == 10
     for found in proved:
-        assert found.proof.told
+        assert found.proof.description
         assert all(1 <= line <= len(events) for line in found.proof.lines)
         assert not (found.proof.proved and not found.struck)
         assert not (found.proof.proved and found.proof.overtaken)

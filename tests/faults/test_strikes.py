@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.checks import History
 from harness.faults import KINDS, prove
+from harness.history import History
 from tests.faults.conftest import Struck
 
 Live = Callable[..., Struck]
@@ -147,7 +147,7 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
-    """Take away any event of the harness or the server that a proof names, and it is no proof any more."""
+    """Take away any event of the harness or the server that a proof names, and it is not proof any more."""
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))
     (found,) = struck.proved
     assert found.proof.proved

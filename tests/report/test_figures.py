@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checks import History
 from harness.events import Event
+from harness.history import History
 from harness.report import svg
 from harness.report.figures import rank_lanes
 from tests.checks.conftest import healthy

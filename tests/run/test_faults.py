@@ -153,7 +153,7 @@ def test_a_variable_that_is_read_at_import_makes_the_run_fresh(apart: Write, ran
     assert ran.record.run.start == "fresh"
     candidate = ran.record.judgement.cells[0].candidate
     assert candidate is not None
-    assert [strike.told for strike in candidate.trials[0].strikes] == ["there OMP_NUM_THREADS is '2'"]
+    assert [strike.description for strike in candidate.trials[0].strikes] == ["there OMP_NUM_THREADS is '2'"]
     assert "so every rank starts fresh" in rankproof("lint", str(folder)).out
 
 

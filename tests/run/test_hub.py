@@ -104,7 +104,7 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(repositories: Write, ra
     assert cell.control is not None
     strikes = [strike for trial in cell.control.trials for strike in trial.strikes]
     assert len(strikes) == 10
-    assert all(strike.proved and "got 404" in strike.told for strike in strikes)
+    assert all(strike.proved and "got 404" in strike.description for strike in strikes)
     told = events(ran, "control", 0)
     requests = [event for event in told if event["name"] == "hub.request"]
     assert {event["rank"] for event in requests} == {0, 1}

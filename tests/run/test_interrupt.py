@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.world.descendants import inspect
+from harness.rank.process import inspect
 from tests.run.conftest import ROOT, Ran, command, environment
 
 pytestmark = [

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from harness.record.model import Record
-from harness.run.again import VIEWS, Again
+from harness.report.views import checked
+from harness.run.again import Again
 from harness.trust import dsse, footer, sshsig, statement
 from harness.trust import folder as folder_module
 from harness.trust.dsse import PAYLOAD_TYPE
@@ -135,7 +136,7 @@ def test_the_tested_files_are_listed_for_sha256sum(signed: Signed) -> None:
     command = ["sha256sum", "--quiet", "--strict", "-c", "evidence/source-files.sha256"]
     subprocess.run(command, cwd=signed.folder, check=True)
     names = [str(path.relative_to(signed.folder)) for path in signed.folder.rglob("*") if path.is_file()]
-    listed = [name for name in names if name not in ("report.md", "MANIFEST.sha256", NAME, *VIEWS)]
+    listed = [name for name in names if name not in ("report.md", "MANIFEST.sha256", NAME, *checked())]
     short = b"".join(signed.read("evidence/source-files.sha256").splitlines(keepends=True)[1:])
     found = Again().judge(lambda name: short if name.endswith("source-files.sha256") else signed.read(name), listed)
     assert found == "evidence/source-files.sha256 is not the list of the files in evidence/source"
@@ -352,7 +353,7 @@ def test_oversized(signed: Signed) -> None:
     assert signed.verify().word == "STATEMENT UNREADABLE"
 
 
-@pytest.mark.parametrize("name", [NAME, *VIEWS])
+@pytest.mark.parametrize("name", [NAME, *checked()])
 def test_a_link_or_a_pipe(signed: Signed, name: str) -> None:
     """A link or a pipe with the name of a statement or a view is refused, even a link to the right bytes."""
     word = "STATEMENT UNREADABLE" if name == NAME else "VIEW UNREADABLE"
@@ -422,7 +423,7 @@ def test_certificate_signer(signed: Signed, tmp_path: Path) -> None:
 def test_a_huge_limit_is_not_needed(signed: Signed) -> None:
     """Statement and views of a run lie far below what a verifier reads of them."""
     assert len(signed.envelope.read_bytes()) * 100 < folder_module.LARGEST_STATEMENT
-    assert all(len(signed.read(name)) * 100 < folder_module.LARGEST_FILE for name in VIEWS)
+    assert all(len(signed.read(name)) * 100 < folder_module.LARGEST_FILE for name in checked())
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="no jq here to take the envelope apart")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.checks import History
 from harness.cli.tried import code
+from harness.history import History
 from harness.run.tried import Tried, TriedArm
 from harness.scenario import Cell
 from harness.stats.outcome import Trial

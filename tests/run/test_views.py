@@ -20,7 +20,9 @@ from harness.report.html import render_html
 from harness.report.junit import render_junit
 from harness.report.page import CSP, render_page
 from harness.report.step_summary import render_step_summary
-from harness.run.again import VIEWS, Again
+from harness.report.view import Basis
+from harness.report.views import VIEWS, checked
+from harness.run.again import Again
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
@@ -101,7 +103,17 @@ class Page(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("name", VIEWS)
+def test_every_view_says_what_it_is() -> None:
+    """The registry has each view under the name of its file, with the media type that the name stands for."""
+    assert {name: (view.name, view.media_type) for name, view in VIEWS.items()} == {
+        "report.html": ("report.html", "text/html"),
+        "junit.xml": ("junit.xml", "application/xml"),
+        "step-summary.md": ("step-summary.md", "text/markdown"),
+    }
+    assert list(checked()) == ["report.html", "junit.xml"]
+
+
+@pytest.mark.parametrize("name", checked())
 def test_an_edited_view_is_refused(pair: Pair, tmp_path: Path, name: str) -> None:
     """One changed word in a view is VIEW EDITED, with the line; a view that is not there is named."""
     folder = shutil.copytree(pair.bad, tmp_path / "run")
@@ -175,9 +187,7 @@ def test_the_page_is_the_same_everywhere(pair: Pair, tmp_path: Path, monkeypatch
     """The same record draws the same bytes, and a verifier with another clock, folder or language draws them too."""
     found = Record.decode((pair.good / "results.json").read_bytes())
     drawn = [
-        render_page(
-            found, record_digest="0" * 64, manifest_digest="1" * 64, read=lambda name: (pair.good / name).read_bytes()
-        )
+        render_page(Basis(record=found, manifest_digest="1" * 64, read=lambda name: (pair.good / name).read_bytes()))
         for _ in range(2)
     ]
     assert drawn[0] == drawn[1]
@@ -217,6 +227,11 @@ def suite(data: bytes) -> ET.Element:
     return found
 
 
+def basis(made: Record) -> Basis:
+    """What a view of a record without evidence is rendered from."""
+    return Basis(record=made, manifest_digest="1" * 64, read=lambda _: b"", report="results/x/report.md")
+
+
 def properties(element: ET.Element) -> dict[str, str]:
     return {each.get("name", ""): each.get("value", "") for each in element.findall("properties/property")}
 
@@ -254,7 +269,7 @@ def test_junit_holds_hostile_text(pair: Pair) -> None:
     hostile = record(
         cell(candidate=["fail"] * 5, reasons=[HOSTILE, "\ud800"], name=HOSTILE), scenario={"title": HOSTILE}
     )
-    (case,) = suite(render_junit(hostile, record_digest="0" * 64)).findall("testcase")
+    (case,) = suite(render_junit(basis(hostile))).findall("testcase")
     assert "<script>alert(1)</script>" in (case.get("name") or "")
     assert "]]>" in (case.findtext("failure") or "")
 
@@ -279,7 +294,7 @@ def test_junit_words(
     made = made.model_copy(
         update={"judgement": made.judgement.model_copy(update={"as_expected": bool(scenario.get("expects"))})}
     )
-    found = suite(render_junit(made, record_digest="0" * 64))
+    found = suite(render_junit(basis(made)))
     assert tuple(int(found.get(name, "")) for name in ("failures", "errors", "skipped")) == counted
     (case,) = found.findall("testcase")
     assert [child.tag for child in case if child.tag != "properties"] == ([element] if element else [])
@@ -310,7 +325,7 @@ def test_step_summary_is_short_and_harmless() -> None:
     """Whatever a title, a cell or a reason says, the summary stays small and its text stays text."""
     cells = [cell(f"{HOSTILE} {i}", candidate=["fail"] * 5, reasons=[HOSTILE * 10]) for i in range(200)]
     made = record(*cells, scenario={"title": HOSTILE * 20})
-    text = render_step_summary(made, report="results/x/report.md")
+    text = render_step_summary(basis(made)).decode()
     assert len(text.encode()) < 100_000
     assert "<script" not in text
     assert not set("\x1b\u202e\x00") & set(text)

@@ -34,10 +34,10 @@ def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> 
 @pytest.mark.parametrize(
     ("faults", "key", "words"),
     [
-        (["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"], "at", "is no event a rank can emit"),
+        (["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"], "at", "is not an event a rank can emit"),
         (["id: f, kind: kill, ranks: [1], at: a, arm: control"], "arm", "its control must fail for its code"),
         (["id: f, kind: kill, ranks: [1], at: rank.exited"], "at", "is told about a rank, not by it"),
-        (["id: f, kind: kill, ranks: [7], at: a"], "ranks[0]", "is no rank of the smallest world"),
+        (["id: f, kind: kill, ranks: [7], at: a"], "ranks[0]", "is not a rank of the smallest world"),
         (["id: f, kind: pause, ranks: [1], at: a, for: 2min"], "for", "less than world.deadline"),
         (["id: f, kind: pause, ranks: [1], at: a"], "for", "is missing"),
         (["id: f, kind: pause, ranks: [1], at: a, for: 1s, signal: KILL"], "signal", "is not a known key"),

@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from harness.scenario import (
-    AgreeCheck,
-    Check,
-    EqualCheck,
-    RankSet,
-    Scenario,
-    Share,
-    WithinCheck,
-    parse_scenario,
-)
+from harness.checks import Check
+from harness.checks.agree import AgreeCheck
+from harness.checks.equal import EqualCheck
+from harness.checks.within import WithinCheck
+from harness.scenario import RankSet, Scenario, Share, parse_scenario
 
 
 def test_the_example_of_the_design_is_whole(full: str, problems: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.checks import History
-from harness.checks.silence import longest_silence, window
 from harness.events import Event
 from harness.forms.strict_json import JSON
+from harness.history import History
+from harness.history.silence import longest_silence, window
 from harness.reason import DeviationCode
 from harness.scenario import MustFail
 from harness.stats.hang import hang_deviation

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checks import History
 from harness.events import Event
+from harness.history import History
 from harness.scenario import Measure
 from harness.stats.measured import rows, summarise, values
 from tests.checks.conftest import healthy

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.checks import History
 from harness.events import Event
+from harness.history import History
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.numbers import numbers_of, same_numbers
 from harness.stats.outcome import Failure, Moment, Trial

@@ -79,7 +79,7 @@ def test_a_run_in_which_everything_is_shown_leaves_nothing_open() -> None:
 
 
 def test_ranks_that_no_check_asks_are_named() -> None:
-    """A check of rank 0 alone leaves the others open, and an exit code is no answer to what a rank did."""
+    """A check of rank 0 alone leaves the others open, and an exit code is not an answer to what a rank did."""
     text = TEXT.replace("kind: event, ranks: every", "kind: event, ranks: [0]").replace("ranks: nonzero", "ranks: [0]")
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
@@ -149,8 +149,8 @@ def test_an_argument_that_is_swallowed_is_named(told: object) -> None:
 
     found = "\n".join(judged(TWO, change=swallow).unshown)
     names = told if isinstance(told, list) else []
-    assert ("The axis size is no parameter of the entry" in found) == ("size" in names)
-    assert ("The argument loader of the control is no parameter" in found) == ("loader" in names)
+    assert ("The axis size is not a parameter of the entry" in found) == ("size" in names)
+    assert ("The argument loader of the control is not a parameter" in found) == ("loader" in names)
 
 
 def struck(at: str) -> Callable[[int], list[Event]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.checks import History
 from harness.events import Event
 from harness.forms.digest import fold
+from harness.history import History
 from harness.reason import DeviationCode, VerdictCode
 from harness.scenario import Scenario, cells, json_schema, parse_scenario
 from harness.stats.outcome import moments_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.checks import History
+from harness.history import History
 from harness.subjects import READY
 from harness.subjects.ready import CODE
 from harness.world.pool import ServerPool

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from harness.checks import Finding, History
+from harness.checks import Finding
 from harness.checks import world as world_checks
 from harness.events import Event
+from harness.history import History
 from harness.world import pool as pools
 from harness.world.capture import Capture
 from harness.world.pool import ServerPool

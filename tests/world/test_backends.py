@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.world import backends
-from harness.world.backends import nccl
+from harness.backends import KINDS, nccl
 
 Live = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -38,18 +37,16 @@ def with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 def test_every_backend_of_the_format_is_there() -> None:
     """Each name a scenario may give has its backend, under that name."""
-    for name in backends.MODULES:
-        backend = backends.find(name)
-        assert backend is not None
-        assert backend.name == name
-    assert backends.find("gloop") is None
-    assert str(backends.refusal("gloop", size=2)) == "not in this version yet"
+    assert set(KINDS) == {"gloo", "mlx-ring", "nccl", "none"}
+    for name, backend in KINDS.items():
+        assert backend.inside_file.name == f"{name.replace('-', '_')}_inside.py"
+        assert backend.inside_file.is_file()
 
 
 def test_looking_for_reasons_loads_no_library() -> None:
     """Asking every backend whether it can run imports neither torch nor MLX nor numpy."""
     code = (
-        "import sys; from harness.world import backends; [backends.refusal(n, size=2) for n in backends.MODULES]; "
+        "import sys; from harness.backends import KINDS; [one.refusal(size=2) for one in KINDS.values()]; "
         "print([m for m in ('torch', 'mlx.core', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -61,30 +58,30 @@ def test_nccl_names_how_many_gpus_are_missing(
 ) -> None:
     """Fewer GPUs than ranks is a refusal with both numbers; as many are enough; hidden ones do not count."""
     with_gpus(0)
-    assert str(backends.refusal("nccl", size=2)) == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
+    assert str(KINDS["nccl"].refusal(size=2)) == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
     with_gpus(1)
-    assert str(backends.refusal("nccl", size=2)) == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
-    assert backends.refusal("nccl", size=1) is None
+    assert str(KINDS["nccl"].refusal(size=2)) == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
+    assert KINDS["nccl"].refusal(size=1) is None
     with_gpus(4)
-    assert backends.refusal("nccl", size=4) is None
+    assert KINDS["nccl"].refusal(size=4) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     nccl.gpus.cache_clear()
-    assert str(backends.refusal("nccl", size=4)) == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
+    assert str(KINDS["nccl"].refusal(size=4)) == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
 
 
 def test_nccl_needs_a_torch_with_cuda(with_gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs do not help a torch that was built without CUDA."""
     with_gpus(4)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.13.0+cpu")
-    assert str(backends.refusal("nccl", size=2)) == "torch 2.13.0+cpu is built without CUDA"
+    assert str(KINDS["nccl"].refusal(size=2)) == "torch 2.13.0+cpu is built without CUDA"
 
 
 def test_a_ring_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of one, and a machine without MLX, are refused with the reason and the remedy."""
-    assert "at least 2 ranks" in str(backends.refusal("mlx-ring", size=1))
+    assert "at least 2 ranks" in str(KINDS["mlx-ring"].refusal(size=1))
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlx" else found(name))
-    assert str(backends.refusal("mlx-ring", size=2)).startswith("MLX is not installed here: pip install 'mlx")
+    assert str(KINDS["mlx-ring"].refusal(size=2)).startswith("MLX is not installed here: pip install 'mlx")
 
 
 def test_ranks_without_a_group_are_told_who_they_are(live: Live) -> None:

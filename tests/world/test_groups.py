@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.world import backends
+from harness.backends import KINDS
 
 Live = Callable[..., Any]
 mlx = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="needs MLX")
-ring = pytest.mark.skipif(backends.refusal("mlx-ring", size=2) is not None, reason="needs MLX's ring")
+ring = pytest.mark.skipif(KINDS["mlx-ring"].refusal(size=2) is not None, reason="needs MLX's ring")
 
 
 def made(lived: Any, rank: int) -> list[tuple[str, int, int]]:
@@ -67,7 +67,7 @@ def test_the_group_that_was_given_is_the_one_mlx_takes(live: Live) -> None:
 
 
 def test_a_childs_group_is_the_childs(live: Live) -> None:
-    """A process that the subject forked may make any group: it is no rank."""
+    """A process that the subject forked may make any group: it is not a rank."""
     lived = live("grouping:torch_in_a_child", backend="none")
     assert lived.passed, lived.findings
     assert made(lived, 0) == []

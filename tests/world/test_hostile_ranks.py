@@ -280,7 +280,7 @@ def test_a_binary_log_is_kept_as_it_is(live: Live) -> None:
     ],
 )
 def test_garbage_on_the_event_channel_is_evidence_against_its_rank(live: Live, text: str) -> None:
-    """A line that is no event fails that rank alone, with a sample of it."""
+    """A line that is not an event fails that rank alone, with a sample of it."""
     lived = live("writing:raw", arguments={"text": text})
     assert lived.findings["channel-is-whole"].failed_ranks == (1,)
     if text.endswith("\n"):

@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
+from harness.backends import KINDS, mlx_ring, mlx_ring_inside
 from harness.rank.spec import RankSpec
-from harness.world import backends
-from harness.world.backends import mlx_ring
 from harness.world.ports import NoPort, PortLease
 from harness.world.world import World
 
 Live = Callable[..., Any]
-RING = backends.find("mlx-ring")
-assert RING is not None
+RING = KINDS["mlx-ring"]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RING.refusal(size=2))),
@@ -178,8 +176,8 @@ def test_another_group_than_the_world_is_refused(
     held = mlx_ring._bound(0)
     port = held.getsockname()[1]
     spec = _spec(tmp_path, {"ports": [port, port], "held": held.detach(), "turn": None})
-    with pytest.raises(mlx_ring.NotTheRing, match=f"{found[0]} of {found[1]}; it was started as 1 of 2"):
-        mlx_ring.BACKEND.join(spec)
+    with pytest.raises(mlx_ring_inside.NotTheRing, match=f"{found[0]} of {found[1]}; it was started as 1 of 2"):
+        mlx_ring_inside.join(spec)
 
 
 def _spec(folder: Path, rendezvous: dict[str, Any]) -> RankSpec:
@@ -205,10 +203,10 @@ def test_ports_are_held_while_ranks_start_and_given_back(tmp_path: Path) -> None
     """Nobody can take a prepared port, and looking at one never says that it listens; afterwards all are free."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     with PortLease(folder=tmp_path) as ports:
-        rendezvous = mlx_ring.BACKEND.prepare(size=3, ports=ports)
+        rendezvous = RING.prepare(size=3, ports=ports)
         taken = rendezvous.ranks[0]["ports"]
         for port in taken:
-            assert not mlx_ring.listens(port)
+            assert not mlx_ring_inside.listens(port)
             with socket.socket() as other, pytest.raises(OSError, match="in use"):
                 other.bind((mlx_ring.LOOPBACK, port))
         for descriptor in rendezvous.descriptors:
@@ -216,7 +214,7 @@ def test_ports_are_held_while_ranks_start_and_given_back(tmp_path: Path) -> None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     for port in taken:
         with socket.create_server((mlx_ring.LOOPBACK, port)):
-            assert mlx_ring.listens(port)
+            assert mlx_ring_inside.listens(port)
 
 
 def test_without_ports_the_trial_is_void(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_what_was_executed_is_told_by_who_executed_it(play: Any, tmp_path: Path)
 
 
 def test_code_that_is_nowhere_in_the_folder_is_found_out(play: Any) -> None:
-    """A command line without a file of the arm is no proof of anything."""
+    """A command line without a file of the arm does not prove anything."""
     lived = play("", program=("sh", "-c", READY))
     assert not lived.findings["code-is-the-arms"].passed
 
@@ -179,7 +179,7 @@ until [ "$(($(now) - begin))" -ge 2 ]; do :; done
     ("end", "deadline", "whole"), [(BUSY, 20.0, True), (BUSY + "exit 3\n", 20.0, False), ("sleep 600\n", 1.0, False)]
 )
 def test_a_program_may_close_its_channel_long_before_it_ends(play: Any, end: str, deadline: float, whole: bool) -> None:
-    """Silence before its own end is no failure of the channel; before any other end it is."""
+    """Silence before its own end is not a failure of the channel; before any other end it is."""
     lived = play(READY + "exec 3>&-\n" + end, size=1, deadline=deadline)
     assert lived.history.noted("channel.closed", 0)
     assert lived.findings["channel-is-whole"].passed is whole

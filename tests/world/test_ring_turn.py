@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.world.backends.mlx_ring import LOOPBACK
-from harness.world.descendants import inspect
+from harness.backends.mlx_ring_inside import LOOPBACK
+from harness.rank.process import inspect
 from harness.world.ports import PortLease
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the turn is for Linux")
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 RANK = """
 import sys
 from types import SimpleNamespace
-from harness.world.backends.mlx_ring import Turn
+from harness.backends.mlx_ring_inside import Turn
 port, turn = int(sys.argv[1]), int(sys.argv[2])
 with Turn(SimpleNamespace(rank=0, size=2, rendezvous={"ports": [0, port], "turn": turn})).taken():
     print("joining", flush=True)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.world import backends
+from harness.backends import KINDS
 
 READY = 'echo \'{"event": "ready"}\' >&3; read -r answer <&4\n'
 
 
-RING = backends.find("mlx-ring")
-assert RING is not None
+RING = KINDS["mlx-ring"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 """`rankproof tokenizer …`: a group of commands, one module each.
 
-A module of the group has `HELP`, `arguments(parser)` and `main(options) -> int`, and is named in `COMMANDS`. What is
-heavy it imports inside `main`.
+A module of the group has `HELP`, `LIBRARIES`, `arguments(parser)` and `main(options) -> int`, and is named in
+`COMMANDS`. What is heavy it imports inside `main`, which is called where its libraries are installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
+
+from harness.cli import INCONCLUSIVE
+from harness.forms.extras import missing
 
 COMMANDS = ("identity", "diff", "lock", "verify")
 
@@ -26,7 +30,11 @@ def add(group: Any) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command of the group that was named."""
-    return int(_module(options.tokenizer_command).main(options))
+    command = _module(options.tokenizer_command)
+    if lacks := missing(*command.LIBRARIES):
+        print(f"rankproof tokenizer {options.tokenizer_command}: {lacks}", file=sys.stderr)
+        return INCONCLUSIVE
+    return int(command.main(options))
 
 
 def _module(name: str) -> ModuleType:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from harness.tokenizer import Difference
 
 HELP = "say what differs between two tokenizers, with a text that shows it"
+LIBRARIES = ("tokenizers",)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.cli import PASS, USAGE
 
 HELP = "say what a tokenizer is: two digests and their parts"
+LIBRARIES = ("tokenizers",)
 WIDEST = 100
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.cli import PASS
 
 HELP = "write a lock file that pins a tokenizer by commit, file digests and identity"
+LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
 DEFAULT = "tokenizer.lock.json"
 
 

@@ -14,6 +14,7 @@ from harness.cli import FAIL, PASS
 from harness.cli.tokenizer.lock import DEFAULT, sources
 
 HELP = "say whether a tokenizer is the locked one, and what differs"
+LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

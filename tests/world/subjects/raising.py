@@ -105,5 +105,5 @@ def lost(context):
 
 
 def unfit(context, *, name="out", value=None):
-    """Say something that is no event."""
+    """Say something that is not an event."""
     context.emit(name, value=object() if value is None else value)

@@ -7,6 +7,7 @@ Both are described here as protocols, so that this package knows no process: who
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from harness.forms.strict_json import JSON
@@ -23,6 +24,10 @@ class Startable(Protocol):
         """With variables that only these ranks get."""
         ...
 
+    def with_inside(self, *, kind: str, file: Path) -> Self:
+        """With a file that the ranks load, in which a kind of fault acts."""
+        ...
+
     def late(self, *, ranks: Collection[int], seconds: float) -> Self:
         """With these ranks forked so much later than the others."""
         ...
@@ -31,7 +36,7 @@ class Startable(Protocol):
 L = TypeVar("L", bound=Startable)
 
 
-class Stage(Protocol):
+class WorldControl(Protocol):
     """A world while its ranks live, seen from its own thread. Nothing here blocks."""
 
     def signal(self, number: int, *, rank: int | None = None) -> None:
@@ -63,5 +68,5 @@ class Stage(Protocol):
         ...
 
     def expect_end(self, rank: int) -> None:
-        """The end of this rank is meant: it is no failure that ends the others' time."""
+        """The end of this rank is meant: it is not a failure that ends the others' time."""
         ...

@@ -1,36 +1,27 @@
-"""mlx-ring: MLX's ring over loopback, a TCP connection from each rank to the next; on the CPU, or Metal on a Mac.
+"""The half of `mlx-ring` inside a rank.
 
-The harness leases a port per rank and keeps it bound until the rank has joined, so nobody else can take it. MLX makes
-the ring itself: every rank but the last listens, accepts, then connects to the next; the last one connects to rank 0
-and listens only then. Whoever connects to a rank that does not listen yet sleeps a second inside MLX. `Turn` keeps that
-from happening (docs/adr/0007).
+MLX makes the ring itself: every rank but the last listens, accepts, then connects to the next; the last one connects to
+rank 0 and listens only then. Whoever connects to a rank that does not listen yet sleeps a second inside MLX. `Turn`
+keeps that from happening (docs/adr/0007).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import importlib.util
 import json
 import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from os import _exit
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.backends.mlx_ring import PROPERTIES
+from harness.rank.process import die_with_parent, inspect
 from harness.rank.spec import RankSpec
-from harness.reason import Skip, SkipCode
-from harness.world.backends import Backend, Rendezvous
-from harness.world.descendants import die_with_parent, inspect
-
-if TYPE_CHECKING:  # it needs filelock, and a rank imports this in an environment that may not have it
-    from harness.world.ports import PortLease
 
 LOOPBACK = "127.0.0.1"
 # Between two looks at a port: an order below the time a rank needs to get there.
@@ -165,70 +156,20 @@ def listens(port: int) -> bool:
     return False
 
 
-class MlxRing:
-    """See the module."""
+def join(spec: RankSpec) -> RingGroup:
+    """Join the ring; returns when every rank is there."""
+    import mlx.core as mx
 
-    name = "mlx-ring"
-    properties = PROPERTIES
-
-    def refusal(self, *, size: int) -> Skip | None:
-        if not _is_installed():
-            extra = "" if sys.platform == "darwin" else "[cpu]"
-            return Skip(SkipCode.BACKEND_LIBRARY, f"MLX is not installed here: pip install 'mlx{extra}'")
-        if size < 2:
-            told = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
-            return Skip(SkipCode.CELL_TOO_SMALL, told)
-        return None
-
-    def prepare(self, *, size: int, ports: PortLease) -> Rendezvous:
-        leased = ports.take(size)
-        turn = sys.platform.startswith("linux")
-        with contextlib.ExitStack() as half_done:
-            held = [half_done.enter_context(_bound(port)) for port in leased]
-            ends = [half_done.enter_context(end) for end in socket.socketpair()] if turn else []
-            descriptors = [sock.detach() for sock in (*held, *ends)]
-        ranks: list[dict[str, Any]] = [
-            {"ports": leased, "held": {"descriptor": rank}, "turn": None} for rank in range(size)
-        ]
-        if turn:
-            ranks[-2]["turn"], ranks[-1]["turn"] = {"descriptor": size}, {"descriptor": size + 1}
-        return Rendezvous(ranks=ranks, descriptors=descriptors, env=[{"MLX_RANK": str(rank)} for rank in range(size)])
-
-    def join(self, spec: RankSpec) -> RingGroup:
-        import mlx.core as mx
-
-        hosts = Path(spec.scratch) / "mlx-hosts.json"
-        hosts.write_text(json.dumps([[f"{LOOPBACK}:{port}"] for port in spec.rendezvous["ports"]]))
-        os.environ["MLX_HOSTFILE"] = str(hosts)
-        turn = Turn(spec).taken() if spec.rendezvous["turn"] is not None else contextlib.nullcontext()
-        with socket.socket(fileno=spec.rendezvous["held"]), turn:
-            # Strict: else MLX answers a setting it cannot use with a group of one.
-            group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
-        if (group.rank, group.size) != (spec.rank, spec.size):
-            raise NotTheRing(
-                f"MLX calls this rank {group.rank} of {group.size}; it was started as {spec.rank} of {spec.size}: "
-                "look for what sets MLX_RANK or MLX_HOSTFILE, or made a group before"
-            )
-        return group
-
-
-def _is_installed() -> bool:
-    """Whether MLX and a library for this machine are there: on Linux, `mlx` alone comes without one."""
-    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
-        return False
-    folders = importlib.util.find_spec("mlx").submodule_search_locations or []  # type: ignore[union-attr]
-    return any(Path(folder, "lib").is_dir() for folder in folders)
-
-
-def _bound(port: int) -> socket.socket:
-    """A socket that holds the port against others without listening, and lets MLX's own bind beside it."""
-    with contextlib.ExitStack() as half_done:
-        sock = half_done.enter_context(socket.socket())
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((LOOPBACK, port))
-        half_done.pop_all()
-    return sock
-
-
-BACKEND: Backend = MlxRing()
+    hosts = Path(spec.scratch) / "mlx-hosts.json"
+    hosts.write_text(json.dumps([[f"{LOOPBACK}:{port}"] for port in spec.rendezvous["ports"]]))
+    os.environ["MLX_HOSTFILE"] = str(hosts)
+    turn = Turn(spec).taken() if spec.rendezvous["turn"] is not None else contextlib.nullcontext()
+    with socket.socket(fileno=spec.rendezvous["held"]), turn:
+        # Strict: else MLX answers a setting it cannot use with a group of one.
+        group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
+    if (group.rank, group.size) != (spec.rank, spec.size):
+        raise NotTheRing(
+            f"MLX calls this rank {group.rank} of {group.size}; it was started as {spec.rank} of {spec.size}: "
+            "look for what sets MLX_RANK or MLX_HOSTFILE, or made a group before"
+        )
+    return group

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.checks.history import History
+from harness.history import History
 
 LEAST = 2.0
 TIMES = 10

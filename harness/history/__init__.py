@@ -109,3 +109,12 @@ class History:
     def start_ns(self) -> int:
         """When the trial began, in CLOCK_MONOTONIC nanoseconds."""
         return self.seen[0].event.ns if self.seen else 0
+
+
+def ended(values: object) -> str:
+    """How a process ended, in words: `code 1` or `SIGKILL`."""
+    if not isinstance(values, dict):
+        return "unknown"
+    if values.get("code") is not None:
+        return f"code {values['code']}"
+    return str(values.get("signal") or "unknown signal")

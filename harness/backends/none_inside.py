@@ -1,0 +1,41 @@
+"""The half of `none` inside a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.rank.spec import RankSpec
+
+
+class NoGroup(RuntimeError):
+    """The subject asked ranks without a group to communicate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """What a rank without a group is told; `native` is None.
+
+    There is not a backend that could report rank and size: they are what the harness said.
+    """
+
+    rank: int
+    size: int
+    native: None = None
+
+    def barrier(self) -> None:
+        raise NoGroup(self._refusal("barrier"))
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        del data
+        raise NoGroup(self._refusal("all_gather"))
+
+    def leave(self) -> None:
+        """Nothing was joined."""
+
+    def _refusal(self, call: str) -> str:
+        return f"{call}: the ranks of backend 'none' have no group; name one in matrix.backend, such as gloo"
+
+
+def join(spec: RankSpec) -> Apart:
+    """Join nobody."""
+    return Apart(rank=spec.rank, size=spec.size)

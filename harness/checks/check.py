@@ -1,0 +1,117 @@
+"""What every kind of check is: its options as the scenario gives them, its properties, and its judgement of a trial.
+
+A kind is a subclass in a file of its own, named in `harness.checks.KINDS` or by an entry point. Its class docstring
+says what it demands of the ranks; its fields are its options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from harness.checks.finding import Finding
+from harness.forms.draft import Draft
+from harness.forms.fields import EventValue, Id
+from harness.forms.model import Model
+from harness.forms.problem import Problem, complaint
+from harness.forms.ranks import Ranks, RankSet
+from harness.history import History
+
+CHECK_RANKS = "The ranks that are asked: every, nonzero, or a list."
+VALUE = "An event and one of its keys joined by a dot, like decode.text; the key is what follows the last dot."
+
+
+class FailsAt(StrEnum):
+    """The moment at which a check fails on a rank."""
+
+    EVENT = "at its event"
+    RANK_END = "at the end of its rank"
+    WORLD_END = "at the end of the world"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckProperties:
+    """What a kind of check is: rules ask for the property, never for the kind. None has a default: none is forgotten.
+
+    Attributes:
+        reports_a_value: judges what ranks report, so that a report that is missing is not a wrong value.
+        of_an_end: fails for whatever keeps a rank from coming to its event or its end, a slip too.
+        compares_ranks: says something only about two ranks or more.
+        needs_an_event: judges events that the subject emits.
+        needs_a_hub: judges what the scenario's hub logs.
+        wrong: the moment at which it fails by something that is there; None where nothing could be wrong.
+        missing: the moment at which it fails because something is not there (`RankFinding.missing`).
+    """
+
+    reports_a_value: bool
+    of_an_end: bool
+    compares_ranks: bool
+    needs_an_event: bool
+    needs_a_hub: bool
+    wrong: FailsAt | None
+    missing: FailsAt
+
+    def fails(self, *, missing: bool) -> FailsAt:
+        """The moment at which a finding of this kind fails."""
+        return self.missing if missing or self.wrong is None else self.wrong
+
+
+class Check(Model):
+    """One check of one scenario.
+
+    Attributes:
+        properties: what it is; every kind declares them.
+        example: a check of this kind as a scenario writes it, in YAML; every kind has one.
+    """
+
+    properties: ClassVar[CheckProperties]
+    example: ClassVar[str]
+
+    id: Id = Field(description="Name of the check, unique among the checks.")
+    if TYPE_CHECKING:
+        kind: str
+        ranks: RankSet  # a kind that asks about the world as a whole has none
+
+    def judge(self, history: History) -> Finding:
+        """Judge one trial. Pure, and never raises, whatever the events are."""
+        raise NotImplementedError
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """What is wrong or unwise about a scenario's checks of this kind, by their place in the list."""
+        del checks, draft
+        yield from ()
+
+
+class ValueCheck(Check):
+    """A check that looks at one value of an event."""
+
+    ranks: Ranks = Field(description=CHECK_RANKS)
+    value: EventValue = Field(description=VALUE)
+    level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
+        "exact",
+        description="How close the value must come when the run is reproduced: exact; token-exact (its whole numbers, "
+        "in order); numeric (within rtol and atol); statistical (not compared trial by trial). No verdict asks it.",
+    )
+    rtol: Annotated[float, Field(ge=0, le=1)] = Field(1e-5, description="Relative tolerance of level: numeric.")
+    atol: Annotated[float, Field(ge=0)] = Field(1e-8, description="Absolute tolerance of level: numeric.")
+
+    @model_validator(mode="after")
+    def _tolerance_is_asked_for(self) -> Self:
+        if self.level != "numeric" and (given := self.model_fields_set & {"rtol", "atol"}):
+            raise complaint("is of level: numeric only", at=min(given))
+        return self
+
+    @property
+    def event(self) -> str:
+        """Name of the event that carries the value."""
+        return self.value.rpartition(".")[0]
+
+    @property
+    def key(self) -> str:
+        """Key of the value inside its event."""
+        return self.value.rpartition(".")[2]

@@ -1,0 +1,164 @@
+"""What every kind of fault is: its options as the scenario gives them, its properties, what it does, and its proof.
+
+A fault has five parts. In the harness: `prepare` changes the launch, `strike` acts on the world through its control
+object, `undo` takes it back. In the rank: `inside`, the order that the function of the same name carries out, in the
+file that `inside_file` names. For whoever judges: `proof`, a pure function of the trial's events. So this package knows
+no process. A kind is a subclass in a file of its own, named in `harness.faults.KINDS` or by an entry point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import Field
+
+from harness.faults.proof import Proof
+from harness.faults.world_control import L, WorldControl
+from harness.forms.draft import Draft
+from harness.forms.fields import Event, Id
+from harness.forms.model import Model
+from harness.forms.problem import Problem
+from harness.forms.ranks import Ranks
+from harness.forms.strict_json import JSON
+from harness.history import History
+
+FOR = "How long, with a unit: 200ms, 60s."
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultProperties:
+    """What a kind of fault is: rules ask for the property, never for the kind. None has a default: none is forgotten.
+
+    Attributes:
+        needs_a_gate: strikes where the rank emits `at`, which blocks it; else the fault strikes as the rank starts.
+        inside: our runtime carries it out inside a rank of Python.
+        ends_rank: may end the rank, whose end is meant then: it fails nobody else.
+        needs_a_hub: is done by the scenario's hub.
+    """
+
+    needs_a_gate: bool
+    inside: bool
+    ends_rank: bool
+    needs_a_hub: bool
+
+
+class Place(NamedTuple):
+    """Where a fault strikes its ranks: two faults at one place of a rank would hide each other.
+
+    Attributes:
+        key: the key of the fault that says it.
+        names: the places; none where faults of the kind never meet.
+        meeting: what a second fault there does, in words.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    meeting: str
+
+
+class Fault(Model):
+    """One fault of one scenario.
+
+    Attributes:
+        does: what faults of this kind do, one line.
+        needs: what a scenario must have for it.
+        properties: what it is; every kind declares them.
+        example: a fault of this kind as a scenario writes it, in YAML.
+        inside_file: the file whose function `inside` carries out the order in a rank; it imports the standard library
+            and `harness.rank` alone.
+    """
+
+    does: ClassVar[str]
+    needs: ClassVar[str]
+    properties: ClassVar[FaultProperties]
+    example: ClassVar[str]
+    inside_file: ClassVar[Path | None] = None
+
+    id: Id = Field(description="Name of the fault, unique among the faults.")
+    ranks: Ranks = Field(description="The ranks that are struck: every, nonzero, or a list.")
+    arm: Literal["candidate", "control"] | None = Field(
+        None,
+        description="The only arm it strikes, for upstream findings and self-tests; a claim's arms are struck alike.",
+    )
+    if TYPE_CHECKING:
+        kind: str
+
+    @property
+    def event(self) -> str | None:
+        """The event of the rank at which it strikes; None where it strikes as the rank starts."""
+        return None
+
+    @property
+    def duration(self) -> float | None:
+        """For how long it is in force, in seconds; None where nothing limits it."""
+        return None
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables that it sets in its ranks."""
+        return {}
+
+    @property
+    def place(self) -> Place:
+        """Where it strikes."""
+        return Place("id", (), "")
+
+    @staticmethod
+    def refusal() -> str:
+        """Why it cannot run on this machine; empty where it can."""
+        return ""
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """What is wrong about a scenario's faults of this kind, by their place in the list."""
+        del faults, draft
+        yield from ()
+
+    def description(self) -> str:
+        """What is done to a rank, in words."""
+        raise NotImplementedError
+
+    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
+        """Return the launch as this fault needs it."""
+        del ranks
+        return launch
+
+    def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
+        """Act on a rank, from the world's own thread; `done` is to be called when it is to be taken back."""
+        del world, rank
+        done()
+
+    def inside(self) -> Mapping[str, JSON] | None:
+        """The order for the rank itself, which it gets when its gate opens, or None."""
+        return None
+
+    def undo(self, world: WorldControl, *, rank: int) -> None:
+        """Take it back. Called once for every strike, at the end of the world if not before."""
+
+    def proof(self, history: History, *, rank: int) -> Proof:
+        """Work out from the events whether it took effect. Never raises, whatever the events are."""
+        raise NotImplementedError
+
+
+class FaultAtEvent(Fault):
+    """A fault that strikes where the rank emits an event, which blocks it until the fault has struck."""
+
+    at: Event = Field(
+        description="The event at which the fault strikes; emitting it blocks the rank until the fault has struck."
+    )
+
+    @property
+    def event(self) -> str | None:
+        return self.at
+
+    @property
+    def place(self) -> Place:
+        return Place("at", (self.at,), "strikes at the same event")
+
+    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
+        """Make the event a gate."""
+        del ranks
+        return launch.gated(at=self.at)

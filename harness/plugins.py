@@ -1,0 +1,177 @@
+"""Registries of kinds, filled from their own package and from the entry points of other distributions.
+
+A distribution that brings a kind names it in its metadata, in the group of its registry:
+
+    [project.entry-points."rankproof.faults"]
+    slow-disk = "my_package.slow_disk:SlowDiskFault"
+
+A plug-in that cannot be used is never fatal: it is listed with the reason, and whoever asks for its kind is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from harness.forms.digest import fold
+
+GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankproof.subjects", "rankproof.views")
+NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Plugin:
+    """A kind that another distribution brings.
+
+    Attributes:
+        group: the registry that it is in, such as `rankproof.faults`.
+        name: the kind.
+        distribution: normal name of the distribution.
+        version: its version.
+        sha256: digest of its files as they are installed, without metadata and bytecode: of its `sha256  path` lines.
+    """
+
+    group: str
+    name: str
+    distribution: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.group}) of {self.distribution} {self.version}, sha256 {self.sha256[:16]}"
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Kinds by name: our own first, then those of plug-ins, by name.
+
+    Attributes:
+        group: name of the group of entry points.
+        plugins: kind to plug-in, for kinds that are not our own.
+        broken: kind to the reason why a plug-in's kind cannot be used.
+    """
+
+    def __init__(self, group: str, base: type, own: Mapping[str, T]) -> None:
+        """Fill it.
+
+        Args:
+            group: name of the group of entry points.
+            base: what a kind is a subclass or an instance of.
+            own: the kinds of this project.
+        """
+        self.group = group
+        self.plugins: dict[str, Plugin] = {}
+        self.broken: dict[str, str] = {}
+        self._kinds: dict[str, T] = dict(own)
+        for point in sorted(_points(group), key=lambda point: (point.name, point.value)):
+            owner = point.dist.name if point.dist is not None else "an unnamed distribution"
+            if reason := self._add(point, base):
+                self.broken[point.name] = f"the plug-in {point.value} of {owner} cannot be used: {reason}"
+
+    def _add(self, point: importlib.metadata.EntryPoint, base: type) -> str:
+        """Take in a kind; why it cannot be, or nothing."""
+        if point.name in self.plugins:
+            other = self.plugins[point.name].distribution
+            del self._kinds[point.name], self.plugins[point.name]
+            return f"{other} brings a kind of this name too, and nobody says which is meant; uninstall one"
+        if point.name in self.broken:
+            return "another distribution brings a kind of this name too; uninstall one"
+        if point.name in self._kinds:
+            return "Rankproof has a kind of this name itself; the plug-in must use another one"
+        if point.dist is None:
+            return "its distribution has no name"
+        try:
+            kind = point.load()
+            plugin = Plugin(
+                group=self.group,
+                name=point.name,
+                distribution=point.dist.name.lower().replace("_", "-"),
+                version=point.dist.version,
+                sha256=_digest(point, point.dist),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever somebody else's module raises when it is imported
+            return f"{type(error).__name__}: {error}"
+        if reason := _misfit(kind, base, point.name):
+            return reason
+        self._kinds[point.name], self.plugins[point.name] = kind, plugin
+        return ""
+
+    def __getitem__(self, name: str) -> T:
+        return self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+@functools.cache
+def _by_group() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """The entry points of all groups of ours, read once: each distribution has a file of them."""
+    found = importlib.metadata.entry_points()
+    return {group: list(found.select(group=group)) for group in GROUPS}
+
+
+def _points(group: str) -> list[importlib.metadata.EntryPoint]:
+    return _by_group()[group]
+
+
+def _misfit(kind: object, base: type, name: str) -> str:
+    """Why an object is not a kind of the registry; empty where it is."""
+    is_kind = issubclass(kind, base) if isinstance(kind, type) else isinstance(kind, base)
+    if not is_kind:
+        return f"it is not a {base.__module__}.{base.__qualname__}"
+    # A declaration without a default is missing only when somebody asks for it: that would be in the middle of a run.
+    lacking = [key for parent in base.__mro__ for key in vars(parent).get("__annotations__", {}) if _lacks(kind, key)]
+    if lacking:
+        return f"it declares no {', '.join(dict.fromkeys(lacking))}"
+    field = getattr(kind, "model_fields", {}).get("kind")
+    if (
+        isinstance(kind, type)
+        and hasattr(kind, "model_fields")
+        and (field is None or getattr(field.annotation, "__args__", None) != (name,))
+    ):
+        return f'its field is not declared as kind: Literal["{name}"], the name of its entry point'
+    return ""
+
+
+def _lacks(kind: object, key: str) -> bool:
+    fields = getattr(kind, "model_fields", {})
+    return (
+        not key.startswith("_")
+        and key not in ("kind", "ranks", "model_config")
+        and key not in fields
+        and not hasattr(kind, key)
+    )
+
+
+def _digest(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> str:
+    """One digest for the files of a plug-in: those of its distribution, and of the package that the entry point names.
+
+    An editable installation lists no code of its own, so its package is looked up.
+    """
+    paths: dict[str, Path] = {}
+    for listed in distribution.files or ():
+        if not _is_code(Path(str(listed))) or ".." in listed.parts:
+            continue
+        paths[str(listed)] = Path(str(distribution.locate_file(listed)))
+    top = point.module.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is not None and spec.submodule_search_locations:
+        for folder in map(Path, spec.submodule_search_locations):
+            paths |= {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if _is_code(path)}
+    elif spec is not None and spec.origin is not None:
+        paths[Path(spec.origin).name] = Path(spec.origin)
+    return fold({name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()})
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix not in (".pyc", ".pth") and not any(part.endswith(NOT_CODE) for part in path.parts)

@@ -1,0 +1,62 @@
+"""One process as the kernel knows it, and what a process asks of the kernel for itself. Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from os import _exit
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as the kernel lists it. `state` is the letter of ps: R, S, D, T (stopped), Z (zombie)."""
+
+    pid: int
+    parent: int
+    session: int
+    name: str
+    state: str
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL this process when its parent ends. For single-threaded parents: the signal follows the forking thread."""
+    if prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
+        _exit(127)
+
+
+def keep_private(*, private: bool) -> None:
+    """Whether other processes of this user may look into this one and take its descriptors (Linux; root still may)."""
+    prctl(PR_SET_DUMPABLE, 0 if private else 1)
+
+
+def prctl(option: int, value: int) -> bool:
+    """Set an attribute of this process. False where the system has no such call (macOS)."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+
+
+def inspect(pid: int) -> Process | None:
+    """One process, or None when it is gone."""
+    try:
+        text = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name may hold spaces and parentheses: the last one closes it.
+    name, _, rest = text.partition(b"(")[2].rpartition(b")")
+    state, parent, _group, session = rest.split()[:4]
+    return Process(
+        pid=pid,
+        parent=int(parent),
+        session=int(session),
+        name=name.decode("utf-8", "backslashreplace"),
+        state=state.decode("ascii"),
+    )

@@ -1,0 +1,15 @@
+"""The views of a record, by the names of their files: adding one is adding its file and its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.report import junit, page, step_summary
+from harness.report.view import View
+
+VIEWS: Mapping[str, View] = {view.name: view for view in (page.VIEW, junit.VIEW, step_summary.VIEW)}
+
+
+def checked() -> Mapping[str, View]:
+    """The views that lie beside a report and are checked with it."""
+    return {name: view for name, view in VIEWS.items() if view.checked}

@@ -1,0 +1,75 @@
+"""What the code of a scenario's arms imports, as far as its text tells: what a warm server is worth holding."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from harness.backends import Backend
+from harness.faults import Fault
+from harness.world.preload import EVERYTHING, MODULES, Preload
+
+# What each word in the code asks for. A tokenizer is loaded with whatever its library finds there.
+OF_TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
+ASKED_BY = {
+    "numpy": ("numpy", "numpy.random"),
+    "torch": OF_TORCH,
+    "mlx": ("numpy", "numpy.random", "mlx.core"),
+    "tokenizers": MODULES,
+    "transformers": MODULES,
+}
+MOST_BYTES = 4 * 2**20
+
+
+def preload(
+    folders: Iterable[Path], *, own: Collection[str], backends: Iterable[Backend], faults: Iterable[Fault]
+) -> Preload:
+    """What a warm server holds for ranks of these arms: the same for both, or the two could not be compared.
+
+    Code that imports nothing but the standard library, itself and what we know asks for what it names; any other import
+    may bring anything, and a name that is made as it runs is still a word of the text.
+
+    Args:
+        folders: the code of the arms.
+        own: the modules and packages at the top of it.
+        backends: those of the scenario's cells.
+        faults: the scenario's.
+    """
+    backends = list(backends)
+    files = {backend.inside_file for backend in backends}
+    files |= {fault.inside_file for fault in faults if fault.inside_file is not None}
+    words = {module.partition(".")[0] for backend in backends for module in backend.properties.modules}
+    modules: Collection[str]
+    if (named := _named(folders, own=own)) is None or words - ASKED_BY.keys():
+        modules = EVERYTHING.modules
+    else:
+        modules = {module for word in words | named for module in ASKED_BY[word]}
+    return Preload(modules=tuple(name for name in MODULES if name in modules), files=tuple(sorted(files)))
+
+
+def _named(folders: Iterable[Path], *, own: Collection[str]) -> set[str] | None:
+    """Which of the known libraries the code names; None where it may import others, or is too much to read."""
+    known = {*ASKED_BY, *own, *sys.stdlib_module_names}
+    found, size = set(), 0
+    for folder in folders:
+        for file in sorted(folder.rglob("*.py")):
+            text = file.read_bytes()
+            size += len(text)
+            if size > MOST_BYTES or _imports(text) - known:
+                return None
+            found |= {word for word in ASKED_BY if re.search(rb"\b%s\b" % word.encode(), text)}
+    return found
+
+
+def _imports(text: bytes) -> set[str]:
+    """The top-level packages that a file imports by statements; a file that is not Python imports none."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.partition(".")[0] for name in names}
