@@ -35,7 +35,7 @@ class HubFault(Fault):
     repository: Line | None = Field(None, description="The repositories that are struck; * stands for any text.")
     path: Line | None = Field(None, description="The files that are struck; * stands for any text.")
     answer: rules.WrongAnswer = Field(
-        description="What the hub answers instead, as in a rules file of `rankproof hub`."
+        description="What the hub answers instead, as in a file of rules of `rankproof hub`."
     )
     when: rules.When = Field(
         rules.When(), description="Which of the matching requests are struck; every one where nothing is said."
