@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.model import Model
 from harness.forms.text import visible
-from harness.record.facts import Frozen
 from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Part, Strong, Table, Text
 from harness.report.markdown import render_markdown
 from harness.run.gate import Decided
@@ -17,21 +17,21 @@ from harness.trust.asked import CODES, Answer, Requirement
 SUMMARY_REASON = 500
 
 
-class Trusted(Frozen):
+class Trusted(Model):
     """The revision that decided."""
 
     ref: str
     commit: str
 
 
-class PolicyFile(Frozen):
+class PolicyFile(Model):
     """The policy, by its path in the trusted revision."""
 
     path: str
     sha256: str
 
 
-class ReportLine(Frozen):
+class ReportLine(Model):
     """A verified report of the commit. `made` is the signer's own claim."""
 
     place: str
@@ -44,7 +44,7 @@ class ReportLine(Frozen):
     roles: list[str]
 
 
-class RefusalLine(Frozen):
+class RefusalLine(Model):
     """A report that says it is of the commit, and was refused; `word` as in docs/verify.md."""
 
     place: str
@@ -52,7 +52,7 @@ class RefusalLine(Frozen):
     message: str
 
 
-class Decision(Frozen):
+class Decision(Model):
     """The decision as JSON.
 
     Attributes:

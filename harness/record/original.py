@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from harness.record.facts import Environment, Frozen, Package, RunFacts
+from harness.forms.model import Model
+from harness.record.facts import Environment, Package, RunFacts
 from harness.scenario import Needs, Scenario
 from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
@@ -29,7 +30,7 @@ MATTERS = {
 APART = {"variables", "packages", "lock", "nix"}
 
 
-class Original(Frozen):
+class Original(Model):
     """The run that is reproduced.
 
     Attributes:
@@ -61,7 +62,7 @@ class Original(Frozen):
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
 
 
-class Difference(Frozen):
+class Difference(Model):
     """Something in which the two machines or environments differ."""
 
     group: Group
@@ -70,7 +71,7 @@ class Difference(Frozen):
     now: str
 
 
-class Comparison(Frozen):
+class Comparison(Model):
     """A reproduction and its original.
 
     Attributes:

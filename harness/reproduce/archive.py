@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from harness.forms import manifest
-from harness.forms.strict_json import NotStrict, strict_json
+from harness.forms.model import Model, parse_json
 
 FORMAT: Literal[1] = 1
 INDEX = "index.json"
@@ -45,13 +45,7 @@ class ArchiveError(Exception):
     """A file that is no bundle, or one that must not be unpacked; the message says what is wrong with it."""
 
 
-class Closed(BaseModel):
-    """A part of the index: closed, and not changed once made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Member(Closed):
+class Member(Model):
     """A file of the bundle. `size` is in bytes."""
 
     path: str
@@ -59,7 +53,7 @@ class Member(Closed):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Carried(Closed):
+class Carried(Model):
     """An input of the run: whether its files are in the bundle, and why not."""
 
     name: str
@@ -68,7 +62,7 @@ class Carried(Closed):
     why_not: str = ""
 
 
-class Index(Closed):
+class Index(Model):
     """What a bundle holds.
 
     Attributes:
@@ -187,12 +181,9 @@ def _read_index(stream: _Stream) -> Index:
     data = b"".join(stream.take(size))
     stream.demand(_padding(size), what="the padding of the index")
     try:
-        index = Index.model_validate(strict_json(data))
-    except NotStrict as error:
-        raise ArchiveError(f"its index is {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ArchiveError(f"its index: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        index = parse_json(Index, data)
+    except ValueError as error:
+        raise ArchiveError(f"its index: {error}") from None
     if index.encode() != data:
         raise ArchiveError("its index is not written the one way an index is")
     return index

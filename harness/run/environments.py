@@ -26,8 +26,9 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
+from harness.forms.model import Model
 from harness.reason import SkipCode
-from harness.record.facts import ArmEnvironmentFacts, Frozen, Installed
+from harness.record.facts import ArmEnvironmentFacts, Installed
 from harness.run import interpreters, pip
 from harness.run.interpreters import Interpreter, NoInterpreter
 from harness.run.pip import EnvironmentProblem, Unavailable
@@ -64,7 +65,7 @@ class Cached:
     bytes: int
 
 
-class Stamp(Frozen):
+class Stamp(Model):
     """What `stamp.json` holds.
 
     Attributes:

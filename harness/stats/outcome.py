@@ -10,18 +10,18 @@ from pydantic import Field
 from harness.checks import Finding, RankFinding, judge_trial
 from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
+from harness.forms.model import Model
 from harness.history import History, ended
 from harness.reason import Deviation, Void, VoidCode
 from harness.scenario import Scenario
 from harness.stats.describe import harness_error, how_it_ended, ranks_in_words, short, shown
-from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
 
 Arm = Literal["candidate", "control"]
 
 
-class Moment(Frozen):
+class Moment(Model):
     """One rank failing: when (milliseconds after the trial began), and how."""
 
     rank: int | None
@@ -30,7 +30,7 @@ class Moment(Frozen):
     line: int | None = None
 
 
-class Failure(Frozen):
+class Failure(Model):
     """A check that does not hold: on which ranks, and why."""
 
     check: str
@@ -39,7 +39,7 @@ class Failure(Frozen):
     line: int | None = None
 
 
-class Strike(Frozen):
+class Strike(Model):
     """One fault on one rank: whether it struck, was taken back, is proved, and the lines of the events that show it."""
 
     fault: str
@@ -51,7 +51,7 @@ class Strike(Frozen):
     lines: list[int]
 
 
-class Trial(Frozen):
+class Trial(Model):
     """What became of one trial.
 
     Attributes:

@@ -14,8 +14,8 @@ from typing import Literal
 from harness.checks.agree import AgreeCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.within import WithinCheck
+from harness.forms.model import Model
 from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.frozen import Frozen
 from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm
 from harness.stats.paired import fisher_two_sided
@@ -28,7 +28,7 @@ ORDER: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE"
 MOST = 100_000
 
 
-class Counts(Frozen):
+class Counts(Model):
     """One arm then and now: failed of counted trials, void ones, and Fisher's two-sided p."""
 
     arm: Arm
@@ -53,7 +53,7 @@ class Counts(Frozen):
         return usual[0] in self.failures_now and usual[1] in self.failures_then
 
 
-class Compared(Frozen):
+class Compared(Model):
     """The values of one check in one arm: in how many of the trials with the same seed they are the same."""
 
     arm: Arm
@@ -63,7 +63,7 @@ class Compared(Frozen):
     compared: int
 
 
-class CellAnswer(Frozen):
+class CellAnswer(Model):
     """One cell: the answer, the three questions, and why.
 
     Attributes:
@@ -84,7 +84,7 @@ class CellAnswer(Frozen):
     more_trials: int | None = None
 
 
-class Reproduction(Frozen):
+class Reproduction(Model):
     """The answer of a run to another, and that of every cell."""
 
     answer: Answer

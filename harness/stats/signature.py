@@ -6,14 +6,14 @@ that its peer is gone is a race: they are left out.
 
 from __future__ import annotations
 
+from harness.forms.model import Model
 from harness.history import History, ended
-from harness.stats.frozen import Frozen
 from harness.stats.outcome import Trial
 
 CAUSE_LIMIT = 600
 
 
-class Signature(Frozen):
+class Signature(Model):
     """A failure as two runs can have it in common.
 
     Attributes:

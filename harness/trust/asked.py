@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.model import Model
 from harness.forms.text import visible
-from harness.record.facts import Frozen
 from harness.record.model import Record
 from harness.trust.policy import Policy, Required, Role
 
@@ -20,7 +20,7 @@ CODES: dict[Answer, int] = {"OPEN": 0, "CLOSED": 1, "CANNOT TELL": 2, "NOT VERIF
 SHOWN = 3
 
 
-class Requirement(Frozen):
+class Requirement(Model):
     """One rule, and what became of it.
 
     Attributes:

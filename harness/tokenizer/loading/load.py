@@ -62,11 +62,11 @@ class Loaded:
         """
         kind = type(self.tokenizer)
         return Lock(
-            schema_=1,
+            schema=1,
             repository=self.source.name if isinstance(self.source, HubRepository) else None,
             commit=self.commit,
             files=self.files,
-            tokenizer_class=f"{kind.__module__}.{kind.__qualname__}",
+            **{"class": f"{kind.__module__}.{kind.__qualname__}"},
             options=lockable(dict(self.options)),
             made_with=versions(),
             identity=as_json(self.identity),

@@ -9,12 +9,11 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, JsonValue
 
 from harness.forms.fields import SchemaVersion
-from harness.forms.model import Model
+from harness.forms.model import Model, parse_json
 from harness.forms.regular_file import read_regular
-from harness.forms.strict_json import strict_json
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.loading.failure import CacheFailed, SourceRefused
 from harness.tokenizer.loading.manifest import Commit, Files
@@ -41,8 +40,6 @@ class Lock(Model):
         made_with: versions of the libraries it was made with.
         identity: the identity of what was built, as `Identity.to_json` writes it.
     """
-
-    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     schema_: SchemaVersion = Field(alias="schema")
     repository: Annotated[str, AfterValidator(checked_repository)] | None
@@ -73,12 +70,7 @@ def read(path: Path) -> Lock:
     except OSError as error:
         raise SourceRefused(f"cannot read the lock file {path}: {error.strerror}") from error
     try:
-        strict_json(content)
-        lock = Lock.model_validate_json(content, by_alias=True, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise SourceRefused(f"{path} is not a lock file: {where}: {first['msg']}") from None
+        lock = parse_json(Lock, content)
     except ValueError as error:
         raise SourceRefused(f"{path} is not a lock file: {error}") from None
     if (lock.repository is None) != (lock.commit is None):

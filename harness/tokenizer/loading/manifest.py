@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Strict
 
 from harness.forms.fields import SchemaVersion, Sha256
 from harness.forms.model import Model
@@ -38,7 +38,7 @@ def _each_once(files: tuple[FileRecord, ...]) -> tuple[FileRecord, ...]:
     return files
 
 
-Files = Annotated[tuple[FileRecord, ...], Field(min_length=1), AfterValidator(_each_once)]
+Files = Annotated[tuple[FileRecord, ...], Strict(False), Field(min_length=1), AfterValidator(_each_once)]
 
 
 class Manifest(Model):

@@ -23,10 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from harness.forms.digest import sha256
-from harness.forms.strict_json import strict_json
+from harness.forms.model import parse_json
 from harness.tokenizer.loading.document import examine
 from harness.tokenizer.loading.failure import CacheFailed, LoadError
 from harness.tokenizer.loading.lease import held
@@ -84,9 +82,8 @@ class Store:
         except OSError as error:
             raise CacheFailed(f"cannot read {place}/manifest.json: {error.strerror}") from error
         try:
-            strict_json(text)
-            manifest = Manifest.model_validate_json(text, by_alias=True, by_name=False)
-        except (ValueError, ValidationError) as error:
+            manifest = parse_json(Manifest, text)
+        except ValueError as error:
             raise Damaged(f"{place}/manifest.json cannot be read: {error}") from error
         if (manifest.endpoint, manifest.repository, manifest.commit) != (repository.endpoint, repository.name, commit):
             raise Damaged(f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}")
