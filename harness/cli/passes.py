@@ -12,12 +12,11 @@ from collections.abc import Callable
 from harness import __version__
 from harness.cli.progress import progress_for
 from harness.cli.run import program
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.facts import Varied
 from harness.record.model import Record
 from harness.record.varied import SEEDS, is_shown, override
-from harness.report.words import plural
 from harness.reproduce.passes import between, digest, joint, seeds_word
 from harness.reproduce.rerun import Prepared, another, new_root
 from harness.reproduce.source import SourceError

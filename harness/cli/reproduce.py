@@ -13,10 +13,9 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, passes
 from harness.cli.bundle import paths
 from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.original import GROUPS, differences, same_environment
-from harness.report.words import plural
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.opened import NotTrusted, Opened, open_report
 from harness.reproduce.rerun import Prepared, Wish, prepare

@@ -42,11 +42,16 @@ EMPTY = sha256(b"")
 """The sha256 of nothing."""
 
 
-def fold(files: Mapping[str, str]) -> str:
-    """One digest for many files: sha256 over their sorted `sha256  path` lines, as `sha256sum` writes them.
+def lines(files: Mapping[str, str]) -> bytes:
+    """Files as `sha256sum` lists them, sorted by path; names that are not UTF-8 stay as they are.
 
     Args:
         files: path inside the folder to sha256, both as text.
     """
-    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
-    return sha256(lines.encode("utf-8", "surrogateescape"))
+    text = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
+    return text.encode("utf-8", "surrogateescape")
+
+
+def fold(files: Mapping[str, str]) -> str:
+    """One digest for many files: the sha256 of their `lines`."""
+    return sha256(lines(files))

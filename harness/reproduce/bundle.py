@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from harness import __version__
 from harness.forms import manifest
+from harness.forms.digest import sha256_of
 from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
@@ -226,8 +227,7 @@ def _write(out: Path, index: Index, content: _Content) -> str:
             except BaseException:
                 out.unlink()
                 raise
-        with out.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(out)
     except FileExistsError:
         raise BundleError(f"{out} is there already: remove it, or name another file with --out") from None
     except ArchiveError as error:
