@@ -10,11 +10,13 @@ A plug-in that cannot be used is never fatal: it is listed with the reason, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -77,25 +79,15 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def _add(self, point: importlib.metadata.EntryPoint, base: type) -> str:
         """Take in a kind; why it cannot be, or nothing."""
-        if point.name in self.plugins:
-            other = self.plugins[point.name].distribution
-            del self._kinds[point.name], self.plugins[point.name]
-            return f"{other} brings a kind of this name too, and nobody says which is meant; uninstall one"
-        if point.name in self.broken:
-            return "another distribution brings a kind of this name too; uninstall one"
+        if point.name in self.plugins or point.name in self.broken:
+            self._kinds.pop(point.name, None)
+            self.plugins.pop(point.name, None)
+            return "another distribution brings a kind of this name too, and nobody says which is meant; uninstall one"
         if point.name in self._kinds:
             return "Rankproof has a kind of this name itself; the plug-in must use another one"
-        if point.dist is None:
-            return "its distribution has no name"
         try:
             kind = point.load()
-            plugin = Plugin(
-                group=self.group,
-                name=point.name,
-                distribution=point.dist.name.lower().replace("_", "-"),
-                version=point.dist.version,
-                sha256=_digest(point, point.dist),
-            )
+            plugin = _plugin(point)
         except Exception as error:  # noqa: BLE001 - whatever somebody else's module raises when it is imported
             return f"{type(error).__name__}: {error}"
         if reason := _misfit(kind, base, point.name):
@@ -114,14 +106,43 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 @functools.cache
-def _by_group() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """The entry points of all groups of ours, read once: each distribution has a file of them."""
-    found = importlib.metadata.entry_points()
-    return {group: list(found.select(group=group)) for group in GROUPS}
+def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
+    """The entry points of all groups of ours: of a hundred distributions few have any, and only theirs are parsed."""
+    found: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
+    known: set[str] = set()
+    for folder in map(Path, sys.path):
+        for file in sorted(folder.glob("*.*-info/entry_points.txt")):
+            name = file.parent.name.partition("-")[0].lower()
+            with contextlib.suppress(OSError):
+                if name in known or b"rankproof." not in file.read_bytes():
+                    continue
+                known.add(name)  # what stands first in the path hides the others, as for an import
+                for point in importlib.metadata.Distribution.at(file.parent).entry_points:
+                    if point.group in found:
+                        found[point.group].append(point)
+    return found
 
 
-def _points(group: str) -> list[importlib.metadata.EntryPoint]:
+def _points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
     return _by_group()[group]
+
+
+def installed(group: str, name: str) -> Plugin | None:
+    """The plug-in that brings a kind here; None where none does, or more than one."""
+    points = [point for point in _points(group) if point.name == name]
+    return _plugin(points[0]) if len(points) == 1 else None
+
+
+def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
+    distribution = point.dist
+    assert distribution is not None
+    return Plugin(
+        group=point.group,
+        name=point.name,
+        distribution=distribution.name.lower().replace("_", "-"),
+        version=distribution.version,
+        sha256=_digest(point, distribution),
+    )
 
 
 def _misfit(kind: object, base: type, name: str) -> str:
@@ -129,6 +150,8 @@ def _misfit(kind: object, base: type, name: str) -> str:
     is_kind = issubclass(kind, base) if isinstance(kind, type) else isinstance(kind, base)
     if not is_kind:
         return f"it is not a {base.__module__}.{base.__qualname__}"
+    if getattr(kind, "name", name) != name and not isinstance(kind, type):
+        return f"it calls itself {kind.name}, and its entry point is another"  # type: ignore[attr-defined]
     # A declaration without a default is missing only when somebody asks for it: that would be in the middle of a run.
     lacking = [key for parent in base.__mro__ for key in vars(parent).get("__annotations__", {}) if _lacks(kind, key)]
     if lacking:

@@ -33,6 +33,7 @@ from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, 
 from harness.record.needs import unmet
 from harness.record.original import ORIGINAL_PATH, Comparison, Original, compare
 from harness.record.own import demand_own, demand_planned
+from harness.record.plugins import demand_installed, demand_named
 from harness.record.recipe import recipe
 from harness.record.skips import contradiction
 from harness.record.unknown import Unknown, unknown_kinds
@@ -73,12 +74,14 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
+    demand_installed(run)
     try:
         scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
         if unknown := unknown_kinds(text, overrides=run.overrides):
             raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
         raise RecordError(f"the scenario cannot be read again: {error}") from None
+    demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
     planned = _cell_files(scenario, run, names)

@@ -265,6 +265,19 @@ class CellFacts(Model):
     control: Annotated[int, Field(ge=0)]
 
 
+class PluginFacts(Model):
+    """A kind of another distribution that the run used; see `harness.plugins.Plugin`."""
+
+    group: str
+    name: str
+    distribution: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
+
+
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
@@ -272,6 +285,7 @@ class RunFacts(Model):
         challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
+        plugins: the kinds of other distributions that the run used.
     """
 
     format: Literal[1]
@@ -295,4 +309,5 @@ class RunFacts(Model):
     reproduces: Reproduces | None = None
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
+    plugins: list[PluginFacts] = Field(default_factory=list)
     cells: list[CellFacts]

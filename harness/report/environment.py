@@ -51,6 +51,7 @@ def environment_section(record: Record) -> list[Block]:
         ),
         ("GPU", Claim(Foreign(here.gpu or "none answers"), (RUN,))),
         ("host", Claim(Text(Code(here.host), " (digest of its boot id)"), (RUN,))),
+        *(("plug-in", Claim(Foreign(f"{one}, sha256 {one.sha256}"), (RUN,))) for one in run.plugins),
         (
             "run",
             Claim(

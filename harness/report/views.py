@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harness.plugins import Registry
 from harness.report import junit, page, step_summary
 from harness.report.view import View
 
-VIEWS: Mapping[str, View] = {view.name: view for view in (page.VIEW, junit.VIEW, step_summary.VIEW)}
+VIEWS: Registry[View] = Registry(
+    "rankproof.views", View, {view.name: view for view in (page.VIEW, junit.VIEW, step_summary.VIEW)}
+)
 
 
 def checked() -> Mapping[str, View]:

@@ -35,10 +35,12 @@ from harness.record.facts import (
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.record.original import ORIGINAL_PATH
+from harness.record.plugins import used
 from harness.record.recipe import recipe
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
+from harness.report.views import VIEWS
 from harness.run import arms, environments, inputs, needs, provenance
 from harness.run.again import Again
 from harness.run.entry import slips
@@ -312,6 +314,7 @@ def _run(
         environments={name: one.facts for name, one in made.items()},
         reproduces=material.reproduces if material is not None else None,
         room=_room(scenario),
+        plugins=used(scenario, views=VIEWS.plugins),
         provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))

@@ -73,6 +73,16 @@ def ranks_exist(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem((*path, index), f"is not a rank of the smallest world; {allowed}")
 
 
+def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
+    """A kind that a plug-in would bring, if it could be used."""
+    for section, registry in (("checks", CHECKS), ("faults", FAULTS)):
+        items = draft.at(section)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            kind = item.get("kind") if isinstance(item, dict) else None
+            if isinstance(kind, str) and kind in registry.broken:
+                yield draft.problem((section, index, "kind"), registry.broken[kind])
+
+
 def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
     """What the kinds themselves say about their checks and faults."""
     for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
@@ -257,6 +267,7 @@ RULES = (
     role_and_verdict,
     *MUST_FAIL_RULES,
     ranks_exist,
+    plugins_can_be_used,
     kinds_own_rules,
     axes_and_arguments,
     exclusions,

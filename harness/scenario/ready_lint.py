@@ -27,7 +27,7 @@ def ready(draft: Draft) -> Iterator[Problem]:
         return
     found = READY.get(name)
     if found is None:
-        message = f"is not a ready subject; there are {', '.join(READY)}"
+        message = READY.broken.get(name) or f"is not a ready subject; there are {', '.join(READY)}"
         yield draft.problem(("subject", "use"), message, suggestion=closest(name, list(READY)))
         return
     yield from _code(draft)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 
 from harness.history import History
 from harness.subjects import READY
-from harness.subjects.ready import CODE
 from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
 from tests.run.conftest import ROOT
@@ -35,19 +35,22 @@ def pool() -> Iterator[ServerPool]:
 def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **arguments: Any) -> History:
     """A world of a ready subject, from its file as it lies in the package."""
     subject = READY[name]
-    launch = Launch(
-        about={},
-        size=size,
-        backend=backend or subject.backends[0],
-        warm=True,
-        entry=subject.entry,
-        folder=CODE,
-        arguments=arguments,
-        inputs=TOKENIZER,
-        seeds=list(range(size)),
-        deadline=60.0,
-    )
-    capture = World(launch, pool).run()
+    with tempfile.TemporaryDirectory() as folder:
+        for file, content in subject.code().items():
+            Path(folder, file).write_bytes(content)
+        launch = Launch(
+            about={},
+            size=size,
+            backend=backend or subject.backends[0],
+            warm=True,
+            entry=subject.entry,
+            folder=Path(folder),
+            arguments=arguments,
+            inputs=TOKENIZER,
+            seeds=list(range(size)),
+            deadline=60.0,
+        )
+        capture = World(launch, pool).run()
     return History(capture.events, size=size)
 
 
@@ -65,7 +68,7 @@ def strings(node: ast.AST) -> set[str]:
 def test_the_catalogue_is_what_the_code_says(name: str) -> None:
     """Arguments with their defaults, and events with their keys, are those of the file, none more and none less."""
     subject = READY[name]
-    tree = ast.parse((CODE / f"{subject.module}.py").read_text())
+    tree = ast.parse(subject.file.read_text())
     (entry,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run")
     names = [argument.arg for argument in entry.args.kwonlyargs]
     defaults = [ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None]
@@ -97,12 +100,14 @@ def test_every_default_is_a_value_that_may_be_given() -> None:
 
 def test_every_file_of_code_is_a_ready_subject() -> None:
     """No file lies there that no name leads to."""
-    assert {path.stem for path in CODE.glob("*.py")} - {"__init__"} == {subject.module for subject in READY.values()}
+    files = {subject.file for subject in READY.values()}
+    (folder,) = {file.parent for file in files}
+    assert set(folder.glob("*_inside.py")) == files
 
 
 def test_the_code_stands_alone() -> None:
     """A copy of the file is all that a rank gets: of ours it imports the tokenizer library, and nothing else."""
-    for path in CODE.glob("*.py"):
+    for path in (subject.file for subject in READY.values()):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 assert node.module is not None
@@ -185,4 +190,4 @@ def test_code_is_the_file(tmp_path: Path) -> None:
     """What arms get is the file of the package, byte for byte."""
     for subject in READY.values():
         (name,) = subject.code()
-        assert subject.code()[name] == (CODE / name).read_bytes()
+        assert subject.code()[name] == subject.file.read_bytes()

@@ -183,7 +183,7 @@ def project(tmp_path: Path) -> Path:
 def another_version(place: Path) -> str:
     """A Rankproof whose ready subject is another one: what PYTHONPATH finds it by."""
     shutil.copytree(ROOT / "harness", place / "harness", ignore=shutil.ignore_patterns("__pycache__"))
-    file = place / "harness" / "subjects" / "code" / "torch_allreduce.py"
+    file = place / "harness" / "subjects" / "torch_allreduce_inside.py"
     file.write_text(file.read_text() + "\n# of another version\n")
     return str(place)
 

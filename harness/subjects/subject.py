@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-CODE = Path(__file__).with_name("code")
+NO_DEFECT = "none"
+"""The value of an argument `defect` for code that is whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class ReadySubject:
 
     Attributes:
         does: what its ranks do, in words.
-        module: the module of its code, a file of `code/`; every rank calls its `run`.
+        file: its code, named MODULE_inside.py: arms get it as MODULE.py, and every rank calls its `run`.
         backends: those that it can work on.
         arguments: name to argument.
         emits: name of an event to the keys of its values.
@@ -58,11 +59,16 @@ class ReadySubject:
     """
 
     does: str
-    module: str
+    file: Path
     backends: tuple[str, ...]
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
     misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = _all_fit
+
+    @property
+    def module(self) -> str:
+        """The name that its code has in an arm."""
+        return self.file.stem.removesuffix("_inside")
 
     @property
     def entry(self) -> str:
@@ -71,5 +77,4 @@ class ReadySubject:
 
     def code(self) -> dict[str, bytes]:
         """The files that both arms get, by name."""
-        name = f"{self.module}.py"
-        return {name: (CODE / name).read_bytes()}
+        return {f"{self.module}.py": self.file.read_bytes()}

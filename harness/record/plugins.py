@@ -1,0 +1,68 @@
+"""Plug-ins that a run used: named in its record, and demanded of whoever judges it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from harness import backends, checks, faults, plugins
+from harness.plugins import Plugin, Registry
+from harness.record.facts import PluginFacts, RunFacts
+from harness.record.model import RecordError
+from harness.record.unknown import Unknown
+from harness.scenario import Scenario
+from harness.subjects import READY
+
+VIEWS = "rankproof.views"
+
+
+def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[PluginFacts]:
+    """The plug-ins that a run of a scenario uses, here and now.
+
+    Args:
+        scenario: what is run.
+        views: the plug-ins' views that are written beside its report.
+    """
+    return [PluginFacts(**asdict(plugin)) for plugin in sorted({*_kinds(scenario), *views.values()})]
+
+
+def _kinds(scenario: Scenario) -> Iterator[Plugin]:
+    named: tuple[tuple[Registry[Any], list[str | None]], ...] = (
+        (faults.KINDS, [fault.kind for fault in scenario.faults]),
+        (checks.KINDS, [check.kind for check in scenario.checks]),
+        (backends.KINDS, list(scenario.matrix.backend)),
+        (READY, [scenario.subject.use]),
+    )
+    for registry, names in named:
+        yield from (registry.plugins[name] for name in names if name in registry.plugins)
+
+
+def demand_installed(run: RunFacts) -> None:
+    """Demand every plug-in of a run, in its version and with its files.
+
+    Raises:
+        Unknown: one is not here, or is another: what it judged cannot be judged again.
+    """
+    for facts in run.plugins:
+        here = plugins.installed(facts.group, facts.name)
+        if here is None:
+            raise Unknown(f"the plug-in {facts} judged it, which is not installed here")
+        if here.version != facts.version or here.distribution != facts.distribution:
+            raise Unknown(f"the plug-in {facts} judged it; here is {here.distribution} {here.version}")
+        if here.sha256 != facts.sha256:
+            raise Unknown(f"the plug-in {facts} judged it; the files of the one here differ")
+
+
+def demand_named(scenario: Scenario, run: RunFacts) -> None:
+    """Demand that a run names the plug-ins that its scenario uses, and no others.
+
+    Raises:
+        RecordError: it does not.
+    """
+    wanted = {(plugin.group, plugin.name) for plugin in _kinds(scenario)}
+    named = {(facts.group, facts.name) for facts in run.plugins if facts.group != VIEWS}
+    if wanted != named:
+        group, name = min(wanted ^ named)
+        what = "uses and does not name" if (group, name) in wanted else "names and does not use"
+        raise RecordError(f"the run {what} the plug-in {name} ({group})")
