@@ -102,9 +102,9 @@ class ServedRepository:
         if name in self.revisions:
             return self.revisions[name]
         if re.fullmatch(r"[0-9a-f]{7,40}", name):
-            found = {one.commit: one for one in self.revisions.values() if one.commit.startswith(name)}
-            if len(found) == 1:
-                return next(iter(found.values()))
+            matching = {one.commit: one for one in self.revisions.values() if one.commit.startswith(name)}
+            if len(matching) == 1:
+                return next(iter(matching.values()))
         return None
 
 
@@ -116,12 +116,12 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
     """
     if not folder.is_dir():
         raise HubError(f"{folder}: no such folder; `rankproof hub layouts --out {folder}` writes one to try")
-    found: dict[str, dict[str, Revision]] = {}
+    by_id: dict[str, dict[str, Revision]] = {}
     for identity, name, place in _places(folder):
-        found.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
-    if not found:
+        by_id.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
+    if not by_id:
         raise HubError(f"{folder}: holds no repository; a repository is a folder ORG/NAME with files in it")
-    return {identity: ServedRepository(identity, revisions) for identity, revisions in sorted(found.items())}
+    return {identity: ServedRepository(identity, revisions) for identity, revisions in sorted(by_id.items())}
 
 
 def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:

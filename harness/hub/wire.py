@@ -115,18 +115,18 @@ def read_range(text: str | None, size: int) -> tuple[int, int] | None:
     Raises:
         ValueError: the range begins after the end (416).
     """
-    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (text or "").replace(" ", ""))
-    if found is None or not (found[1] or found[2]):
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (text or "").replace(" ", ""))
+    if match is None or not (match[1] or match[2]):
         return None
-    if not found[1]:
-        last = int(found[2])
+    if not match[1]:
+        last = int(match[2])
         if last == 0:
             raise ValueError("an empty range")
         return max(0, size - last), size
-    first = int(found[1])
-    end = min(size, int(found[2]) + 1) if found[2] else size
+    first = int(match[1])
+    end = min(size, int(match[2]) + 1) if match[2] else size
     if first >= size:
         raise ValueError("the range begins after the end")
-    if found[2] and int(found[2]) < first:
+    if match[2] and int(match[2]) < first:
         return None
     return first, end

@@ -58,16 +58,16 @@ FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECA
 
 def versions() -> dict[str, Any]:
     """Python, the packages that take part in loading, and the variables they read; of a secret only that it is set."""
-    found = {}
+    packages = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+            packages[name] = metadata.version(name)
     variables = {
         name: ("is set" if SECRET.search(name) else short(value))
         for name, value in sorted(os.environ.items())
         if name.startswith(VARIABLES)
     }
-    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": found, "variables": variables}
+    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": packages, "variables": variables}
 
 
 def describe(tokenizer: Any) -> dict[str, Any]:
@@ -256,10 +256,10 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
         elif "snapshots" in parts:
             lists["files"].append(inside)
     contents: dict[str, Any] = {"blobs": blobs, "bytes": size}
-    for name, found in lists.items():
-        contents[name] = [short(one) for one in found[:NAMES]]
-        if len(found) > NAMES:
-            contents[f"{name}_more"] = len(found) - NAMES
+    for name, entries in lists.items():
+        contents[name] = [short(one) for one in entries[:NAMES]]
+        if len(entries) > NAMES:
+            contents[f"{name}_more"] = len(entries) - NAMES
     return contents
 
 

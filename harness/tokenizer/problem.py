@@ -24,7 +24,7 @@ class Unreadable(TokenizerError):
 
 
 class Unidentifiable(TokenizerError):
-    """There is no identity for this object; the message says why and what to identify instead."""
+    """This object cannot be given an identity; the message says why and what to identify instead."""
 
 
 class NotComparable(TokenizerError):

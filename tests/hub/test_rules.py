@@ -61,7 +61,7 @@ HEAD = "schema: 1\nrules:\n"
     ],
 )
 def test_mistakes_are_named_with_line_and_column(text: str, wanted: str) -> None:
-    """A mistake is told with file, line, column, key and what is allowed."""
+    """A mistake is named with file, line, column, key and what is allowed."""
     with pytest.raises(RulesError) as caught:
         parse_rules(text, name="r.yaml")
     assert any(wanted in problem and problem.startswith("r.yaml:") for problem in caught.value.problems), caught.value

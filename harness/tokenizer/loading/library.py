@@ -66,11 +66,11 @@ def auto_tokenizer() -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that have a say in what a tokenizer does."""
-    found = {}
+    installed = {}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def build(

@@ -91,23 +91,23 @@ def promises(wire: Wire, repository: HubRepository, resolved: Resolved, *, limit
     """
     first = f"/api/models/{repository.name}/tree/{resolved.commit}?recursive=true&expand=false"
     page: str | None = first
-    found: dict[str, Promise] = {}
+    promised: dict[str, Promise] = {}
     pages = 0
     while page is not None:
         entries, page = wire.json(page, _page)
         pages += 1
         for promise in entries:
-            if promise.path in found:
+            if promise.path in promised:
                 raise BytesDiffer(f"{wire.endpoint}{first}: it lists {promise.path!r} twice")
-            found[promise.path] = promise
-        if len(found) > limits.entries or pages > limits.entries:
+            promised[promise.path] = promise
+        if len(promised) > limits.entries or pages > limits.entries:
             raise SourceRefused(f"{repository.name} lists more than {limits.entries:,} files: see Limits(entries=...)")
-    odd = sorted(name for name in resolved.names ^ found.keys() if is_tokenizer_file(name))
+    odd = sorted(name for name in resolved.names ^ promised.keys() if is_tokenizer_file(name))
     if odd:
         raise BytesDiffer(
             f"{wire.endpoint}{first}: the hub's two listings of commit {resolved.commit} disagree about {_few(odd)}"
         )
-    return tuple(found[name] for name in sorted(found) if is_tokenizer_file(name))
+    return tuple(promised[name] for name in sorted(promised) if is_tokenizer_file(name))
 
 
 def _page(answer: object) -> list[Promise]:

@@ -65,7 +65,7 @@ def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
     def unreadable(error: OSError) -> None:
         raise CacheFailed(f"cannot read {error.filename}: {error.strerror}") from error
 
-    found: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
     for place, folders, names in os.walk(folder, onerror=unreadable):
         if only_tokenizer_files:
             folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
@@ -74,10 +74,10 @@ def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
             path = where.relative_to(folder).as_posix()
             if not only_tokenizer_files or is_tokenizer_file(path):
                 try:
-                    found.append((path, where.stat().st_size))
+                    files.append((path, where.stat().st_size))
                 except OSError as error:
                     raise CacheFailed(f"cannot read {where}: {error.strerror}") from error
-    return sorted(found)
+    return sorted(files)
 
 
 def records(folder: Path, *, only_tokenizer_files: bool) -> tuple[FileRecord, ...]:

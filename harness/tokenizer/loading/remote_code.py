@@ -44,10 +44,10 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        found = self._locate(fullname)
-        if found is None:
+        located = self._locate(fullname)
+        if located is None:
             return None
-        package, file, is_package = found
+        package, file, is_package = located
         origin = str(package.folder / file) if file else None
         spec = importlib.machinery.ModuleSpec(fullname, self, origin=origin, is_package=is_package)
         spec.has_location = origin is not None
@@ -72,9 +72,9 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del spec  # the default kind of module will do
 
     def exec_module(self, module: ModuleType) -> None:
-        found = self._locate(module.__name__)
-        assert found is not None
-        package, file, _ = found
+        located = self._locate(module.__name__)
+        assert located is not None
+        package, file, _ = located
         if file is None:
             return
         source = (package.folder / file).read_bytes()
@@ -115,7 +115,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
         raise SourceRefused(f"its auto_map entry {reference!r} is not of the form module.Class")
     if f"{module.replace('.', '/')}.py" not in {file.path for file in files}:
         raise SourceRefused(f"its auto_map names {reference}, and there is no {module}.py beside it")
-    found: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
-    if not isinstance(found, type):
+    kind: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
+    if not isinstance(kind, type):
         raise SourceRefused(f"its auto_map names {reference}, which is not a class")
-    return found
+    return kind

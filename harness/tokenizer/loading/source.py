@@ -156,7 +156,7 @@ def _unsafe(name: str) -> str | None:
 def is_tokenizer_file(name: str) -> bool:
     """Whether this path of a repository belongs to its tokenizer.
 
-    By suffix and place, and generously: a file that is left out cannot be told from one that does not exist, so all
+    By suffix and place, and generously: a file that is left out looks like one that does not exist, so all
     small text formats at the root count, chat templates in their folder, and Python files anywhere (remote code).
     """
     path = PurePosixPath(name)

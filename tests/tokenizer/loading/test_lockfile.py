@@ -138,13 +138,13 @@ def test_options_that_no_file_can_hold_are_refused() -> None:
 
 def test_a_cold_load_under_a_lock_asks_for_files_only(locked: Lock, fake: FakeHub, tmp_path: Path) -> None:
     """With a lock there is nothing to resolve or to list; warm, there is nothing to ask at all."""
-    fake.asked.clear()
+    fake.paths.clear()
     cold = load("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
-    assert len(fake.asked) == len(locked.files)
-    assert all("/resolve/" in path for path in fake.asked)
-    fake.asked.clear()
+    assert len(fake.paths) == len(locked.files)
+    assert all("/resolve/" in path for path in fake.paths)
+    fake.paths.clear()
     warm = load("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
-    assert (fake.asked, warm.requests) == ([], ())
+    assert (fake.paths, warm.requests) == ([], ())
     assert warm.identity == cold.identity == locked.identified()
 
 

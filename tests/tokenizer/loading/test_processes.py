@@ -83,7 +83,7 @@ def start(fake: FakeHub, cache: Path) -> subprocess.Popen[bytes]:
 
 
 def test_a_downloader_killed_half_way_harms_nobody(fake: FakeHub, tmp_path: Path) -> None:
-    """After SIGKILL in the middle of a file there is no snapshot, no lock to wait for, and the next fetch works."""
+    """After SIGKILL in the middle of a file neither a snapshot nor a lock is left, and the next fetch works."""
     reached, go_on = held_back(fake)
     child = start(fake, tmp_path)
     try:

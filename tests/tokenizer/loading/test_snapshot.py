@@ -92,7 +92,7 @@ def test_a_snapshot_of_one_hub_is_not_another_hubs(
 
 
 def test_a_failed_fetch_leaves_nothing(fake: FakeHub, tmp_path: Path) -> None:
-    """After an error there is no snapshot and no partial folder, and the next fetch works."""
+    """After an error neither a snapshot nor a partial folder is left, and the next fetch works."""
     fake.replace["/tokenizer_config.json"] = hang_up
     with pytest.raises(DeadlineExceeded):
         fetch(fake, tmp_path, seconds=0.5)
@@ -113,7 +113,7 @@ def test_who_comes_second_without_a_lock_takes_the_firsts(fake: FakeHub, tmp_pat
 
 
 def test_what_a_killed_process_left_is_swept(fake: FakeHub, tmp_path: Path) -> None:
-    """A partial folder of a process that is no more is removed; one of a living process stays."""
+    """A partial folder of a process that has ended is removed; one of a living process stays."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     from harness.tokenizer.loading.snapshot import _here
@@ -238,7 +238,7 @@ def test_the_lock_names_nobody_it_does_not_know(tmp_path: Path) -> None:
 
 
 def test_changes_are_said_in_words(tmp_path: Path) -> None:
-    """Missing, additional, longer and different files are told apart."""
+    """Missing, additional, longer and different files are distinguished."""
     for name, content in {"a.json": b"1", "b.json": b"2", "c.json": b"3"}.items():
         (tmp_path / name).write_bytes(content)
     before = records(tmp_path, only_tokenizer_files=True)
@@ -263,4 +263,4 @@ def test_offline_mode_asks_nothing(fake: FakeHub, tmp_path: Path, monkeypatch: p
     for revision in (None, COMMIT):
         with pytest.raises(HubFailed, match="HF_HUB_OFFLINE forbids"):
             load("org/name", revision=revision, endpoint=fake.endpoint, cache=tmp_path)
-    assert fake.asked == []
+    assert fake.paths == []

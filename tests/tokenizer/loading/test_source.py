@@ -70,7 +70,7 @@ def test_a_name_that_is_also_a_folder_is_refused(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("source", ["", "a/b/c", "../x", "org/..", "org/name\n", "org\\name", "http://x/y", "a--b/c"])
 def test_text_that_names_nothing_is_refused(source: str) -> None:
-    """Text that is no repository's name and no folder is refused before anything is asked or written."""
+    """Text that is neither a repository's name nor a folder is refused before anything is asked or written."""
     with pytest.raises(SourceRefused):
         parse(source, endpoint="http://hub")
 
