@@ -29,6 +29,10 @@ NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
 T = TypeVar("T")
 
 
+class PluginFailed(Exception):
+    """A plug-in raised where it must not: nothing can be said about what it was to judge."""
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class Plugin:
     """A kind that another distribution brings.
@@ -88,12 +92,26 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             kind = point.load()
             plugin = _plugin(point)
-        except Exception as error:  # noqa: BLE001 - whatever somebody else's module raises when it is imported
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
             return f"{type(error).__name__}: {error}"
         if reason := _misfit(kind, base, point.name):
             return reason
         self._kinds[point.name], self.plugins[point.name] = kind, plugin
         return ""
+
+    @contextlib.contextmanager
+    def guarded(self, name: str) -> Iterator[None]:
+        """Around a call of a kind that must not raise. Our own kind that does is a bug, and not told otherwise.
+
+        Raises:
+            PluginFailed: a plug-in's raised.
+        """
+        try:
+            yield
+        except Exception as error:
+            if name not in self.plugins:
+                raise
+            raise PluginFailed(f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error}") from error
 
     def __getitem__(self, name: str) -> T:
         return self._kinds[name]

@@ -20,9 +20,10 @@ from harness.record.recipe import recipe
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.report.views import checked
-from harness.run.again import Again
+from harness.run.replay import RecordReplay
 from harness.scenario import derive_seed, parse_scenario
 from harness.trust import footer, sshsig, statement
+from harness.trust.replay import Replay
 
 REPORT = "report.md"
 BESIDE = frozenset({REPORT, manifest.NAME, statement.NAME, *checked()})
@@ -120,7 +121,7 @@ def sign(folder: Path, key: Path, *, views: bool = True) -> None:
     signature = sshsig.sign(footer.signed_part(body), key, namespace=sshsig.NAMESPACE_REPORT)
     (folder / manifest.NAME).write_bytes(listing)
     (folder / REPORT).write_bytes(footer.attach(body, signature))
-    for name, draw in Again(found).views.items() if views else ():
+    for name, draw in RecordReplay(found).views.items() if views else ():
         (folder / name).write_bytes(draw(read, digest))
 
 
@@ -141,3 +142,11 @@ def seed(folder: Path, cell: str, index: int) -> str:
     """The seed that the scenario gives a trial."""
     scenario = parse_scenario((folder / SCENARIO_PATH).read_bytes(), name=SCENARIO_PATH)
     return str(derive_seed(scenario.seed, scenario.id, cell, index))
+
+
+def replaced(replay: Replay, parts: dict[str, Any]) -> Replay:
+    """A replay with the parts replaced that are named; they are taken out. None is what a verifier has by default."""
+    for name in parts.keys() & {"judge", "render", "rebuild", "views", "makes_statements"}:
+        part = parts.pop(name)
+        setattr(replay, name, getattr(Replay(), name) if part is None else part)
+    return replay

@@ -51,5 +51,18 @@ def judge_trial(
         checks: what is asked.
         history: the trial's events.
         ended_by_fault: rank to the id of the fault that provably ended it; such a rank need not have returned.
+
+    Raises:
+        PluginFailed: a plug-in's check raised.
     """
-    return [check.judge(history) for check in checks] + world.judge(history, ended_by_fault=ended_by_fault)
+    return [_judge(check, history) for check in checks] + world.judge(history, ended_by_fault=ended_by_fault)
+
+
+def _judge(check: Check, history: History) -> Finding:
+    if check.kind not in KINDS.plugins:
+        return check.judge(history)
+    with KINDS.guarded(check.kind):
+        finding: object = check.judge(history)
+        if not isinstance(finding, Finding) or (finding.check, finding.kind) != (check.id, check.kind):
+            raise TypeError(f"its judgement is not a finding of the check {check.id}")
+        return finding

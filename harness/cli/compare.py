@@ -13,9 +13,9 @@ from harness.cli.verify import policy_of
 from harness.record.model import PATH, Record, RecordError
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
-from harness.reproduce.compare import OtherScenario, compare
-from harness.reproduce.compare_report import as_json, blocks
-from harness.run.again import Again
+from harness.reproduce.comparison import OtherScenario, compare
+from harness.reproduce.comparison_report import as_json, blocks
+from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import SshsigError
@@ -66,17 +66,14 @@ def _load(path: Path, policy: SignerPolicy, *, unverified: bool) -> tuple[Record
         OSError, RecordError: there is no record to read.
     """
     report = path / "report.md" if path.is_dir() else path
-    again = Again()
-    found = verify_folder(
-        report, policy=policy, judge=again.judge, render=again.render, rebuild=again.rebuild, views=again.views
-    )
-    if found.ok and again.record is not None:
+    replay = RecordReplay()
+    verification = verify_folder(report, policy=policy, replay=replay)
+    if verification.ok and replay.record is not None:
         # What was judged is what is compared, whatever happened to the folder meanwhile.
-        return again.record, True
+        return replay.record, True
     if not unverified:
-        raise Refusal(
-            f"{report}: {found.word}: {found.message}. Verify it, or compare it all the same with --unverified"
-        )
-    print(f"{report}: not verified: {found.word}", file=sys.stderr)
+        why = f"{verification.word}: {verification.message}"
+        raise Refusal(f"{report}: {why}. Verify it, or compare it all the same with --unverified")
+    print(f"{report}: not verified: {verification.word}", file=sys.stderr)
     with (report.parent / PATH).open("rb") as file:
         return Record.decode(file.read(LARGEST)), False

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from harness.cli import INCONCLUSIVE, PASS, USAGE
-from harness.run.environments import cached, remove
+from harness.run.environments.cache import cached, remove
 
 
 def main(options: argparse.Namespace) -> int:
@@ -14,7 +14,7 @@ def main(options: argparse.Namespace) -> int:
     found = cached()
     if options.what == "list":
         for one in found:
-            print(f"{one.key[:8]}  {one.bytes / 2**20:8.1f} MiB  {one.told or 'never finished'}")
+            print(f"{one.key[:8]}  {one.bytes / 2**20:8.1f} MiB  {one.description or 'never finished'}")
         return PASS
     if not options.keys and not options.all:
         print("rankproof environments remove: name environments by their first characters, or --all", file=sys.stderr)

@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 from harness.cli import PASS, REFUSED, USAGE
-from harness.cli.decision import Decision, commands, decision, lines, summary, unable
-from harness.run.gate import GateError, NotTrusted, decide, lint
-from harness.run.trusted import NoCommit
+from harness.cli.decision import commands, lines, summary
+from harness.forms.text import visible
+from harness.gate.basis import GateError, lint
+from harness.gate.decision import Decision, decide
+from harness.gate.objects import NoCommit, NotTrusted
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
 
@@ -21,56 +23,52 @@ from harness.trust.sshsig import SshsigError
 def main(options: argparse.Namespace) -> int:
     """Decide, or write or check a policy."""
     if options.init:
-        from harness.cli.policy import start
-
-        return start(Path(options.policy))
+        return _init(Path(options.policy))
     if options.lint:
         return _lint(Path(options.policy))
     # A report's objects live until it is decided: looking for cycles among them only takes time.
     gc.disable()
-    found = _decide(options)
+    decision = _decide(options)
     if options.json:
-        print(json.dumps(found.model_dump(mode="json"), indent=1))
+        print(json.dumps(decision.model_dump(mode="json"), indent=1))
     else:
-        _print(found)
+        _print(decision)
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(path).open("a", encoding="utf-8") as file:
-                file.write(summary(found))
+                file.write(summary(decision))
         except OSError as error:
             print(f"rankproof gate: the step summary cannot be written: {error.strerror}", file=sys.stderr)
-    return found.exit
+    return decision.exit
 
 
 def _decide(options: argparse.Namespace) -> Decision:
     try:
-        return decision(
-            decide(
-                options.results or [Path("results")],
-                commit=options.commit,
-                policy=options.policy,
-                trusted_ref=options.trusted_ref,
-                challenge=options.challenge,
-            )
+        return decide(
+            options.results or [Path("results")],
+            commit=options.commit,
+            policy=options.policy,
+            trusted_ref=options.trusted_ref,
+            challenge=options.challenge,
         )
     except (NotTrusted, SshsigError) as error:
-        return unable("NOT VERIFIED", REFUSED, [str(error)])
+        return Decision(answer="NOT VERIFIED", exit=REFUSED, problems=[visible(str(error))])
     except ScenarioError as error:
-        return unable("USAGE", USAGE, [str(problem) for problem in error.problems])
+        return Decision(answer="USAGE", exit=USAGE, problems=[visible(str(problem)) for problem in error.problems])
     except (GateError, NoCommit) as error:
-        return unable("USAGE", USAGE, [str(error)])
+        return Decision(answer="USAGE", exit=USAGE, problems=[visible(str(error))])
 
 
-def _print(found: Decision) -> None:
+def _print(decision: Decision) -> None:
     """Print for people; on GitHub also as annotations, and so that no line of ours is taken for a command."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
-        print("\n".join(lines(found)), flush=True)
+        print("\n".join(lines(decision)), flush=True)
         return
     token = secrets.token_hex(16)
     print(f"::stop-commands::{token}")
-    print("\n".join(lines(found)))
+    print("\n".join(lines(decision)))
     print(f"::{token}::")
-    for annotation in commands(found):
+    for annotation in commands(decision):
         print(annotation)
     sys.stdout.flush()
 
@@ -83,4 +81,19 @@ def _lint(path: Path) -> int:
             print(problem, file=sys.stderr)
         return USAGE
     print(f"{path}: ok. It decides once it is on the trusted branch")
+    return PASS
+
+
+def _init(path: Path) -> int:
+    """Write a policy and a list of signers to begin with."""
+    from harness.gate.template import TemplateError, write
+
+    try:
+        for written in write(path):
+            print(f"wrote {written}")
+    except TemplateError as error:
+        print(f"rankproof gate: {error}", file=sys.stderr)
+        return USAGE
+    print("Put the keys that may sign into it, then: rankproof gate --lint")
+    print("It decides once it is on the trusted branch (origin/main, unless --trusted-ref says otherwise).")
     return PASS

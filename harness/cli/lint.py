@@ -8,9 +8,9 @@ from harness.cli import PASS, USAGE
 from harness.cli.load import load_all
 from harness.forms.text import visible
 from harness.run import inputs
-from harness.run.arms import ArmError
-from harness.run.entry import seen
-from harness.run.sketch import sketched
+from harness.run.arms.entry import seen
+from harness.run.arms.preview import previewed
+from harness.run.arms.staging import ArmError
 from harness.scenario import LoadedScenario, Scenario
 from harness.world.environment import is_import_time
 
@@ -35,7 +35,7 @@ def _code(loaded: LoadedScenario) -> list[str]:
     try:
         if world.home is not None and world.home_is == "copy":
             inputs.home(world.home, folder=loaded.folder)
-        with sketched(loaded.scenario, folder=loaded.folder) as (_, staged):
+        with previewed(loaded.scenario, folder=loaded.folder) as (_, staged):
             return [str(problem) for problem in seen(loaded, staged)]
     except (ArmError, inputs.InputError) as error:
         why = str(error)

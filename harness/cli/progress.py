@@ -8,11 +8,10 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from harness.forms.text import visible
-from harness.run.run import Plan
-from harness.run.trials import Made
+from harness.run.progress import MadeTrial, Plan, Progress
 from harness.scenario import Cell
 
 if TYPE_CHECKING:
@@ -25,23 +24,18 @@ BAR = 20
 NARROW, WIDE = 60, 90
 
 
-class Progress(Protocol):
-    """What a run tells, in this order. Not for several threads."""
+class Spoken(Progress):
+    """Says on a stream what takes long."""
 
-    def planned(self, plan: Plan) -> None:
-        """Say what is going to happen."""
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
-    def began(self, cell: Cell) -> None:
-        """A trial of this cell was handed to a lane."""
-
-    def told(self, made: Made) -> None:
-        """One more trial is there."""
-
-    def done(self) -> None:
-        """The run is over, in whatever way."""
+    def says(self, text: str) -> None:
+        """A line of its own."""
+        print(f"  {text}", file=self._stream, flush=True)
 
 
-def progress_for(stream: TextIO) -> Progress:
+def progress_for(stream: TextIO) -> Spoken:
     """The live table where somebody watches, else plain lines."""
     watched = stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
     return Watched(stream) if watched else Plain(stream)
@@ -69,16 +63,16 @@ class Count:
         """Count a trial that began."""
         self.flying += cell.ranks
 
-    def told(self, made: Made) -> None:
+    def ended(self, trial: MadeTrial) -> None:
         """Count a trial that ended."""
-        self.flying -= made.cell.ranks
-        self.void += made.void
+        self.flying -= trial.cell.ranks
+        self.void += trial.void
         # A void trial is made again, so it brings the end no nearer.
-        self.done += not made.void
-        if not made.void:
-            (self.candidate if made.arm == "candidate" else self.control)[made.cell.id] += 1
+        self.done += not trial.void
+        if not trial.void:
+            (self.candidate if trial.arm == "candidate" else self.control)[trial.cell.id] += 1
             # A control that does not fail is as unexpected as a candidate that does.
-            self.not_as_hoped[made.cell.id] += made.failed == (made.arm == "candidate")
+            self.not_as_hoped[trial.cell.id] += trial.failed == (trial.arm == "candidate")
 
     def left(self) -> str:
         """Time left, in words."""
@@ -97,11 +91,11 @@ class Count:
         return ", ".join(parts)
 
 
-class Plain:
+class Plain(Spoken):
     """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just then."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._count = Count()
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -112,9 +106,9 @@ class Plain:
         """Say how many trials there will be, and which cells are skipped."""
         self._count = Count(total=plan.trials)
         for cell, why in plan.skipped.items():
-            self._line(f"{cell}: SKIPPED: {why}")
+            self.says(f"{cell}: SKIPPED: {why}")
         cells = len(plan.cells) - len(plan.skipped)
-        self._line(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
+        self.says(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
         self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
         self._teller.start()
 
@@ -124,10 +118,10 @@ class Plain:
             self._count.began(cell)
             self._cell = cell.id
 
-    def told(self, made: Made) -> None:
+    def ended(self, trial: MadeTrial) -> None:
         """Count it."""
         with self._lock:
-            self._count.told(made)
+            self._count.ended(trial)
 
     def done(self) -> None:
         """Say nothing more."""
@@ -141,18 +135,16 @@ class Plain:
                 line = f"{self._cell}: {self._count.line()}" if self._cell else self._count.line()
             # A stream that is gone takes nothing more; the run goes on without it.
             with contextlib.suppress(OSError, ValueError):
-                self._line(line)
-
-    def _line(self, text: str) -> None:
-        print(f"  {text}", file=self._stream, flush=True)
+                self.says(line)
 
 
-class Watched:
+class Watched(Spoken):
     """A table of cells, redrawn in place and gone when the run is over."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
 
+        super().__init__(stream)
         # It moves the cursor, so it writes to the terminal itself; what it shows of a scenario is escaped here.
         self._console = Console(file=getattr(stream, "bare", stream), highlight=False)
         # What the terminal cannot show must not break it: a C locale gets ASCII.
@@ -179,9 +171,9 @@ class Watched:
         """Count it."""
         self._count.began(cell)
 
-    def told(self, made: Made) -> None:
+    def ended(self, trial: MadeTrial) -> None:
         """Count it; the table is redrawn by itself."""
-        self._count.told(made)
+        self._count.ended(trial)
 
     def done(self) -> None:
         """Take the table away."""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from harness import __version__
-from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, passes
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
 from harness.cli.bundle import paths
+from harness.cli.passes import make, print_plan
+from harness.cli.progress import progress_for
 from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment
-from harness.record.original import GROUPS, differences, same_environment
+from harness.record.original import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.opened import NotTrusted, Opened, open_report
+from harness.reproduce.passes import Passes
 from harness.reproduce.rerun import Prepared, Wish, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
 from harness.trust.folder import Unreadable
@@ -59,12 +63,22 @@ def main(options: argparse.Namespace) -> int:
             _print_trust(opened)
             prepared = prepare(opened, wish, here=Path.cwd(), scratch=scratch)
             _print_what_will_run(opened, prepared)
-            _print_machine(prepared, jobs=passes.jobs_of(options))
-            passes.print_plan(options, prepared)
+            jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+            _print_machine(prepared, jobs=jobs)
+            passes = Passes(
+                prepared=prepared,
+                results=options.results,
+                signer=lambda: None,
+                jobs=jobs,
+                progress=lambda: progress_for(sys.stderr),
+            )
+            print_plan(options, passes)
             if options.dry_run:
                 print("nothing was run: --dry-run")
                 return PASS
-            return _run(options, prepared)
+            signer = sign_with(options)
+            answer = make(options, replace(passes, signer=signer))
+            return INCONCLUSIVE if answer is None else demand_signed(CODES[answer], signer, unsigned=options.unsigned)
         except NotTrusted as problem:
             if problem.verification is not None:
                 print_steps(problem.verification)
@@ -159,18 +173,12 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     same = same_environment(original.environment, here)
     print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario
-    found = differences(scenario, original, here, start=original.start, jobs=jobs, rankproof=__version__)
+    found = differences(scenario.needs, original, Here(environment=here, start=original.start, jobs=jobs))
     for group in GROUPS[:2]:
         for one in (one for one in found if one.group == group):
             print(f"  {group}: {visible(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
     rare = sum(one.group == GROUPS[2] for one in found)
     print(f"  {plural(len(found), 'difference')}, {rare} of a kind that rarely matters", flush=True)
-
-
-def _run(options: argparse.Namespace, prepared: Prepared) -> int:
-    signer = sign_with(options)
-    answer = passes.make(options, prepared, signer)
-    return INCONCLUSIVE if answer is None else demand_signed(CODES[answer], signer, unsigned=options.unsigned)
 
 
 def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> None:

@@ -59,7 +59,6 @@ def main(options: argparse.Namespace) -> int:
     failed = slipped = False
     for scenario in asked:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
-        progress = progress_for(sys.stderr)
         try:
             finished.append(
                 run(
@@ -68,28 +67,21 @@ def main(options: argparse.Namespace) -> int:
                     signer=signer,
                     jobs=jobs,
                     challenge=options.challenge,
-                    planned=progress.planned,
-                    began=progress.began,
-                    told=progress.told,
-                    says=lambda text: print(f"  {text}", file=sys.stderr, flush=True),
+                    progress=progress_for(sys.stderr),
                 )
             )
         except Interrupted as error:
-            progress.done()
             print(f"rankproof run: {error}", file=sys.stderr)
             return INCONCLUSIVE
         except Slip as error:
-            progress.done()
             tell(ScenarioError(error.problems))
             print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)
             slipped = True
             continue
         except RunError as error:
-            progress.done()
             print(f"rankproof run: {scenario.scenario.id}: {error}", file=sys.stderr)
             failed = True
             continue
-        progress.done()
         _print(finished[-1], notes=scenario.notes)
     code = _merged(finished, failed=failed) if finished or failed else INCONCLUSIVE
     return USAGE if slipped else demand_signed(code, signer, unsigned=options.unsigned)

@@ -21,9 +21,9 @@ def main(options: argparse.Namespace) -> int:
 
 def _schema(what: str) -> dict[str, Any]:
     if what == "policy":
-        from harness.trust.policy import Policy
+        from harness.gate.policy import Policy
 
         return Policy.model_json_schema(by_alias=True)
-    from harness.cli.decision import Decision
+    from harness.gate.decision import Decision
 
     return Decision.model_json_schema()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from harness.checks import Finding
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
 from harness.cli.load import tell
+from harness.cli.progress import Spoken
 from harness.events import Event
 from harness.forms.text import plural, visible
 from harness.history import Seen, ended
@@ -28,7 +29,7 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
     for loaded in scenarios:
         print(f"{loaded.scenario.id}: {loaded.scenario.title}", flush=True)
         try:
-            found = attempt(loaded, cell=cell, jobs=jobs, says=lambda text: print(f"  {text}", file=sys.stderr))
+            found = attempt(loaded, cell=cell, jobs=jobs, progress=Spoken(sys.stderr))
         except Slip as error:
             tell(ScenarioError(error.problems))
             codes.add(USAGE)

@@ -14,7 +14,7 @@ from typing import Literal
 from harness.cli import PASS, REFUSED, USAGE
 from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
-from harness.run.again import Again
+from harness.run.replay import RecordReplay
 from harness.trust.folder import Unreadable, read_signers, verify_folder
 from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
@@ -38,15 +38,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace, report: Path) -> int:
     try:
-        accepted, again = policy_of(options), Again()
-        found = verify_folder(
-            report,
-            policy=accepted,
-            judge=again.judge,
-            render=again.render,
-            rebuild=again.rebuild,
-            views=again.views,
-        )
+        accepted = policy_of(options)
+        found = verify_folder(report, policy=accepted, replay=RecordReplay())
     except OSError as error:
         if error.filename is None:
             raise

@@ -60,7 +60,11 @@ class Proved:
 
 
 def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
-    """Prove every fault on every rank it is for. Pure."""
+    """Prove every fault on every rank it is for. Pure.
+
+    Raises:
+        PluginFailed: a plug-in's proof raised.
+    """
     return [
         Proved(
             fault=fault.id,
@@ -68,11 +72,16 @@ def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
             rank=rank,
             struck=noted(history, STRUCK, fault=fault.id, rank=rank) is not None,
             undone=noted(history, UNDONE, fault=fault.id, rank=rank) is not None,
-            proof=fault.proof(history, rank=rank),
+            proof=_proof(fault, history, rank),
         )
         for fault in faults
         for rank in fault.ranks.of(history.size)
     ]
+
+
+def _proof(fault: Fault, history: History, rank: int) -> Proof:
+    with KINDS.guarded(fault.kind):
+        return fault.proof(history, rank=rank)
 
 
 def of_arm(faults: Sequence[Fault], arm: str) -> list[Fault]:

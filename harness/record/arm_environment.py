@@ -9,7 +9,7 @@ from harness.scenario.environment import normal
 from harness.stats.environment import ArmEnvironment
 
 
-def asked(scenario: Scenario) -> dict[str, Environment]:
+def own_environments(scenario: Scenario) -> dict[str, Environment]:
     """The environment of each arm that does not run in the harness' own."""
     subject = scenario.subject
     arms = {"candidate": subject.candidate, "control": subject.control}
@@ -19,7 +19,7 @@ def asked(scenario: Scenario) -> dict[str, Environment]:
 
 def missing(scenario: Scenario, run: RunFacts) -> list[str]:
     """Arms whose environment could not be made: no cell can run then."""
-    return [arm for arm in asked(scenario) if arm not in run.environments]
+    return [arm for arm in own_environments(scenario) if arm not in run.environments]
 
 
 def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironment]:
@@ -28,7 +28,7 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
     Raises:
         RecordError: one that the scenario does not ask for, or that is not what it asks for.
     """
-    wanted = asked(scenario)
+    wanted = own_environments(scenario)
     found = {}
     for arm, made in run.environments.items():
         if arm not in wanted:
@@ -51,7 +51,7 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
     return found
 
 
-def told(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
+def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
     """The Python version of an arm and its packages by normal name: its own environment's, or the harness'."""
     own: ArmEnvironmentFacts | None = run.environments.get(arm)
     if own is not None:
@@ -67,7 +67,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     """
     if not run.environments or "control" not in run.arguments or missing(scenario, run):
         return []
-    before, after = told(run, "control"), told(run, "candidate")
+    before, after = installed(run, "control"), installed(run, "candidate")
     lines = [] if before[0] == after[0] else [f"-python {before[0]}", f"+python {after[0]}"]
     sides = [set(run.environments[arm].versions) for arm in ("control", "candidate") if arm in run.environments]
     for name in sorted(set[str]().union(*sides)):

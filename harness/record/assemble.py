@@ -15,6 +15,7 @@ from typing import get_args
 from harness import faults
 from harness.checks.finding import canonical
 from harness.events import EventError
+from harness.plugins import PluginFailed
 from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import provenance, sources
@@ -114,6 +115,8 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     witness = Witness(run, read)
     try:
         judgement = judge(scenario, planned, arms=codes, read=read, names=names, told=witness.hear)
+    except PluginFailed as error:
+        raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
     witness.demand()

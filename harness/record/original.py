@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
+from harness import __version__
 from harness.forms.model import Model
 from harness.record.facts import Environment, Package, RunFacts
 from harness.scenario import Needs, Scenario
@@ -62,6 +64,34 @@ class Original(Model):
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
 
 
+class Setting(Protocol):
+    """Where and how a run takes place: its facts, the original that another run keeps of it, or what is going to be."""
+
+    @property
+    def environment(self) -> Environment: ...
+    @property
+    def start(self) -> str:
+        """How ranks start."""
+
+    @property
+    def jobs(self) -> int:
+        """Worlds at the same time."""
+
+    @property
+    def rankproof(self) -> str:
+        """The version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """The setting of a run that is not made yet."""
+
+    environment: Environment
+    start: str
+    jobs: int
+    rankproof: str = __version__
+
+
 class Difference(Model):
     """Something in which the two machines or environments differ."""
 
@@ -111,7 +141,7 @@ def compare(scenario: Scenario, original: Original, run: RunFacts, now: Sequence
         environment=same_environment(then, here),
         packages_same=same,
         packages_all=len(before.keys() | after.keys()),
-        differences=differences(scenario, original, here, start=run.start, jobs=run.jobs, rankproof=run.rankproof),
+        differences=differences(scenario.needs, original, run),
     )
 
 
@@ -124,28 +154,23 @@ def same_environment(then: Environment, here: Environment) -> str:
     return ""
 
 
-def differences(
-    scenario: Scenario, original: Original, here: Environment, *, start: str, jobs: int, rankproof: str
-) -> list[Difference]:
-    """What differs between the two environments and machines, what decides first.
+def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Difference]:
+    """What differs between the settings of two runs, what decides first.
 
     Args:
-        scenario: what it needs decides.
-        original: the first run.
-        here: this machine.
-        start: how ranks start here.
-        jobs: worlds at the same time here.
-        rankproof: the version here.
+        needs: what the scenario needs, which decides; None where that is not known.
+        first: the setting of one run.
+        second: that of the other.
     """
-    then = original.environment
-    deciding = _decides(scenario.needs)
+    then, here = first.environment, second.environment
+    deciding = _decides(needs) if needs is not None else set()
     found: list[Difference] = []
 
     def note(what: str, before: object, after: object, group: Group) -> None:
         if before != after:
             found.append(Difference(group=group, what=what, then=_shown(before), now=_shown(after)))
 
-    note("ranks started", original.start, start, "decides")
+    note("ranks started", first.start, second.start, "decides")
     stores = [side.nix.environment if side.nix is not None else None for side in (then, here)]
     note("nix", stores[0], stores[1], "decides" if "nix" in deciding else "known to matter")
     for name in Environment.model_fields:
@@ -163,21 +188,21 @@ def differences(
         # The same version with other files: only the digests tell.
         twins = one is not None and other is not None and one.version == other.version
         note(f"package {name}", _version(one, files=twins), _version(other, files=twins), group)
-    note("rankproof", original.rankproof, rankproof, "known to matter")
-    note("worlds at a time", original.jobs, jobs, "known to matter")
+    note("rankproof", first.rankproof, second.rankproof, "known to matter")
+    note("worlds at a time", first.jobs, second.jobs, "known to matter")
     return sorted(found, key=lambda one: GROUPS.index(one.group))
 
 
 def _decides(needs: Needs) -> set[str]:
     """The fields that the scenario itself asks something of."""
-    asked = {
+    wanted = {
         "system": needs.os,
         "cores": needs.cores,
         "memory": needs.memory,
         "gpu": needs.gpus,
         "nix": needs.nix,
     }
-    return {name for name, value in asked.items() if value is not None}
+    return {name for name, value in wanted.items() if value is not None}
 
 
 def _shown(value: object) -> str:

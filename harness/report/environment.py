@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.arm_environment import told
+from harness.record.arm_environment import installed
 from harness.record.facts import RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
@@ -113,7 +113,7 @@ def _own(record: Record) -> list[Block]:
     if not made:
         return []
     arms = [arm for arm in ("control", "candidate") if arm in record.arms]
-    sides = [told(record.run, arm) for arm in arms]
+    sides = [installed(record.run, arm) for arm in arms]
     words = {True: "an environment of its own", False: "the environment of the harness"}
     rows: list[tuple[Part, ...]] = [("made as", *(words[arm in made] for arm in arms), "")]
     rows.append(_row("Python", [python for python, _ in sides]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
+from harness.record.change import is_shown
 from harness.record.model import Record
 from harness.record.original import GROUPS, ORIGINAL_PATH, Comparison
-from harness.record.varied import is_shown
 from harness.report.blocks import (
     Block,
     BulletList,

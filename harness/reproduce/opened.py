@@ -19,7 +19,7 @@ from harness.record.original import Original
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
-from harness.run.again import Again
+from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.profile import profile
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable, verify_folder
@@ -115,15 +115,7 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     else:
         report = given / REPORT if given.is_dir() else given
         folder = _copied(report, scratch / "run", policy=policy)
-    again = Again()
-    found = verify_folder(
-        folder / REPORT,
-        policy=policy,
-        judge=again.judge,
-        render=again.render,
-        rebuild=again.rebuild,
-        views=again.views,
-    )
+    found = verify_folder(folder / REPORT, policy=policy, replay=RecordReplay())
     if not found.ok and not trust:
         raise NotTrusted(f"{found.word}: {found.message}", found)
     return _opened(folder, inputs, found)

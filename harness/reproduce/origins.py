@@ -7,8 +7,18 @@ from pathlib import Path
 
 from harness.record.facts import PATCH_FOLDER
 from harness.reproduce.opened import Opened
-from harness.run.provenance import EMPTY, Living, Origin, Recorded, Tree, installed_from, patched, revision, standing
-from harness.run.revision import GitRepository, RevisionError
+from harness.run.arms.provenance import (
+    EMPTY,
+    Living,
+    Origin,
+    Recorded,
+    Tree,
+    installed_from,
+    patched,
+    revision,
+    standing,
+)
+from harness.run.arms.revision import GitRepository, RevisionError
 
 
 def recorded(opened: Opened) -> dict[str, Origin]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from harness.record.change import SEEDS, override
 from harness.record.facts import SCENARIO_PATH, Reproduces, Varied
 from harness.record.original import Original
-from harness.record.varied import SEEDS, override
 from harness.reproduce import inputs, source
 from harness.reproduce.opened import Opened
 from harness.reproduce.source import Rebuilt, SourceError

@@ -20,11 +20,11 @@ from harness.record.results import ResultsFolder
 from harness.reproduce import origins
 from harness.reproduce.opened import Opened
 from harness.reproduce.workspace import lay_out
-from harness.run import arms
+from harness.run.arms import staging
+from harness.run.arms.preview import previewed
+from harness.run.arms.provenance import Origin, revision, standing
+from harness.run.arms.revision import GitRepository, RevisionError
 from harness.run.inputs import leaves
-from harness.run.provenance import Origin, revision, standing
-from harness.run.revision import GitRepository, RevisionError
-from harness.run.sketch import sketched
 from harness.scenario import Scenario, ScenarioError, parse_scenario
 
 EVIDENCE = "the code that the report's evidence holds"
@@ -112,7 +112,7 @@ def from_checkout(opened: Opened, here: Path, *, results: Path | None = None) ->
     try:
         scenario = _pinned(opened, repo=folder)
         differences += _code_differences(opened, scenario, folder)
-    except (RevisionError, arms.ArmError, ScenarioError) as error:
+    except (RevisionError, staging.ArmError, ScenarioError) as error:
         if _lacks_commits(opened, folder):
             return None
         differences.append(str(error))
@@ -155,7 +155,7 @@ def from_commit(opened: Opened, repository: Path, scratch: Path) -> Rebuilt:
         # An arm of another repository is looked for in the one that was given, wherever the scenario lay.
         tried = [_try(opened, folder, repo) for repo in (top, repository)]
         differences += tried[0] if len(tried[0]) <= len(tried[1]) else tried[1]
-    except (RevisionError, arms.ArmError, ScenarioError) as error:
+    except (RevisionError, staging.ArmError, ScenarioError) as error:
         differences.append(f"{error}{_untracked(source)}")
     if differences:
         raise SourceDiffers(told, differences)
@@ -185,7 +185,7 @@ def from_elsewhere(opened: Opened, folder: Path, *, results: Path | None = None)
         raise SourceError("the scenario's candidate is a revision of a repository: name another with --candidate REV")
     try:
         code = _staged(_alone(opened.scenario), place)["candidate"]
-    except (RevisionError, arms.ArmError) as error:
+    except (RevisionError, staging.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
     source = described.describe(place, results=results)
     state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
@@ -220,7 +220,7 @@ def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path |
         scenario = _parsed(opened, overrides)
         code = _staged(_alone(scenario), place)["candidate"]
         tree = revision(found, commit)
-    except (RevisionError, arms.ArmError, ScenarioError) as error:
+    except (RevisionError, staging.ArmError, ScenarioError) as error:
         raise SourceError(f"--candidate {rev}: {error}") from None
     same = code.files == opened.code("candidate")
     return Rebuilt(
@@ -235,15 +235,15 @@ def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path |
     )
 
 
-def lay(opened: Opened, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str, arms.StagedArm]:
+def lay(opened: Opened, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str, staging.StagedArm]:
     """Lay the code into a run's folder."""
     staged = {}
     for name, code in rebuilt.arms.items():
         if code.patch is not None:
             results.write(f"{PATCH_FOLDER}/{name}.patch", code.patch)
-        place = arms.lay(name, code.files, results=results, is_program=opened.scenario.subject.program is not None)
+        place = staging.lay(name, code.files, results=results, is_program=opened.scenario.subject.program is not None)
         arguments = opened.record.run.arguments[name]
-        staged[name] = arms.StagedArm(folder=place, arguments=dict(arguments), revision=code.revision)
+        staged[name] = staging.StagedArm(folder=place, arguments=dict(arguments), revision=code.revision)
     return staged
 
 
@@ -309,7 +309,7 @@ def _code_differences(opened: Opened, scenario: Scenario, folder: Path) -> list[
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
     """The arms as a run from this folder would have them."""
-    with sketched(scenario, folder=folder) as (sketch, found):
+    with previewed(scenario, folder=folder) as (preview, found):
         return {
             name: Code(
                 {
@@ -318,7 +318,7 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
                     if path.is_file()
                 },
                 arm.revision,
-                sketch.patch(name),
+                preview.patch(name),
             )
             for name, arm in found.items()
         }

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.record.change import AFFINITY, JOBS, SETTING, START, VARIABLE, override
 from harness.record.facts import Environment
-from harness.record.original import Difference, Original, differences
-from harness.record.varied import AFFINITY, JOBS, SETTING, START, VARIABLE, override
+from harness.record.original import Difference, Here, Original, differences
 from harness.scenario import Scenario
 from harness.stats.reproduction import Answer
 from harness.world.environment import DEFAULTS, INHERITED
@@ -71,7 +71,7 @@ class Change:
     usable: int | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """In one line."""
         before, after = ("not there" if value is None else value for value in (self.before, self.after))
         return f"{self.what}: {after} instead of {before} ({self.why})"
@@ -111,33 +111,29 @@ class Walk:
     rare: int
 
 
-def walk(scenario: Scenario, original: Original, here: Environment, *, start: str, jobs: int, rankproof: str) -> Walk:
+def walk(scenario: Scenario, original: Original, here: Here) -> Walk:
     """Find what can be changed.
 
     Args:
         scenario: as it runs here.
         original: the first run.
-        here: this machine.
-        start: how ranks start here.
-        jobs: worlds at the same time here.
-        rankproof: the version here.
+        here: where it runs now.
     """
     changes: list[Change] = []
     left: list[Left] = []
     rare = 0
-    for one in differences(scenario, original, here, start=start, jobs=jobs, rankproof=rankproof):
+    for one in differences(scenario.needs, original, here):
         if one.group == "rarely matters":
             rare += 1
             continue
-        found = _towards(one, scenario, original, here, jobs=jobs)
+        found = _towards(one, scenario, original, here.environment, jobs=here.jobs)
         if isinstance(found, Change):
             changes.append(found)
         else:
             left.append(Left(what=one.what, then=one.then, now=one.now, reason=found))
     differing = {change.what for change in changes} | {one.what for one in left}
-    changes += [
-        setting for setting in _settings(scenario, here, start=start, jobs=jobs) if setting.what not in differing
-    ]
+    settings = _settings(scenario, here.environment, start=here.start, jobs=here.jobs)
+    changes += [setting for setting in settings if setting.what not in differing]
     backends = scenario.matrix.axes["backend"]
     if len(backends) > 1:
         told = ", ".join(map(str, backends))

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.forms.git import git
-from harness.run import patch
-from harness.run.revision import LINK, SUBMODULE, Entry, GitRepository, RevisionError
+from harness.run.arms import patch
+from harness.run.arms.revision import LINK, SUBMODULE, Entry, GitRepository, RevisionError
 
 BATCH = 64 * 2**20
 LARGEST = 2048 * 2**20

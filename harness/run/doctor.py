@@ -17,7 +17,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.faults import KINDS as FAULTS
 from harness.record import environment
 from harness.record.facts import Environment
-from harness.run.environments import cached
+from harness.run.environments.cache import cached
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
 from harness.world import driver
@@ -192,7 +192,9 @@ def _cached() -> Iterator[Answer]:
     detail = f"{len(found)} in the cache, {total / 2**20:.1f} MiB" if found else "none in the cache"
     yield Answer("environment", "of arms", "note", detail)
     for one in found:
-        yield Answer("environment", one.key[:8], "note", f"{one.told or 'never finished'}, {one.bytes / 2**20:.1f} MiB")
+        yield Answer(
+            "environment", one.key[:8], "note", f"{one.description or 'never finished'}, {one.bytes / 2**20:.1f} MiB"
+        )
 
 
 def _nix(machine: Environment) -> Iterator[Answer]:

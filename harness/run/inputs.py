@@ -11,7 +11,7 @@ from harness.forms.digest import fold, sha256_of
 from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import HOME_INPUT, InputFacts
-from harness.scenario import Input
+from harness.scenario import Input, Scenario
 
 FILES_LIMIT = 10_000
 LAYOUTS = "layouts "
@@ -42,6 +42,18 @@ def home(given: str, *, folder: Path) -> ResolvedInput:
     files = digests(path, name=HOME_INPUT)
     facts = InputFacts(name=HOME_INPUT, given=given, digest=fold(files), pinned=False, revision=None, files=files)
     return ResolvedInput(path=path, facts=facts)
+
+
+def of_scenario(scenario: Scenario, *, folder: Path) -> dict[str, ResolvedInput]:
+    """Every input of a scenario, and the home folder of its ranks where they get a copy of one.
+
+    Raises:
+        InputError: as for `resolve` and `home`.
+    """
+    resolved = resolve(scenario.inputs, folder=folder)
+    if scenario.world.home is not None and scenario.world.home_is == "copy":
+        resolved[HOME_INPUT] = home(scenario.world.home, folder=folder)
+    return resolved
 
 
 def resolve(inputs: Mapping[str, Input], *, folder: Path) -> dict[str, ResolvedInput]:

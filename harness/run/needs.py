@@ -10,7 +10,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
 from harness.record.needs import unmet
-from harness.run.environments import Made
+from harness.run.environments.cache import ArmEnvironment
 from harness.scenario import Cell, Scenario
 from harness.world import program
 
@@ -21,7 +21,7 @@ def refused(
     environment: Environment,
     *,
     staged: Iterable[Path],
-    environments: Mapping[str, Made],
+    environments: Mapping[str, ArmEnvironment],
     unavailable: Skip | None,
 ) -> Skip | None:
     """Why this cell cannot run here; None where it can.
@@ -47,15 +47,15 @@ def refused(
     return Skip(lacking.code, f"backend {cell.backend}: {lacking}") if lacking else None
 
 
-def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, Made]) -> Skip | None:
+def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:
     backend = BACKENDS[cell.backend]
     arms = ["candidate"] + (["control"] if scenario.subject.control else [])
     for arm in arms:
         made = environments.get(arm)
         for library in backend.properties.libraries if made is not None else ():
             if made is not None and library not in made.facts.versions:
-                told = f"{library} is not in the environment of the {arm}: name it in environment.packages"
-                return Skip(SkipCode.BACKEND_LIBRARY, told)
+                lacking = f"{library} is not in the environment of the {arm}: name it in environment.packages"
+                return Skip(SkipCode.BACKEND_LIBRARY, lacking)
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:
         return None

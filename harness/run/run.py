@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from harness import __version__
 from harness.forms import manifest
 from harness.forms.source import real_place
-from harness.reason import Skip
-from harness.record import environment, repository, sources
-from harness.record.arm_environment import asked
+from harness.plugins import PluginFailed
+from harness.record import repository, sources
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.contradiction import Contradiction
 from harness.record.facts import (
     FORMAT,
-    HOME_INPUT,
     PATH,
     SCENARIO_PATH,
     CellFacts,
@@ -41,13 +35,18 @@ from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS
-from harness.run import arms, environments, inputs, needs, provenance
-from harness.run.again import Again
-from harness.run.entry import slips
-from harness.run.pip import EnvironmentProblem, Unavailable
-from harness.run.revision import RevisionError
-from harness.run.trials import Interrupt, Made, Trials
-from harness.scenario import Cell, LoadedScenario, Problem, Scenario, cells, override
+from harness.run import inputs
+from harness.run.arms import provenance, staging
+from harness.run.arms.entry import slips
+from harness.run.arms.revision import RevisionError
+from harness.run.environments import cache
+from harness.run.environments.pip import EnvironmentProblem
+from harness.run.interrupt import Interrupt, interruptible
+from harness.run.preparation import Preparation, prepare
+from harness.run.progress import Plan, Progress
+from harness.run.replay import RecordReplay
+from harness.run.trials import Trials
+from harness.scenario import LoadedScenario, Problem, Scenario, override
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
@@ -95,28 +94,6 @@ class Finished:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a run is going to do, told before it starts.
-
-    Attributes:
-        candidate: trials of the candidate in each cell that can run.
-        control: trials of the control in each of them.
-        skipped: cell id to the reason.
-    """
-
-    candidate: int
-    control: int
-    cells: Sequence[Cell]
-    skipped: dict[str, Skip]
-    folder: Path
-
-    @property
-    def trials(self) -> int:
-        """How many trials there will be, without the replacements of void ones."""
-        return (self.candidate + self.control) * (len(self.cells) - len(self.skipped))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Material:
     """What a run that reproduces another brings along instead of finding it beside the scenario.
 
@@ -130,7 +107,7 @@ class Material:
         origins: where the code of each arm comes from, as far as it is not staged.
     """
 
-    stage: Callable[[ResultsFolder], dict[str, arms.StagedArm]]
+    stage: Callable[[ResultsFolder], dict[str, staging.StagedArm]]
     inputs: dict[str, inputs.ResolvedInput]
     source: Source
     patch: bytes | None
@@ -147,10 +124,7 @@ def run(
     jobs: int,
     material: Material | None = None,
     challenge: str | None = None,
-    planned: Callable[[Plan], None] = lambda _plan: None,
-    began: Callable[[Cell], None] = lambda _cell: None,
-    told: Callable[[Made], None] = lambda _made: None,
-    says: Callable[[str], None] = lambda _text: None,
+    progress: Progress | None = None,
 ) -> Finished:
     """Run a scenario and write its signed report.
 
@@ -161,17 +135,14 @@ def run(
         jobs: worlds at the same time.
         material: for a run that reproduces another, what it is made of.
         challenge: signed into the report, for a gate that asks for it.
-        planned: told once, before the first trial.
-        began: told when a trial is handed to a lane, from the calling thread.
-        told: told after each trial, from the calling thread.
-        says: told what takes long before the first trial, in one line each.
+        progress: hears how far the run is.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
         Slip: the entry cannot be called as the scenario says.
         RunError: input, code or results folder cannot be used.
     """
-    key = signer()
+    key, progress = signer(), progress or Progress()
     try:
         folder = ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
@@ -186,21 +157,26 @@ def run(
                 material=material,
                 challenge=challenge,
                 interrupt=interrupt,
-                planned=planned,
-                began=began,
-                told=told,
-                says=says,
+                progress=progress,
             )
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
         raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
-    except arms.NotThere as error:
+    except staging.NotThere as error:
         folder.discard()
         raise Slip([loaded.problem(error.place, error.message)]) from None
     except Slip:
         folder.discard()
         raise
-    except (ResultsError, inputs.InputError, arms.ArmError, RevisionError, EnvironmentProblem, ServerFailed) as error:
+    except (
+        ResultsError,
+        inputs.InputError,
+        staging.ArmError,
+        RevisionError,
+        EnvironmentProblem,
+        ServerFailed,
+        PluginFailed,
+    ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
     except Contradiction as error:
@@ -211,6 +187,8 @@ def run(
     except OSError as error:
         folder.abandon(str(error))
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
+    finally:
+        progress.done()
 
 
 def _run(
@@ -222,10 +200,7 @@ def _run(
     material: Material | None,
     challenge: str | None,
     interrupt: Interrupt,
-    planned: Callable[[Plan], None],
-    began: Callable[[Cell], None],
-    told: Callable[[Made], None],
-    says: Callable[[str], None],
+    progress: Progress,
 ) -> Finished:
     begin = time.monotonic()
     scenario = loaded.scenario
@@ -234,10 +209,8 @@ def _run(
         jobs = 1
     folder.write(SCENARIO_PATH, loaded.text)
     if material is None:
-        found = inputs.resolve(scenario.inputs, folder=loaded.folder)
-        if scenario.world.home is not None and scenario.world.home_is == "copy":
-            found[HOME_INPUT] = inputs.home(scenario.world.home, folder=loaded.folder)
-        staged = arms.stage(
+        found = inputs.of_scenario(scenario, folder=loaded.folder)
+        staged = staging.stage(
             scenario, folder=loaded.folder, inputs=[resolved.path for resolved in found.values()], results=folder
         )
         source = repository.describe(loaded.folder, results=folder.root)
@@ -248,50 +221,36 @@ def _run(
         folder.write(ORIGINAL_PATH, material.original)
         origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))
-    machine = environment.capture()
     if patch:
         folder.write(PATCH_PATH, patch)
-    made, unavailable = environments_of_arms(scenario, says=says)
+    preparation = prepare(scenario, arms=staged, inputs=found, progress=progress)
+    runnable, skipped = preparation.runnable, preparation.skipped
     overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
-    matrix = cells(scenario)
-    folders = [arm.folder for arm in staged.values()]
-    refusals = {
-        cell.id: needs.refused(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
-        for cell in matrix
-    }
-    skipped = {cell: why for cell, why in refusals.items() if why is not None}
-    runnable = [cell for cell in matrix if cell.id not in skipped]
-    control = scenario.trials.control if scenario.subject.control else 0
-    planned(
-        Plan(candidate=scenario.trials.candidate, control=control, cells=matrix, skipped=skipped, folder=folder.path)
-    )
+    planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control if "control" in staged else 0}
+    progress.planned(Plan(**planned, cells=preparation.cells, skipped=skipped, folder=folder.path))
     with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
         trials = Trials(
             scenario,
-            arms=staged,
-            inputs=found,
+            preparation=preparation,
             results=folder,
             pool=pool,
             interrupt=interrupt,
-            began=began,
-            told=told,
-            host=machine.host,
-            recipes=_recipes(loaded, overrides, staged=staged, resolved=found, made=made, digests=folder.digests),
+            recipes=_recipes(loaded, overrides, preparation, folder.digests),
+            progress=progress,
             port=ports.take(1)[0] if scenario.hub is not None else None,
-            environments=made,
             declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
         )
         if runnable:
-            trials.start_servers(lanes=min(jobs, len(runnable) * (scenario.trials.candidate + control)))
+            trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
             if wrong := slips(loaded, staged, runnable, look=trials.look):
                 raise Slip(wrong)
         counts = trials.make(runnable, jobs=jobs)
         pids, seconds = pool.pids, pool.seconds
     for left in pool.left:
-        says(f"what ranks left in their room could not be removed: {left}")
+        progress.says(f"what ranks left in their room could not be removed: {left}")
     _demand_unchanged(found)
-    for arm, environment_of_arm in made.items():
-        if runnable and not environments.is_unchanged(environment_of_arm):
+    for arm, own in preparation.environments.items():
+        if runnable and not cache.is_unchanged(own):
             raise EnvironmentProblem(f"the environment of the {arm} changed while the run was going on; run it again")
     facts = RunFacts(
         format=FORMAT,
@@ -307,18 +266,18 @@ def _run(
         overrides=overrides,
         challenge=challenge,
         source=source,
-        environment=machine,
+        environment=preparation.machine,
         inputs=[resolved.facts for resolved in found.values()],
         arguments={name: dict(arm.arguments) for name, arm in staged.items()},
         revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
-        environments={name: one.facts for name, one in made.items()},
+        environments={name: own.facts for name, own in preparation.environments.items()},
         reproduces=material.reproduces if material is not None else None,
         room=_room(scenario),
         plugins=used(scenario, views=VIEWS.plugins),
         provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))
-            for cell in matrix
+            for cell in preparation.cells
         ],
     )
     folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
@@ -336,45 +295,21 @@ def _room(scenario: Scenario) -> RoomFacts:
     return RoomFacts(home=home, kept=sorted(toolchains()), compiled=list(COMPILED))
 
 
-def environments_of_arms(
-    scenario: Scenario, *, says: Callable[[str], None]
-) -> tuple[dict[str, environments.Made], Skip | None]:
-    """The environments of the arms that have their own, and why one could not be had.
-
-    Raises:
-        EnvironmentProblem: one cannot be made as the scenario asks.
-    """
-    made: dict[str, environments.Made] = {}
-    for arm, wanted in asked(scenario).items():
-        try:
-            made[arm] = environments.provide(wanted, says=says)
-        except Unavailable as error:
-            return {}, Skip(error.code, f"environment of the {arm}: {error}")
-        except EnvironmentProblem as error:
-            raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
-    return made, None
-
-
 def _recipes(
-    loaded: LoadedScenario,
-    overrides: Sequence[str],
-    *,
-    staged: Mapping[str, arms.StagedArm],
-    resolved: Mapping[str, inputs.ResolvedInput],
-    made: Mapping[str, environments.Made],
-    digests: Mapping[str, str],
+    loaded: LoadedScenario, overrides: Sequence[str], preparation: Preparation, digests: Mapping[str, str]
 ) -> dict[str, str]:
     """What the trials of each arm are made of."""
+    made = preparation.environments
     return {
         name: recipe(
             scenario=loaded.text,
             overrides=overrides,
             files=sources.of_arm(digests, name),
             arguments=arm.arguments,
-            inputs={one.facts.name: one.facts.digest for one in resolved.values()},
+            inputs={one.facts.name: one.facts.digest for one in preparation.inputs.values()},
             environment=made[name].facts.digest if name in made else None,
         )
-        for name, arm in staged.items()
+        for name, arm in preparation.arms.items()
     }
 
 
@@ -383,13 +318,13 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
     listing = manifest.encode(folder.digests)
     digest = hashlib.sha256(listing).hexdigest()
     body = render(record, manifest_digest=digest)
-    again = Again(record)
-    beside = {name: draw(folder.read, digest) for name, draw in again.views.items()}
+    replay = RecordReplay(record)
+    beside = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
     if key is None:
         report = body + footer.unsigned_footer("no key was used")
     else:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
-        stated = again.rebuild(folder.read, hashlib.sha256(report).hexdigest(), digest)
+        stated = replay.rebuild(folder.read, hashlib.sha256(report).hexdigest(), digest)
         beside[statement.NAME] = statement.attest(stated, key)
     return folder.finish(manifest=(manifest.NAME, listing), report=(REPORT_PATH, report), beside=beside.items())
 
@@ -401,7 +336,7 @@ def _without_folders(given: str, *, folder: Path) -> str:
     """
     key, _, value = given.partition("=")
     if override.is_repo(key):
-        return f"{key}={arms.shown_repo(value.strip(QUOTES), folder=folder)}"
+        return f"{key}={staging.shown_repo(value.strip(QUOTES), folder=folder)}"
     if key.startswith("inputs.") and inputs.leaves(value):
         return f"{key}=./{Path(value).name}"
     return given
@@ -414,42 +349,3 @@ def _demand_unchanged(found: dict[str, inputs.ResolvedInput]) -> None:
             raise inputs.InputError(
                 f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"
             )
-
-
-@contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt here."""
-    interrupt = Interrupt()
-
-    stopping = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        interrupt.set()
-        # Only the first one breaks in: the second must not break into the cleaning up.
-        if not stopping.is_set():
-            stopping.set()
-            raise KeyboardInterrupt
-
-    main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        interrupt.close()
-
-
-__all__ = [
-    "Finished",
-    "Interrupted",
-    "Material",
-    "Plan",
-    "RunError",
-    "Slip",
-    "environments_of_arms",
-    "interruptible",
-    "run",
-]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
@@ -18,12 +15,13 @@ from harness.rank.look import LOOKED
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
-from harness.run import hub, signature
-from harness.run.arms import StagedArm
-from harness.run.environments import Made as MadeEnvironment
-from harness.run.imports import preload
-from harness.run.inputs import ResolvedInput
-from harness.run.signature import Entry
+from harness.run import hub
+from harness.run.arms import signature
+from harness.run.arms.imports import preload
+from harness.run.arms.signature import Entry
+from harness.run.interrupt import Interrupt
+from harness.run.preparation import Preparation
+from harness.run.progress import MadeTrial, Progress
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
@@ -40,17 +38,6 @@ from harness.world.world import Launch, World
 PROBED = 12
 # What takes longer to import is not looked at: the trials will tell.
 LOOK_WITHIN = 20.0
-
-
-@dataclass(frozen=True)
-class Made:
-    """A trial that was made: whether it is void, and whether it failed."""
-
-    cell: Cell
-    arm: Arm
-    index: int
-    void: bool
-    failed: bool
 
 
 def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
@@ -73,24 +60,6 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
     )
 
 
-class Interrupt:
-    """A descriptor that becomes readable when the run is to stop, watched by every world."""
-
-    def __init__(self) -> None:
-        self.descriptor, self._alarm = os.pipe()
-        self._lock = threading.Lock()
-
-    def set(self) -> None:
-        """Stop. Never taken back; safe from a signal handler."""
-        with contextlib.suppress(OSError):
-            os.write(self._alarm, b"x")
-
-    def close(self) -> None:
-        """Give the descriptors back."""
-        os.close(self.descriptor)
-        os.close(self._alarm)
-
-
 class Trials:
     """Makes the trials of one scenario's cells."""
 
@@ -98,25 +67,22 @@ class Trials:
         self,
         scenario: Scenario,
         *,
-        arms: Mapping[str, StagedArm],
-        inputs: Mapping[str, ResolvedInput],
+        preparation: Preparation,
         results: ResultsFolder,
         pool: ServerPool,
         interrupt: Interrupt,
-        began: Callable[[Cell], None],
-        told: Callable[[Made], None],
-        host: str,
         recipes: Mapping[str, str],
+        progress: Progress | None = None,
         port: int | None = None,
-        environments: Mapping[str, MadeEnvironment] | None = None,
         declared: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._scenario = scenario
+        arms, inputs = preparation.arms, preparation.inputs
         home = inputs.get(HOME_INPUT)
         self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
         self._shared_home = scenario.world.home_is == "shared"
         self._arms = arms
-        self._environments = environments or {}
+        self._environments = preparation.environments
         self._inputs = {name: str(found.path) for name, found in inputs.items() if name != HOME_INPUT}
         self._declared = declared or {}
         # Per arm, every list of loaded files that a rank gave, by its sha256.
@@ -125,9 +91,8 @@ class Trials:
         self._results = results
         self._pool = pool
         self._interrupt = interrupt
-        self._began = began
-        self._told = told
-        self._host = host
+        self._progress = progress or Progress()
+        self._host = preparation.machine.host
         self._recipes = recipes
         self._port = port
         self._served = inputs[scenario.hub.serve].path if scenario.hub is not None else None
@@ -208,7 +173,7 @@ class Trials:
         )
         capture = World(order, self._pool, cancel=self._interrupt.descriptor).run()
         said = History(capture.events, size=1).said(0, LOOKED)
-        return signature.told(said[0].event.values) if said else None
+        return signature.of_values(said[0].event.values) if said else None
 
     def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
         """Make every trial of the cells, and replace void ones as often as the scenario allows.
@@ -223,7 +188,7 @@ class Trials:
         counts: dict[str, dict[Arm, int]] = {cell.id: {"candidate": 0, "control": 0} for cell in cells}
         voids: dict[tuple[str, Arm], int] = {}
         planned = self._plan(cells)
-        running: set[Future[Made]] = set()
+        running: set[Future[MadeTrial]] = set()
         executor = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="world")
         try:
             while True:
@@ -237,7 +202,7 @@ class Trials:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     made = future.result()
-                    self._told(made)
+                    self._progress.ended(made)
                     key = (made.cell.id, made.arm)
                     if made.void and voids.get(key, 0) < self._scenario.trials.max_voids:
                         voids[key] = voids.get(key, 0) + 1
@@ -279,13 +244,13 @@ class Trials:
 
     def _submit(
         self, executor: ThreadPoolExecutor, counts: dict[str, dict[Arm, int]], cell: Cell, arm: Arm
-    ) -> Future[Made]:
+    ) -> Future[MadeTrial]:
         index = counts[cell.id][arm]
         counts[cell.id][arm] += 1
-        self._began(cell)
+        self._progress.began(cell)
         return executor.submit(self._make, cell, arm, index)
 
-    def _make(self, cell: Cell, arm: Arm, index: int) -> Made:
+    def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
         scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         launch = Launch(
@@ -357,7 +322,7 @@ class Trials:
         found = trial.outcome
         if arm == "candidate" and found == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        return Made(cell=cell, arm=arm, index=index, void=found == "void", failed=found == "fail")
+        return MadeTrial(cell=cell, arm=arm, index=index, void=found == "void", failed=found == "fail")
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from harness.checks import Finding
 from harness.history import History
-from harness.record import environment
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.results import ResultsError, ResultsFolder
-from harness.run import arms, inputs, needs
-from harness.run.entry import slips
-from harness.run.pip import EnvironmentProblem
-from harness.run.run import Interrupted, RunError, Slip, environments_of_arms, interruptible
-from harness.run.trials import Interrupt, Made, Trials
+from harness.run import inputs
+from harness.run.arms import staging
+from harness.run.arms.entry import slips
+from harness.run.environments.pip import EnvironmentProblem
+from harness.run.interrupt import Interrupt, interruptible
+from harness.run.preparation import prepare
+from harness.run.progress import MadeTrial, Progress
+from harness.run.run import Interrupted, RunError, Slip
+from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, cells, derive_seed
 from harness.stats import outcome
 from harness.stats.outcome import Arm, Trial
@@ -77,14 +80,26 @@ class Tried:
     seconds: float = 0.0
 
 
-def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, says: Callable[[str], None]) -> Tried:
+class _Clock(Progress):
+    """How long each trial takes, from handing it to its world until it is judged."""
+
+    def __init__(self) -> None:
+        self.begun = 0.0
+        self.seconds: dict[Arm, float] = {}
+
+    def ended(self, trial: MadeTrial) -> None:
+        now = time.monotonic()
+        self.seconds[trial.arm], self.begun = now - self.begun, now
+
+
+def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Progress) -> Tried:
     """Make one trial of each arm.
 
     Args:
         loaded: the scenario.
         cell: id of the cell; None takes the first one that can run here.
-        jobs: worlds at the same time, of the run whose time is told.
-        says: told what takes long before the trials.
+        jobs: worlds at the same time, of the run whose time is estimated.
+        progress: hears what takes long before the trials.
 
     Raises:
         NoSuchCell: there is no such cell; the message names those there are.
@@ -95,12 +110,12 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, says: Callab
     try:
         with tempfile.TemporaryDirectory(prefix="rankproof-try-") as root, interruptible() as interrupt:
             folder = ResultsFolder(Path(root), loaded.scenario.id)
-            return _attempt(loaded, folder, cell=cell, jobs=jobs, interrupt=interrupt, says=says)
+            return _attempt(loaded, folder, cell=cell, jobs=jobs, interrupt=interrupt, progress=progress)
     except (KeyboardInterrupt, Cancelled):
         raise Interrupted("interrupted: nothing was kept") from None
-    except arms.NotThere as error:
+    except staging.NotThere as error:
         raise Slip([loaded.problem(error.place, error.message)]) from None
-    except (ResultsError, inputs.InputError, arms.ArmError, EnvironmentProblem, ServerFailed, OSError) as error:
+    except (ResultsError, inputs.InputError, staging.ArmError, EnvironmentProblem, ServerFailed, OSError) as error:
         raise RunError(str(error)) from None
 
 
@@ -111,55 +126,41 @@ def _attempt(
     cell: str | None,
     jobs: int,
     interrupt: Interrupt,
-    says: Callable[[str], None],
+    progress: Progress,
 ) -> Tried:
     scenario, matrix = loaded.scenario, cells(loaded.scenario)
     if cell is not None and cell not in {one.id for one in matrix}:
         raise NoSuchCell(f"there is no cell {cell}; the cells are {'; '.join(one.id for one in matrix)}")
-    found = inputs.resolve(scenario.inputs, folder=loaded.folder)
+    found = inputs.of_scenario(scenario, folder=loaded.folder)
     paths = [resolved.path for resolved in found.values()]
-    staged = arms.stage(scenario, folder=loaded.folder, inputs=paths, results=folder)
-    machine = environment.capture()
-    made, unavailable = environments_of_arms(scenario, says=says)
-    folders = [arm.folder for arm in staged.values()]
-    refusals = {
-        one.id: needs.refused(scenario, one, machine, staged=folders, environments=made, unavailable=unavailable)
-        for one in matrix
-    }
-    skipped = {name: str(why) for name, why in refusals.items() if why}
-    runnable = [one for one in matrix if one.id not in skipped]
+    staged = staging.stage(scenario, folder=loaded.folder, inputs=paths, results=folder)
+    preparation = prepare(scenario, arms=staged, inputs=found, progress=progress)
+    skipped = {name: str(why) for name, why in preparation.skipped.items()}
+    runnable = preparation.runnable
     chosen = next((one for one in runnable if cell in (None, one.id)), None)
     if chosen is None:
         return Tried(cell=None, skipped=skipped)
     once = {"candidate": 1, "control": 1, "max_voids": 0}
     single = scenario.model_copy(update={"trials": scenario.trials.model_copy(update=once)})
-    begun, seconds = [0.0], dict[Arm, float]()
-
-    def told(trial: Made) -> None:
-        seconds[trial.arm] = time.monotonic() - begun[0]
-        begun[0] = time.monotonic()
-
+    clock = _Clock()
     with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
         trials = Trials(
             single,
-            arms=staged,
-            inputs=found,
+            preparation=preparation,
             results=folder,
             pool=pool,
             interrupt=interrupt,
-            began=lambda _cell: None,
-            told=told,
-            host=machine.host,
             recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
+            progress=clock,
             port=ports.take(1)[0] if scenario.hub is not None else None,
-            environments=made,
         )
         trials.start_servers(lanes=1)
         if wrong := slips(loaded, staged, [chosen], look=trials.look):
             raise Slip(wrong)
-        begun[0] = time.monotonic()
+        clock.begun = time.monotonic()
         trials.make([chosen], jobs=1)
         servers = pool.seconds
+    seconds = clock.seconds
     alone = 1 if scenario.measure or scenario.hub else jobs
     planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
     per_cell = sum(planned[arm] * spent for arm, spent in seconds.items())

@@ -18,14 +18,13 @@ from harness.forms.model import Model
 from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm
-from harness.stats.paired import fisher_two_sided
 from harness.stats.profile import CellProfile, TrialProfile
+from harness.stats.rates import fisher_two_sided, least_trials
 from harness.stats.verdict import Word
 
 Answer = Literal["REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "NOT REPRODUCED", "CANNOT TELL"]
 # The first of these that any cell has is the run's.
 ORDER: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "CANNOT TELL", "REPRODUCED")
-MOST = 100_000
 
 
 class Counts(Model):
@@ -189,16 +188,8 @@ def more_trials(counts: Counts, *, level: float) -> int | None:
         failed = round(rate * count)
         return fisher_two_sided(counts.failed_then, counts.counted_then, failed, count) < level
 
-    high = max(1, counts.counted_now)
-    while not tells(high):
-        high *= 2
-        if high > MOST:
-            return None
-    low = counts.counted_now
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tells(middle) else (middle, high)
-    return max(0, high - counts.counted_now)
+    least = least_trials(tells, more_than=counts.counted_now)
+    return None if least is None else least - counts.counted_now
 
 
 def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]) -> Counts:

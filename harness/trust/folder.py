@@ -22,11 +22,12 @@ from harness.forms.manifest import DEEPEST, MOST_FILES
 from harness.forms.manifest import NAME as MANIFEST
 from harness.reason import RefusalWord
 from harness.trust import sshsig
-from harness.trust.mends import LARGEST as LARGEST_MENDED
+from harness.trust.repairs import LARGEST as LARGEST_REPAIRED
+from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import Ssh
 from harness.trust.statement import NAME as STATEMENT
-from harness.trust.verification import CannotRender, Judge, Rebuild, Refused, Render, Verification, Verifier
+from harness.trust.verification import Refused, Verification, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -221,10 +222,7 @@ def verify_folder(
     report: Path,
     *,
     policy: SignerPolicy,
-    judge: Judge | None = None,
-    render: Render | None = None,
-    rebuild: Rebuild | None = None,
-    views: Mapping[str, Render] | None = None,
+    replay: Replay | None = None,
     allow_unjudged: bool = False,
     now: datetime | None = None,
     ssh: Ssh = sshsig,
@@ -234,10 +232,7 @@ def verify_folder(
     Args:
         report: the path of the report; links on the way to its folder are followed, the report itself must not be one.
         policy: whose signature is accepted.
-        judge: says what the evidence judges differently from the record, or None; raises CannotJudge.
-        render: the body that the record renders to; raises CannotRender.
-        rebuild: the statement that record and report make; without it a statement is an unlisted file.
-        views: the known views by name, each with what renders it; without its renderer a view is an unlisted file.
+        replay: how the record is judged and rendered again; by default it cannot be.
         allow_unjudged: accept a report that could not be judged or rendered again. By default such a report is refused.
         now: the time for `policy.at == "now"`; by default the clock.
         ssh: who answers the questions about signatures.
@@ -252,7 +247,7 @@ def verify_folder(
         verifier.refuse_report(f"the folder {str(report.parent)!r} cannot be opened: {problem.strerror}")
         return verifier.result()
     with folder, suppress(Refused):
-        _walk(verifier, folder, report.name, judge, render, rebuild, views or {})
+        _walk(verifier, folder, report.name, replay or Replay())
     return verifier.result(allow_unjudged=allow_unjudged)
 
 
@@ -270,15 +265,7 @@ def read_signers(path: Path) -> bytes:
     return content
 
 
-def _walk(
-    verifier: Verifier,
-    folder: Folder,
-    name: str,
-    judge: Judge | None,
-    render: Render | None,
-    rebuild: Rebuild | None,
-    views: Mapping[str, Render],
-) -> None:
+def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None:
     try:
         report = folder.read(name, LARGEST_REPORT)
     except Unreadable as problem:
@@ -296,19 +283,20 @@ def _walk(
     except Unreadable as problem:
         names = [problem.message]
     # Only these exact names, and only where each will be checked below.
-    beside = {*views, *([STATEMENT] if rebuild else [])}
+    beside = {*replay.views, *([STATEMENT] if replay.makes_statements else [])}
     verifier.take_names(names, frozenset({name, MANIFEST, *beside}))
     read = Reader(folder, digests, kept)
-    verifier.judge(judge, read)
-    verifier.render(render, read)
+    verifier.judge(replay, read)
+    verifier.render(replay, read)
     envelope = (
-        _beside(verifier, folder, STATEMENT, RefusalWord.STATEMENT_UNREADABLE, LARGEST_STATEMENT) if rebuild else None
+        _beside(verifier, folder, STATEMENT, RefusalWord.STATEMENT_UNREADABLE, LARGEST_STATEMENT)
+        if replay.makes_statements
+        else None
     )
-    state = rebuild or _no_statement
     digest = hashlib.sha256(report).hexdigest()
-    verifier.check_statement(envelope, lambda manifest: state(read, digest, manifest))
-    shown = {view: _beside(verifier, folder, view, RefusalWord.VIEW_UNREADABLE, LARGEST_FILE) for view in views}
-    verifier.check_views(shown, lambda view, manifest: views[view](read, manifest))
+    verifier.check_statement(envelope, lambda manifest: replay.rebuild(read, digest, manifest))
+    shown = {view: _beside(verifier, folder, view, RefusalWord.VIEW_UNREADABLE, LARGEST_FILE) for view in replay.views}
+    verifier.check_views(shown, lambda view, manifest: replay.views[view](read, manifest))
 
 
 def _beside(verifier: Verifier, folder: Folder, name: str, word: RefusalWord, limit: int) -> bytes | None:
@@ -321,11 +309,6 @@ def _beside(verifier: Verifier, folder: Folder, name: str, word: RefusalWord, li
         raise verifier.refuse_beside(word, problem.message) from None
 
 
-def _no_statement(*_: object) -> bytes:
-    message = "nothing here makes statements"
-    raise CannotRender(message)
-
-
 def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> dict[str, bytes]:
     """Rule 5 for every listed file; returns the content of small ones, as far as there is room for it."""
     kept: dict[str, bytes] = {}
@@ -334,7 +317,7 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
     room = LARGEST_TOTAL
     for path in digests:
         try:
-            digest, size, content = folder.digest(path, min(LARGEST_FILE, room), keep=LARGEST_MENDED)
+            digest, size, content = folder.digest(path, min(LARGEST_FILE, room), keep=LARGEST_REPAIRED)
         except Unreadable as problem:
             raise verifier.refuse_file(words.get(problem.kind, RefusalWord.EVIDENCE_MISSING), problem.message) from None
         room -= size

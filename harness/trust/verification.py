@@ -41,7 +41,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from harness.forms.manifest import NAME as MANIFEST
 from harness.forms.manifest import ManifestMalformed, parse
@@ -49,7 +49,8 @@ from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.trust import statement
 from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
-from harness.trust.mends import first_difference, mend_of, mended
+from harness.trust.repairs import first_difference, repair_of, repaired
+from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.signers import NotAllowed, SignerPolicy, choose
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, MalformedSignature, Ssh, SshSignature
 from harness.trust.sshsig import parse as parse_signature
@@ -61,12 +62,6 @@ STEPS = ("footer", "signature", "signer", "manifest", "files", "unlisted", "judg
 WEAK = frozenset(
     {RefusalWord.NOT_JUDGED, RefusalWord.NOT_RENDERED, RefusalWord.STATEMENT_NOT_REBUILT, RefusalWord.VIEW_NOT_RENDERED}
 )
-
-Read: TypeAlias = Callable[[str], bytes]
-Judge: TypeAlias = Callable[[Read, Sequence[str]], str | None]
-Render: TypeAlias = Callable[[Read, str], bytes]
-Rebuild: TypeAlias = Callable[[Read, str, str], bytes]
-"""The statement, from the record and the sha256 of report and manifest."""
 
 
 class Refused(Exception):
@@ -80,14 +75,6 @@ class Refused(Exception):
 
 class OutOfOrder(RuntimeError):
     """A step was asked for before the ones it rests on had passed: a mistake in the program, not in a report."""
-
-
-class CannotJudge(Exception):
-    """Raised by a judge that does not know this record's scenario, checks or format."""
-
-
-class CannotRender(Exception):
-    """Raised by a renderer that does not know this record's format."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +123,7 @@ class Verifier:
         self._begin("footer")
         found = split(report)
         if not isinstance(found, Footer):
-            raise self._refusal(found.word, found.message + self._mend(report))
+            raise self._refusal(found.word, found.message + self._repair(report))
         self._footer = found
         self._pass("one signature block, at the end")
 
@@ -152,12 +139,12 @@ class Verifier:
         try:
             signature = parse_signature(footer.signature)
         except MalformedSignature as problem:
-            raise self._refusal(RefusalWord.BAD_SIGNATURE, f"{problem}{self._mend(report)}") from None
+            raise self._refusal(RefusalWord.BAD_SIGNATURE, f"{problem}{self._repair(report)}") from None
         if signature.namespace != NAMESPACE_REPORT:
             message = f"the signature was made for {signature.namespace!r}, a report needs {NAMESPACE_REPORT!r}"
             raise self._refusal(RefusalWord.WRONG_NAMESPACE, message)
         if not self.ssh.fits(footer.signed, footer.signature, namespace=NAMESPACE_REPORT):
-            message = "the text is not the text that was signed" + self._mend(report)
+            message = "the text is not the text that was signed" + self._repair(report)
             raise self._refusal(RefusalWord.BAD_SIGNATURE, message)
         self._signature, self.fingerprint = signature, signature.fingerprint
         self._pass(f"good signature by {signature.fingerprint}")
@@ -207,7 +194,7 @@ class Verifier:
         self._digest = hashlib.sha256(data).hexdigest()
         if self._digest != stated:
             message = f"{MANIFEST} has sha256 {self._digest}, the report was signed with {stated}"
-            undone = mend_of(data, stated)
+            undone = repair_of(data, stated)
             raise self._refusal(RefusalWord.MANIFEST_NOT_THE_SIGNED_ONE, message + undone)
         try:
             self._digests = parse(data)
@@ -222,7 +209,7 @@ class Verifier:
             self._begin("files")
         if digest != self._digests[path]:
             message = f"{path!r} has sha256 {digest}, the manifest says {self._digests[path]}"
-            raise self._refusal(RefusalWord.EVIDENCE_EDITED, message + mend_of(content or b"", self._digests[path]))
+            raise self._refusal(RefusalWord.EVIDENCE_EDITED, message + repair_of(content or b"", self._digests[path]))
         self._seen.add(path)
 
     def refuse_file(self, word: RefusalWord, message: str) -> Refused:
@@ -246,11 +233,11 @@ class Verifier:
             raise self._refusal(RefusalWord.UNLISTED_FILE, message)
         self._pass("the folder holds nothing else")
 
-    def judge(self, judge: Judge | None, read: Read) -> None:
+    def judge(self, replay: Replay, read: Read) -> None:
         """Rule 7."""
         self._begin("judged")
         try:
-            difference = _no_judge() if judge is None else judge(read, tuple(self._digests))
+            difference = replay.judge(read, tuple(self._digests))
         except CannotJudge as problem:
             self._weak(RefusalWord.NOT_JUDGED, f"the verdicts could not be judged again: {problem}")
             return
@@ -260,11 +247,11 @@ class Verifier:
             raise self._refusal(RefusalWord.JUDGED_DIFFERENTLY, difference)
         self._pass("the verdicts follow from the evidence")
 
-    def render(self, render: Render | None, read: Read) -> None:
+    def render(self, replay: Replay, read: Read) -> None:
         """Rule 8."""
         self._begin("rendered")
         try:
-            body = _no_renderer() if render is None else render(read, self._digest)
+            body = replay.render(read, self._digest)
         except CannotRender as problem:
             self._weak(RefusalWord.NOT_RENDERED, f"the report could not be rendered again: {problem}")
             return
@@ -312,7 +299,7 @@ class Verifier:
             if content != again:
                 message = f"{name}, {first_difference(content, again, of='the view')}"
                 raise self._refusal(
-                    RefusalWord.VIEW_EDITED, message + mend_of(content, hashlib.sha256(again).hexdigest())
+                    RefusalWord.VIEW_EDITED, message + repair_of(content, hashlib.sha256(again).hexdigest())
                 )
         missing = sorted(views.keys() - there.keys())
         lacking = f"; not there: {', '.join(missing)}" if missing else ""
@@ -386,21 +373,11 @@ class Verifier:
             raise self._refusal(RefusalWord.SIGNER_EXPIRED, message)
         return stated, ", which is the signer's own claim"
 
-    def _mend(self, report: bytes) -> str:
-        for what, candidate in mended(report):
+    def _repair(self, report: bytes) -> str:
+        for what, candidate in repaired(report):
             footer = split(candidate)
             if isinstance(footer, Footer) and self.ssh.fits(
                 footer.signed, footer.signature, namespace=NAMESPACE_REPORT
             ):
                 return f"; the signature is good once this is undone: {what}"
         return ""
-
-
-def _no_judge() -> str | None:
-    message = "no judge was given"
-    raise CannotJudge(message)
-
-
-def _no_renderer() -> bytes:
-    message = "no renderer was given"
-    raise CannotRender(message)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.revision import GitRepository, RevisionError
+from harness.run.arms.revision import GitRepository, RevisionError
 from tests.run.conftest import Ran
 from tests.run.repositories import make
 

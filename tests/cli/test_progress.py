@@ -18,8 +18,8 @@ import pytest
 from harness.cli import progress
 from harness.cli.progress import Count, Plain, Watched, progress_for
 from harness.reason import Skip, SkipCode
-from harness.run.run import Plan, run
-from harness.run.trials import Made
+from harness.run.progress import MadeTrial, Plan
+from harness.run.run import run
 from harness.scenario import Cell, load_scenario
 from tests.reproduce.conftest import RANK
 from tests.reproduce.conftest import SCENARIO as WORDS
@@ -35,8 +35,8 @@ PLAN = Plan(
 )
 
 
-def made(*, arm: str = "candidate", failed: bool = False, void: bool = False) -> Made:
-    return Made(cell=CELLS[0], arm=arm, index=0, void=void, failed=failed)  # type: ignore[arg-type]
+def made(*, arm: str = "candidate", failed: bool = False, void: bool = False) -> MadeTrial:
+    return MadeTrial(cell=CELLS[0], arm=arm, index=0, void=void, failed=failed)  # type: ignore[arg-type]
 
 
 def test_counts_are_what_happened() -> None:
@@ -44,7 +44,7 @@ def test_counts_are_what_happened() -> None:
     count = Count(total=5)
     for trial in (made(), made(void=True), made(failed=True), made(arm="control", failed=True), made(arm="control")):
         count.began(trial.cell)
-        count.told(trial)
+        count.ended(trial)
     assert (count.done, count.void, count.flying, count.not_as_hoped.total()) == (4, 1, 0, 2)
     assert count.line().startswith("4/5 trials, 0 ranks in flight, about ")
 
@@ -55,7 +55,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     progress = progress_for(stream)
     assert isinstance(progress, Plain)
     progress.planned(PLAN)
-    progress.told(made())
+    progress.ended(made())
     progress.done()
     assert "ranks=4,x=[red]: SKIPPED: no GPU" in stream.getvalue()
     assert "5 trials in 1 cell\n" in stream.getvalue()
@@ -90,11 +90,8 @@ def test_ranks_in_flight_are_counted_while_they_fly(
         results=tmp_path / "results",
         signer=lambda: None,
         jobs=2,
-        planned=plain.planned,
-        began=plain.began,
-        told=plain.told,
+        progress=plain,
     )
-    plain.done()
     os.close(*opened)
     numbers = [int(line.split(" ranks in flight")[0].split()[-1]) for line in stream.getvalue().splitlines()[1:]]
     assert 4 in numbers

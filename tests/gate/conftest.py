@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from harness.gate.case import Requirement
+from harness.gate.decision import Decision, decide
 from harness.record.facts import SCENARIO_PATH
-from harness.run.gate import Decided, decide
-from harness.trust.asked import Requirement
 from tests import forge
 from tests.run.conftest import command, environment
 from tests.run.repositories import git, write
@@ -110,7 +110,7 @@ class Place:
         self.commit = git(self.repo, "rev-parse", "HEAD")
         return self.commit
 
-    def gate(self, *paths: Path, **more: Any) -> Decided:
+    def gate(self, *paths: Path, **more: Any) -> Decision:
         asked: dict[str, Any] = {
             "commit": "HEAD",
             "policy": ".rankproof/policy.yaml",
@@ -173,12 +173,12 @@ class Copy:
         return self
 
 
-def not_met(found: Decided) -> dict[str, str]:
+def not_met(found: Decision) -> dict[str, str]:
     """The requirements that are not met, with their words."""
     return {one.name: one.word for one in found.requirements if one.word != "MET"}
 
 
-def row(found: Decided, name: str) -> Requirement:
+def row(found: Decision, name: str) -> Requirement:
     return next(one for one in found.requirements if one.name == name)
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.gate import NotTrusted
-from harness.run.trusted import NoCommit
+from harness.gate.objects import NoCommit, NotTrusted
 from tests.gate.conftest import ENGINE, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import arm_with_traps, git
 
@@ -97,8 +96,8 @@ def test_kind_that_nobody_here_knows(place: Place, copy: Make) -> None:
     made = copy().scenario(lambda text: text.replace("kind: exit", "kind: telepathy")).sign()
     found = place.gate()
     assert found.answer == "NOT VERIFIED"
-    assert [(one.place, one.word) for one in found.refusals] == [(str(made.folder), "NOT JUDGED")]
-    assert "check 'telepathy'" in found.refusals[0].message
+    assert [(one.place, one.word) for one in found.refused] == [(str(made.folder), "NOT JUDGED")]
+    assert "check 'telepathy'" in found.refused[0].message
 
 
 def test_control_removed(place: Place, copy: Make) -> None:

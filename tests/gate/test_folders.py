@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.run.gate import GateError
+from harness.gate.basis import GateError
 from tests.gate.conftest import Copy, Place, not_met, row
 
 Make = Callable[[], Copy]
@@ -29,7 +29,7 @@ def test_thousands_of_folders(place: Place, copy: Make) -> None:
 
 def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """More folders than anybody has runs end the search, with what to do."""
-    monkeypatch.setattr("harness.run.gate.MOST_FOLDERS", 50)
+    monkeypatch.setattr("harness.gate.reports.MOST_FOLDERS", 50)
     for number in range(60):
         (place.results / f"{number}").mkdir()
     with pytest.raises(GateError, match="name the runs"):
@@ -109,5 +109,5 @@ def test_no_folder(place: Place) -> None:
     with pytest.raises(GateError, match="No such file"):
         place.gate(place.results / "nowhere")
     (place.results / "file").write_text("")
-    with pytest.raises(GateError, match="is no folder"):
+    with pytest.raises(GateError, match="is not a folder"):
         place.gate(place.results / "file")

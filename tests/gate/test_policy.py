@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run.gate import NotTrusted
+from harness.gate.objects import NotTrusted
+from harness.gate.policy import Policy, parse_policy
 from harness.scenario import ScenarioError
-from harness.trust.policy import Policy, parse_policy
 from tests.gate.conftest import POLICY, SCENARIO, Copy, Place
 
 MISTAKES = {

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harness.gate.basis import read_basis
+from harness.gate.case import Case, Report
+from harness.gate.decision import Decision
+from harness.gate.objects import Objects
+from harness.gate.requirements import requirements
 from harness.reason import Skip, SkipCode
 from harness.record.model import Record
-from harness.run.gate import Decided, _basis, _trusted
-from harness.run.trusted import Objects
 from harness.stats.verdict import CellVerdict
-from harness.trust import gate
-from harness.trust.asked import Asked, Report
 from tests.gate.conftest import CELLS, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import git
 
@@ -31,7 +32,7 @@ def test_the_gate_opens_for_a_real_run_as_it_was_signed(place: Place, original: 
     found = place.gate()
     assert (found.answer, not_met(found)) == ("OPEN", {})
     assert all(one.reason for one in found.requirements)
-    assert (found.commit, found.trusted) == (place.commit, place.trusted)
+    assert (found.commit, found.trusted and found.trusted.commit) == (place.commit, place.trusted)
 
 
 def test_a_copy_that_is_signed_again_opens_it_too(place: Place, copy: Make) -> None:
@@ -163,18 +164,18 @@ def test_too_few_trials_to_pass_cannot_tell(place: Place, copy: Make) -> None:
 
 def _decided(place: Place, record: Record) -> dict[str, str]:
     """What is not met by a report with this record, whoever could have signed it."""
-    basis = _basis(Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main")
-    asked = Asked(
+    basis = read_basis(Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main")
+    case = Case(
         policy=basis.policy,
         commit=basis.commit,
         challenge=None,
         now=datetime.now(UTC),
-        scenarios={name: _trusted(known) for name, known in basis.scenarios.items()},
+        scenarios=basis.scenarios,
         locks=frozenset(),
         trusted="origin/main",
     )
     report = Report(place="x", record=record, signer="ci", key="SHA256:x", roles=("ci",))
-    return {found.name: found.word for found in gate.decide(asked, [report], []) if found.word != "MET"}
+    return {found.name: found.word for found in requirements(case, [report], []) if found.word != "MET"}
 
 
 def _with_cells(record: Record, *cells: CellVerdict) -> Record:
@@ -207,7 +208,7 @@ def test_a_cell_that_is_called_skipped_beside_one_that_ran(place: Place, copy: M
     why = {"code": "skip:machine-program", "text": "program sh: it is not in PATH"}
     made.facts(cells=[one, {"id": CELLS[1], "skipped": why, "candidate": 0, "control": 0}]).sign()
     found = place.gate()
-    assert (found.answer, [one.word for one in found.refusals]) == ("NOT VERIFIED", ["SKIP CONTRADICTED"])
+    assert (found.answer, [one.word for one in found.refused]) == ("NOT VERIFIED", ["SKIP CONTRADICTED"])
 
 
 def test_a_cell_that_the_scenario_does_not_have(place: Place, copy: Make) -> None:
@@ -353,7 +354,7 @@ def test_a_key_whose_newest_report_does_not_pass_does_not_count(place: Place, co
     assert not_met(place.gate()) == {"keys": "REFUSED"}
 
 
-def _words(found: Decided) -> tuple[str, dict[str, str]]:
+def _words(found: Decision) -> tuple[str, dict[str, str]]:
     return found.answer, not_met(found)
 
 

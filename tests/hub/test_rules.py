@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.arguments import parser
+from harness.gate.policy import parse_policy
 from harness.hub import RulesError, load_rules, parse_rules
 from harness.scenario import ScenarioError, json_schema, parse_scenario
-from harness.trust.policy import parse_policy
 
 HEAD = "schema: 1\nrules:\n"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
-from harness.reproduce.compare import OtherScenario, compare
-from harness.reproduce.compare_report import as_json, blocks
-from harness.reproduce.compare_row import Row
+from harness.reproduce.comparison import OtherScenario, compare
+from harness.reproduce.comparison_report import as_json, blocks
+from harness.reproduce.row import Row
 from tests.records import cell, record
 
 CLEAN = ["pass"] * 59
@@ -157,11 +157,11 @@ def test_context() -> None:
         arms={"candidate": {"files": {"subject.py": "99" * 32}, "arguments": '{"x":1}'}},
     )
     found = {(each.kind, each.what): each.values for each in compare(one, other).rows if not each.cell}
-    assert found["environment", "torch"] == ("2.13.0", "2.14.0")
-    assert found["environment", "extra"] == ("none", "1")
-    assert found["environment", "variant"] == ("none", "cuda")
-    assert found["environment", "LANG"] == ("none", "C")
-    assert found["environment", "machine since its start"] == ("0123456789ab", "ffffffffffff")
+    assert found["environment", "package torch"] == ("2.13.0", "2.14.0")
+    assert found["environment", "package extra"] == ("not there", "1")
+    assert found["environment", "variant"] == ("not there", "cuda")
+    assert found["environment", "variable LANG"] == ("not there", "C")
+    assert found["environment", "host"] == ("0123456789ab", "ffffffffffff")
     assert found["scenario", "root seed"] == ("7", "8")
     assert found["scenario", "commit"] == ("abababababab, clean", "eeeeeeeeeeee, changed since")
     assert ("scenario", "candidate: subject.py") in found

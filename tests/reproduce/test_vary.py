@@ -11,10 +11,10 @@ from typing import Literal
 
 import pytest
 
+from harness.record.change import is_shown
 from harness.record.facts import Varied
 from harness.record.model import Record
-from harness.record.original import differences
-from harness.record.varied import is_shown
+from harness.record.original import Here, differences
 from harness.reproduce.opened import open_report
 from harness.reproduce.passes import joint
 from harness.reproduce.vary import Change, Walk, walk, word
@@ -274,7 +274,7 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Perso
 
     def walked(start: Literal["warm", "fresh"] = "fresh", **update: object) -> Walk:
         first = original.model_copy(update=update)
-        return walk(opened.scenario, first, here, start=start, jobs=1, rankproof="0")
+        return walk(opened.scenario, first, Here(environment=here, start=start, jobs=1, rankproof="0"))
 
     found = walked(jobs=3, start="warm")
     assert {change.what: change.after for change in found.changes} == {
@@ -289,7 +289,7 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Perso
     assert machine | {"variable NCCL_DEBUG", "package torch", "package transformers"} <= left.keys()
     assert "nothing here can change it" not in left.values()
     assert "they do not have it" in left["variable NCCL_DEBUG"]
-    known = differences(opened.scenario, original, here, start="fresh", jobs=3, rankproof="0")
+    known = differences(opened.scenario.needs, original, Here(environment=here, start="fresh", jobs=3, rankproof="0"))
     assert {one.what for one in known if one.group != "rarely matters"} <= left.keys() | {
         change.what for change in found.changes
     }

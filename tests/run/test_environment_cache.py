@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.run import environments
-from harness.run.environments import EnvironmentProblem, Made, Unavailable, provide
-from harness.run.pip import problem, scrubbed
+from harness.run.environments import cache
+from harness.run.environments.cache import ArmEnvironment, EnvironmentProblem, Unavailable, provide
+from harness.run.environments.pip import problem, scrubbed
 from harness.scenario import Environment
 from tests.run import wheels
 from tests.run.conftest import Ran, command, environment, needs_mount
@@ -29,7 +29,7 @@ def asked(**packages: str) -> Environment:
     return Environment(packages=packages)
 
 
-def files(made: Made) -> Path:
+def files(made: ArmEnvironment) -> Path:
     (found,) = made.python.parent.parent.glob("lib/python*/site-packages")
     return found
 
@@ -50,7 +50,7 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
     shutil.rmtree(offered["PIP_FIND_LINKS"])
     assert provide(asked(greeting="2.0"), says=told.append) == made
     assert len(told) == 1
-    assert environments.is_unchanged(made)
+    assert cache.is_unchanged(made)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[st
     before, status = module.read_text(), module.stat()
     module.write_text(before.replace("hello", "hallo"))
     os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert not environments.is_unchanged(made)
+    assert not cache.is_unchanged(made)
     told: list[str] = []
     made = provide(asked(word="1.2"), says=told.append)
     assert told[0].startswith("an environment in the cache has changed since it was made (lib/python")
@@ -114,7 +114,7 @@ def nobody_reads(writer: io.RawIOBase) -> None:
 def make_elsewhere(name: str, version: str, env: dict[str, str]) -> subprocess.Popen[str]:
     """Another process that wants an environment; it prints its interpreter."""
     code = (
-        "import sys; from harness.run.environments import provide; from harness.scenario import Environment; "
+        "import sys; from harness.run.environments.cache import provide; from harness.scenario import Environment; "
         f"asked = Environment(packages={{{name!r}: {version!r}}}); "
         "print(provide(asked, says=lambda text: print(text, file=sys.stderr, flush=True)).python)"
     )
@@ -190,7 +190,7 @@ def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str
         making.communicate(timeout=60)
         assert making.returncode == -signal.SIGKILL
         nobody_reads(writer)
-    assert [one.told for one in environments.cached()] == [None]
+    assert [one.description for one in cache.cached()] == [None]
     (half,) = (path for path in (tmp_path / "cache").glob("*/*") if path.is_dir())
     pipe.unlink()
     wheels.write(pipe.parent, "stuck", "1.0", "")
@@ -198,7 +198,7 @@ def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str
     made = provide(asked(stuck="1.0"), says=told.append)
     assert told[0] == "an environment in the cache was never finished: it is made again"
     assert not half.exists()
-    assert [one.told for one in environments.cached()] == [f"Python {made.facts.python}, stuck 1.0"]
+    assert [one.description for one in cache.cached()] == [f"Python {made.facts.python}, stuck 1.0"]
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None
         provide(asked(picky="1.0", word="1.2"))
     with pytest.raises(Unavailable, match=r"^Python 3\.98 is not on this machine \(3\."):
         provide(Environment(python="3.98"))
-    assert all(one.told is None for one in environments.cached())
+    assert all(one.description is None for one in cache.cached())
 
 
 def test_words_of_pip_are_told_without_addresses() -> None:
@@ -261,5 +261,5 @@ def test_the_cache_is_listed_and_cleared(rankproof: Run, offered: dict[str, str]
     assert rankproof("environments", "remove", env=offered).code == 64
     assert rankproof("environments", "remove", "zz", env=offered).code == 64
     assert rankproof("environments", "remove", listed.out[:8], env=offered).out == "1 removed\n"
-    assert not environments.cached()
+    assert not cache.cached()
     assert (rankproof("environments", env=offered).code, rankproof("environments", env=offered).out) == (0, "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.interpreters import NoInterpreter, find
+from harness.run.environments.interpreters import NoInterpreter, find
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.record.contradiction import Word
-from harness.run.again import Again
+from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
@@ -60,15 +60,7 @@ class Place:
         return Copy(self._room / "copy", random.Random(seed))
 
     def verify(self, copy: Copy) -> Verification:
-        again = Again()
-        return verify_folder(
-            copy.folder / forge.REPORT,
-            policy=self._policy,
-            judge=again.judge,
-            render=again.render,
-            rebuild=again.rebuild,
-            views=again.views,
-        )
+        return verify_folder(copy.folder / forge.REPORT, policy=self._policy, replay=RecordReplay())
 
     def sign(self, copy: Copy) -> Verification:
         forge.sign(copy.folder, self._key, views=False)

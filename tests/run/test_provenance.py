@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.gate import Decided, decide
+from harness.gate.decision import Decision, decide
 from tests.gate.conftest import Copy, Keys, Place
 from tests.run import wheels
 from tests.run.conftest import Ran, command, environment
@@ -131,7 +131,7 @@ class Workshop:
         )
         return Ran(done.returncode, done.stdout, done.stderr, self.results)
 
-    def gate(self, policy: str = "") -> Decided:
+    def gate(self, policy: str = "") -> Decision:
         """Ask the gate, by a policy with these further lines."""
         git(self.repo, "checkout", "-q", "--detach", "refs/remotes/origin/main")
         commit(self.repo, {".rankproof/policy.yaml": POLICY + policy})
@@ -146,7 +146,7 @@ class Workshop:
         )
 
 
-def word(found: Decided) -> str:
+def word(found: Decision) -> str:
     return next(f"{one.word}: {one.reason}" for one in found.requirements if one.name == "code")
 
 

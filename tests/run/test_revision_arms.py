@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.record.results import ResultsFolder
-from harness.run.arms import ArmError, StagedArm, stage
+from harness.run.arms.staging import ArmError, StagedArm, stage
 from harness.scenario import ScenarioError, load_scenario
 from tests.run.repositories import BROKEN, FIXED, SCENARIO, SUBJECT, arm_with_traps, commit, content, git, make, write
 
@@ -329,7 +329,7 @@ def test_too_much_code_says_what_to_do(
     tmp_path: Path, staged: Callable[..., Staged], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A revision with more files than an arm may have asks for a narrower folder, before anything is read."""
-    monkeypatch.setattr("harness.run.code.FILES_LIMIT", 1)
+    monkeypatch.setattr("harness.run.arms.files.FILES_LIMIT", 1)
     with pytest.raises(ArmError, match=r"subject\.path: the repository holds more than"):
         staged(scenario_in(make(tmp_path / "proj") / "meet"))
 

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from harness.run import signature
-from harness.run.arms import NotThere
-from harness.run.entry import seen, slips
-from harness.run.sketch import sketched
-from harness.run.trials import Interrupt, Trials
+from harness.record.environment import capture
+from harness.run.arms import signature
+from harness.run.arms.entry import seen, slips
+from harness.run.arms.preview import previewed
+from harness.run.arms.staging import NotThere
+from harness.run.interrupt import Interrupt
+from harness.run.preparation import Preparation
+from harness.run.trials import Trials
 from harness.scenario import cells, load_scenario
 from harness.world.pool import ServerPool
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
@@ -59,17 +62,16 @@ def told(pool: ServerPool) -> Slips:
         interrupt = Interrupt()
         with contextlib.closing(interrupt):
             try:
-                with sketched(loaded.scenario, folder=folder) as (_, staged):
+                with previewed(loaded.scenario, folder=folder) as (_, staged):
+                    preparation = Preparation(
+                        arms=staged, inputs={}, machine=capture(), environments={}, cells=(), skipped={}
+                    )
                     trials = Trials(
                         *(loaded.scenario,),
-                        arms=staged,
-                        inputs={},
+                        preparation=preparation,
                         results=unused,
                         pool=pool,
                         interrupt=interrupt,
-                        began=unused,
-                        told=unused,
-                        host="",
                         recipes={},
                     )
                     found = slips(loaded, staged, cells(loaded.scenario), look=trials.look)
@@ -256,7 +258,7 @@ def test_lint_tells_what_it_reads(scenario: Write) -> None:
     ):
         folder = scenario(files)
         loaded = load_scenario(folder)
-        with sketched(loaded.scenario, folder=folder) as (_, staged):
+        with previewed(loaded.scenario, folder=folder) as (_, staged):
             (problem,) = seen(loaded, staged)
         assert problem.kind == "note"
         assert said in str(problem)
@@ -283,8 +285,11 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
     ("line", "words"),
     [
         ('["{tool}", rank.sh]', "in the control: shh is neither a file of the subject's code nor a program in PATH"),
-        ('[sh, "{script}", old.sh]', "in the control: odl.sh is no file of the subject's folder, so sh would not find"),
-        ("[plain.sh]", "plain.sh is no executable: begin it with #!"),
+        (
+            '[sh, "{script}", old.sh]',
+            "in the control: odl.sh is not a file of the subject's folder, so sh would not find",
+        ),
+        ("[plain.sh]", "plain.sh is not an executable: begin it with #!"),
         ("[sh, rank.sh]", ""),
         ("[sh, -c, x, rank.sh]", ""),
     ],

@@ -18,14 +18,16 @@ import pytest
 
 from harness.record.model import Record
 from harness.report.views import checked
-from harness.run.again import Again
+from harness.run.replay import RecordReplay
 from harness.trust import dsse, footer, sshsig, statement
 from harness.trust import folder as folder_module
 from harness.trust.dsse import PAYLOAD_TYPE
 from harness.trust.folder import verify_folder
+from harness.trust.replay import CannotRender
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
-from harness.trust.verification import CannotRender, Verification
+from harness.trust.verification import Verification
+from tests.forge import replaced
 from tests.run.conftest import ROOT, Pair, Ran
 
 pytestmark = pytest.mark.slow
@@ -77,14 +79,8 @@ class Signed:
         public = self.key.with_suffix(".pub").read_text().split()
         line = f'ci@example.org namespaces="{NAMESPACE_REPORT}" {public[0]} {public[1]}'
         policy = more.pop("policy", SignerPolicy(allowed=line.encode()))
-        again = Again()
-        how: dict[str, Any] = {
-            "judge": again.judge,
-            "render": again.render,
-            "rebuild": again.rebuild,
-            "views": again.views,
-        }
-        return verify_folder(self.folder / "report.md", policy=policy, **{**how, **more})
+        replay = replaced(RecordReplay(), more)
+        return verify_folder(self.folder / "report.md", policy=policy, replay=replay, **more)
 
 
 @pytest.fixture
@@ -138,7 +134,9 @@ def test_the_tested_files_are_listed_for_sha256sum(signed: Signed) -> None:
     names = [str(path.relative_to(signed.folder)) for path in signed.folder.rglob("*") if path.is_file()]
     listed = [name for name in names if name not in ("report.md", "MANIFEST.sha256", NAME, *checked())]
     short = b"".join(signed.read("evidence/source-files.sha256").splitlines(keepends=True)[1:])
-    found = Again().judge(lambda name: short if name.endswith("source-files.sha256") else signed.read(name), listed)
+    found = RecordReplay().judge(
+        lambda name: short if name.endswith("source-files.sha256") else signed.read(name), listed
+    )
     assert found == "evidence/source-files.sha256 is not the list of the files in evidence/source"
 
 
@@ -379,7 +377,7 @@ def test_only_these_names(signed: Signed, name: str) -> None:
 
 def test_without_who_checks_it(signed: Signed) -> None:
     """A verifier that cannot check statements or views takes them for files that no signature covers."""
-    assert signed.verify(rebuild=None).word == "UNLISTED FILE"
+    assert signed.verify(makes_statements=False).word == "UNLISTED FILE"
     assert signed.verify(views={}).word == "UNLISTED FILE"
 
 
@@ -392,8 +390,8 @@ def test_a_format_of_the_future(signed: Signed) -> None:
 
     found = signed.verify(rebuild=unknown)
     assert (found.ok, found.word) == (False, "STATEMENT NOT REBUILT")
-    assert signed.verify(rebuild=unknown, views={**Again().views, "junit.xml": unknown}, allow_unjudged=True).ok
-    assert signed.verify(views={**Again().views, "junit.xml": unknown}).word == "VIEW NOT RENDERED"
+    assert signed.verify(rebuild=unknown, views={**RecordReplay().views, "junit.xml": unknown}, allow_unjudged=True).ok
+    assert signed.verify(views={**RecordReplay().views, "junit.xml": unknown}).word == "VIEW NOT RENDERED"
 
 
 def test_certificate_signer(signed: Signed, tmp_path: Path) -> None:
@@ -409,7 +407,7 @@ def test_certificate_signer(signed: Signed, tmp_path: Path) -> None:
     signature = sshsig.sign(report.signed, certificate, namespace=NAMESPACE_REPORT)
     (signed.folder / "report.md").write_bytes(footer.attach(report.body, signature))
     digests = [hashlib.sha256(signed.read(name)).hexdigest() for name in ("report.md", "MANIFEST.sha256")]
-    payload = Again().rebuild(signed.read, *digests)
+    payload = RecordReplay().rebuild(signed.read, *digests)
     signed.attest(payload, key=certificate)
     authority = (tmp_path / "authority.pub").read_text().split()
     line = f'*@example.org cert-authority,namespaces="{NAMESPACE_REPORT}" {authority[0]} {authority[1]}'

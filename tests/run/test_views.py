@@ -22,7 +22,7 @@ from harness.report.page import CSP, render_page
 from harness.report.step_summary import render_step_summary
 from harness.report.view import Basis
 from harness.report.views import VIEWS, checked
-from harness.run.again import Again
+from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
@@ -69,15 +69,8 @@ Promise.all(frames).then(() => {
 
 
 def verify(folder: Path, pair: Pair) -> Verification:
-    again = Again()
-    return verify_folder(
-        folder / "report.md",
-        policy=SignerPolicy(fingerprints=(pair.signer,)),
-        judge=again.judge,
-        render=again.render,
-        rebuild=again.rebuild,
-        views=again.views,
-    )
+    policy = SignerPolicy(fingerprints=(pair.signer,))
+    return verify_folder(folder / "report.md", policy=policy, replay=RecordReplay())
 
 
 class Page(HTMLParser):

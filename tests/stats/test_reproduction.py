@@ -11,8 +11,8 @@ from harness.history import History
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.numbers import numbers_of, same_numbers
 from harness.stats.outcome import Failure, Moment, Trial
-from harness.stats.paired import fisher_two_sided
 from harness.stats.profile import CellProfile, TrialProfile
+from harness.stats.rates import fisher_two_sided
 from harness.stats.reproduction import CellAnswer, reproduction
 from harness.stats.signature import Signature, signature_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.run.compared import foreign
+from harness.gate.discrepancies import foreign
 from harness.scenario import ScenarioError, json_schema, parse_scenario
 from harness.subjects import READY
 from tests.reproduce.conftest import Person

@@ -16,13 +16,15 @@ from harness.forms.manifest import encode
 from harness.trust import sshsig
 from harness.trust.folder import verify_folder
 from harness.trust.footer import attach, signed_part
+from harness.trust.replay import Read, Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_REPORT
+from tests.forge import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.trust.verification import Read, Verification
+    from harness.trust.verification import Verification
 
 MADE = datetime(2026, 1, 3, 10, 0, 0, tzinfo=UTC)
 
@@ -126,7 +128,9 @@ class Run:
         options = {key: more.pop(key) for key in ("fingerprints", "revoked", "at") if key in more}
         text = self.keys.line("ci") if allowed is None else allowed
         policy = SignerPolicy(allowed=text.encode(), **options)
-        return verify_folder(self.report, policy=policy, **{"judge": judge, "render": render, **more})
+        parts = {"judge": judge, "render": render, **more}
+        replay = replaced(Replay(), parts)
+        return verify_folder(self.report, policy=policy, replay=replay, **parts)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.trust import folder as folder_module
-from harness.trust.verification import CannotJudge, CannotRender
+from harness.trust.replay import CannotJudge, CannotRender
 
 if TYPE_CHECKING:
     from collections.abc import Callable

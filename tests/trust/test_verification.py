@@ -23,7 +23,8 @@ from harness.trust.footer import (
     stated_time,
     unsigned_footer,
 )
-from harness.trust.mends import mended
+from harness.trust.repairs import repaired
+from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import BEGIN, END, MalformedSignature, armour
 from harness.trust.verification import OutOfOrder, Refused, Verifier
@@ -48,8 +49,8 @@ def _verifier() -> Verifier:
         lambda v: v.take_manifest(b""),
         lambda v: v.take_file("x", "0" * 64),
         lambda v: v.take_names([], frozenset()),
-        lambda v: v.judge(None, lambda _: b""),
-        lambda v: v.render(None, lambda _: b""),
+        lambda v: v.judge(Replay(), lambda _: b""),
+        lambda v: v.render(Replay(), lambda _: b""),
     ],
 )
 def test_no_step_runs_out_of_order(step: Callable[[Verifier], object]) -> None:
@@ -116,7 +117,7 @@ def test_armour_is_read_strictly(blob: bytes) -> None:
 @given(data=st.binary(max_size=300))
 def test_mends_never_fail(data: bytes) -> None:
     """Explaining never fails and never offers the file itself."""
-    assert all(candidate != data for _, candidate in mended(data))
+    assert all(candidate != data for _, candidate in repaired(data))
 
 
 @given(

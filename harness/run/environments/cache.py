@@ -28,12 +28,13 @@ from pydantic import ValidationError
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, lines, sha256, sha256_of
 from harness.forms.model import Model
-from harness.reason import SkipCode
+from harness.reason import Skip, SkipCode
+from harness.record.arm_environment import own_environments
 from harness.record.facts import ArmEnvironmentFacts, Installed
-from harness.run import interpreters, pip
-from harness.run.interpreters import Interpreter, NoInterpreter
-from harness.run.pip import EnvironmentProblem, Unavailable
-from harness.scenario import Environment
+from harness.run.environments import interpreters, pip
+from harness.run.environments.interpreters import Interpreter, NoInterpreter
+from harness.run.environments.pip import EnvironmentProblem, Unavailable
+from harness.scenario import Environment, Scenario
 from harness.scenario.environment import normal
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
@@ -42,7 +43,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class ArmEnvironment:
     """An environment that is ready.
 
     Attributes:
@@ -58,11 +59,11 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Cached:
-    """An environment in the cache, for listings. `told` is None for what was never finished."""
+    """An environment in the cache, for listings. `description` is None for what was never finished."""
 
     key: str
     folder: Path
-    told: str | None
+    description: str | None
     bytes: int
 
 
@@ -91,11 +92,11 @@ def cache() -> Path:
     return cache_folder("environments", variable=VARIABLE)
 
 
-def provide(asked: Environment, *, says: Callable[[str], None] = lambda _text: None) -> Made:
+def provide(wanted: Environment, *, says: Callable[[str], None] = lambda _text: None) -> ArmEnvironment:
     """Find an environment in the cache, or make it.
 
     Args:
-        asked: interpreter and packages.
+        wanted: interpreter and packages.
         says: told what takes long, and what was wrong with the cache.
 
     Raises:
@@ -103,26 +104,45 @@ def provide(asked: Environment, *, says: Callable[[str], None] = lambda _text: N
         EnvironmentProblem: a version that does not exist, versions that exclude each other, no space, no right.
     """
     try:
-        base = interpreters.find(asked.python)
+        base = interpreters.find(wanted.python)
     except NoInterpreter as error:
         raise Unavailable(str(error), code=SkipCode.MACHINE_INTERPRETER) from None
-    words = told(asked, base)
-    place = cache() / key(asked, base)
+    words = description(wanted, base)
+    place = cache() / key(wanted, base)
     try:
         place.mkdir(parents=True, exist_ok=True)
         with _locked(place, words=words, says=says):
             stamp = _whole(place, says=says)
             if stamp is None:
                 says(f"making an environment with {words}")
-                stamp = _make(place, asked, base)
+                stamp = _make(place, wanted, base)
     except OSError as error:
         raise EnvironmentProblem(
             f"the environment with {words} cannot be kept in the cache: {error.strerror}"
         ) from None
-    return Made(python=place / stamp.folder / "bin" / "python", named=tuple(sorted(asked.packages)), facts=stamp.facts)
+    return ArmEnvironment(
+        python=place / stamp.folder / "bin" / "python", named=tuple(sorted(wanted.packages)), facts=stamp.facts
+    )
 
 
-def is_unchanged(made: Made) -> bool:
+def of_arms(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[dict[str, ArmEnvironment], Skip | None]:
+    """The environments of the arms that have their own, and why one could not be had.
+
+    Raises:
+        EnvironmentProblem: one cannot be made as the scenario asks.
+    """
+    made: dict[str, ArmEnvironment] = {}
+    for arm, wanted in own_environments(scenario).items():
+        try:
+            made[arm] = provide(wanted, says=says)
+        except Unavailable as error:
+            return {}, Skip(error.code, f"environment of the {arm}: {error}")
+        except EnvironmentProblem as error:
+            raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
+    return made, None
+
+
+def is_unchanged(made: ArmEnvironment) -> bool:
     """Whether an environment is what it was: asked after a run, whose ranks could have written to it."""
     folder = made.python.parent.parent
     try:
@@ -132,19 +152,19 @@ def is_unchanged(made: Made) -> bool:
         return False
 
 
-def key(asked: Environment, base: Interpreter) -> str:
+def key(wanted: Environment, base: Interpreter) -> str:
     """The name of an environment in the cache."""
     request = {
         "format": FORMAT,
         "python": [base.version, base.implementation, base.platform, str(base.path.resolve())],
-        "packages": dict(sorted(asked.packages.items())),
+        "packages": dict(sorted(wanted.packages.items())),
     }
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def told(asked: Environment, base: Interpreter) -> str:
+def description(wanted: Environment, base: Interpreter) -> str:
     """An environment in words."""
-    return ", ".join([f"Python {base.version}", *(f"{name} {version}" for name, version in asked.packages.items())])
+    return ", ".join([f"Python {base.version}", *(f"{name} {version}" for name, version in wanted.packages.items())])
 
 
 def cached() -> list[Cached]:
@@ -154,16 +174,16 @@ def cached() -> list[Cached]:
         for folder in sorted(path for path in cache().iterdir() if path.is_dir()):
             stamp = _read(folder)
             size = stamp.bytes if stamp is not None else sum(path.lstat().st_size for path in folder.rglob("*"))
-            found.append(Cached(key=folder.name, folder=folder, told=stamp.asked if stamp else None, bytes=size))
+            found.append(Cached(key=folder.name, folder=folder, description=stamp.asked if stamp else None, bytes=size))
     return found
 
 
-def remove(found: Cached) -> bool:
+def remove(environment: Cached) -> bool:
     """Take an environment out of the cache; False where somebody makes it just now."""
     try:
-        with FileLock(_lock(found.folder), timeout=0):
-            (found.folder / STAMP).unlink(missing_ok=True)
-            shutil.rmtree(found.folder)
+        with FileLock(_lock(environment.folder), timeout=0):
+            (environment.folder / STAMP).unlink(missing_ok=True)
+            shutil.rmtree(environment.folder)
     except Timeout:
         return False
     return True
@@ -191,7 +211,7 @@ def _locked(place: Path, *, words: str, says: Callable[[str], None]) -> Iterator
         lock.release()
 
 
-def _make(place: Path, asked: Environment, base: Interpreter) -> Stamp:
+def _make(place: Path, wanted: Environment, base: Interpreter) -> Stamp:
     """Make it, and write the stamp. What does not get that far leaves nothing."""
     for old in place.iterdir():
         if old.is_dir():
@@ -203,17 +223,17 @@ def _make(place: Path, asked: Environment, base: Interpreter) -> Stamp:
     try:
         _venv(folder, base)
         resolved = []
-        if asked.packages:
+        if wanted.packages:
             report = folder / "report.json"
-            resolved = pip.install(folder / "bin" / "python", asked.packages, base=base, report=report)
+            resolved = pip.install(folder / "bin" / "python", wanted.packages, base=base, report=report)
             report.unlink()  # it holds addresses
-        facts = _facts(folder, asked, base, resolved)
+        facts = _facts(folder, wanted, base, resolved)
         files = _digests(folder)
         listing.write_bytes(lines(files))
         stamp = Stamp(
             format=FORMAT,
             folder=folder.name,
-            asked=told(asked, base),
+            asked=description(wanted, base),
             bytes=sum((folder / name).lstat().st_size for name in files),
             content=fold(files),
             seen=_seen(folder),
@@ -245,12 +265,12 @@ def _venv(folder: Path, base: Interpreter) -> None:
         raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
 
 
-def _facts(folder: Path, asked: Environment, base: Interpreter, resolved: list[pip.Resolved]) -> ArmEnvironmentFacts:
+def _facts(folder: Path, wanted: Environment, base: Interpreter, resolved: list[pip.Resolved]) -> ArmEnvironmentFacts:
     facts = ArmEnvironmentFacts(
         python=base.version, implementation=base.implementation, packages=_installed(folder, resolved)
     )
-    if not asked.is_met_by(python=facts.python, packages=facts.versions):
-        raise EnvironmentProblem(f"pip did not install what was asked for: {told(asked, base)}")
+    if not wanted.is_met_by(python=facts.python, packages=facts.versions):
+        raise EnvironmentProblem(f"pip did not install what was asked for: {description(wanted, base)}")
     return facts
 
 
@@ -268,7 +288,7 @@ def _installed(folder: Path, resolved: list[pip.Resolved]) -> list[Installed]:
     for package in resolved:
         _, record = records[package.name]
         if record is None:
-            raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files cannot be told")
+            raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files are unknown")
         digest = hashlib.sha256(record.encode()).hexdigest()
         found.append(Installed(name=package.name, version=package.version, wheel=package.wheel, record=digest))
     return found

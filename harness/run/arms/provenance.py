@@ -24,10 +24,10 @@ from urllib.parse import unquote, urlparse
 
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
-from harness.run import patch as patches
-from harness.run.arms import StagedArm
-from harness.run.code import is_code
-from harness.run.revision import LINK, SUBMODULE, GitRepository, RevisionError
+from harness.run.arms import patch as patches
+from harness.run.arms.files import is_code
+from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
+from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario
 from harness.scenario.environment import normal
 from harness.stats.provenance import TOOL, loaded

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.stats.paired import fisher_two_sided, mcnemar, pairs_to_tell, trials_to_tell
+from harness.stats.rates import fisher_two_sided, mcnemar, pairs_to_tell, trials_to_tell
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from harness.forms.problem import Kind, closest
 from harness.forms.strict_json import JSON
 from harness.forms.text import listed
 from harness.rank.look import names_swallowed
-from harness.run import signature
-from harness.run.arms import StagedArm, as_in
-from harness.run.signature import Entry
+from harness.run.arms import signature
+from harness.run.arms.signature import Entry
+from harness.run.arms.staging import StagedArm, as_in
 from harness.scenario import Arm, Cell, LoadedScenario, Problem, Scenario
 from harness.world import program
 from harness.world.environment import server_environment

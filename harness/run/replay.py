@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from harness import __version__
@@ -21,12 +21,11 @@ from harness.report.report import render
 from harness.report.view import Basis, View
 from harness.report.views import checked
 from harness.trust import statement
-from harness.trust.verification import CannotJudge, CannotRender, Refused
+from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
+from harness.trust.verification import Refused
 
-Read = Callable[[str], bytes]
 
-
-class Again:
+class RecordReplay(Replay):
     """All of it for one report: report, statement and views are made from the same bytes, one after the other.
 
     A record that was worked out is byte for byte `results.json`: it is not read once more. Use once.
@@ -35,16 +34,16 @@ class Again:
         record: the record of the run, once it was worked out or read; a run that has just ended brings its own.
     """
 
+    makes_statements = True
+
     def __init__(self, record: Record | None = None) -> None:
+        super().__init__()
         self.record = record
+        # Each refuses (CannotRender) a record of another format, or one whose views another version drew.
+        self.views = {name: partial(self._draw, view) for name, view in checked().items()}
 
     def judge(self, read: Read, names: Sequence[str]) -> str | None:
-        """Work the record out from the evidence; name its first difference from `results.json`, None where they agree.
-
-        Raises:
-            CannotJudge: the evidence is of another format or version than this one judges.
-            Refused: the evidence contradicts itself.
-        """
+        """Work the record out from the evidence, and compare it with `results.json`."""
         found = _judged(read, names)
         if isinstance(found, str):
             return found
@@ -52,30 +51,14 @@ class Again:
         return None
 
     def render(self, read: Read, manifest_digest: str) -> bytes:
-        """Render the body from `results.json`.
-
-        Raises:
-            CannotRender: the record is of another format than this version renders.
-        """
+        """Render the body from the record."""
         return render(self._record(read), manifest_digest=manifest_digest)
 
     def rebuild(self, read: Read, report_digest: str, manifest_digest: str) -> bytes:
-        """The statement of a run, from `results.json` and the digests of report and manifest.
-
-        Raises:
-            CannotRender: the record is of another format than this version renders.
-        """
+        """The statement of a run."""
         record = self._record(read)
         source_files = hashlib.sha256(read(sources.PATH)).hexdigest()
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
-
-    @property
-    def views(self) -> Mapping[str, Callable[[Read, str], bytes]]:
-        """What makes each view from the evidence and the sha256 of the manifest, by the view's name.
-
-        Each raises CannotRender: the record is of another format than this version renders, or another version drew it.
-        """
-        return {name: partial(self._draw, view) for name, view in checked().items()}
 
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
         return view.render(Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read))

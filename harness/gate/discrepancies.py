@@ -4,56 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from harness.gate.basis import Basis
+from harness.gate.case import TrustedScenario
+from harness.gate.objects import NoCommit, below, blob_id
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record
-from harness.run.provenance import Tree, patched
-from harness.run.revision import RevisionError
-from harness.run.trusted import File, NoCommit, below, blob_id
-from harness.scenario import Arm, Scenario, parse_scenario
+from harness.run.arms.provenance import Tree, patched
+from harness.run.arms.revision import RevisionError
+from harness.scenario import Arm, parse_scenario
 from harness.stats.provenance import Source, judge, loaded, path_of
 from harness.subjects import READY
-from harness.trust.policy import Policy
-from harness.trust.signers import SignerPolicy
-from harness.trust.verification import Read
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrustedScenario:
-    """A required scenario as the trusted revision has it."""
-
-    path: str
-    sha256: str
-    scenario: Scenario
-    files: Mapping[str, File]
-
-    @property
-    def folder(self) -> str:
-        return posixpath.dirname(self.path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Basis:
-    """Everything that is believed: all of it from the trusted revision, but for the ids of the commit's files."""
-
-    ref: str
-    trusted: str
-    commit: str
-    policy: Policy
-    policy_path: str
-    policy_sha256: str
-    signers: SignerPolicy
-    scenarios: Mapping[str, TrustedScenario]
-    locks: frozenset[str]
-    trusted_files: Mapping[str, File]
-    trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
-    commit_files: Mapping[str, File]
-    contains: Callable[[str], bool]
-    """Whether a commit is the trusted one or in its history."""
-    tree: Callable[[str], Tree]
-    """The files of a commit. Raises NoCommit where it is not in this clone."""
+from harness.trust.replay import Read
 
 
 def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The gate's decision: a policy applied to the reports of one commit. Pure: no file, no process, no clock.
+"""A policy applied to the reports of one commit, requirement by requirement. Pure: no file, no process, no clock.
 
 For each required scenario the newest report in a role that counts decides, and every rule is held against it. A rule
 answers with one word:
@@ -18,35 +18,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.forms.text import visible
-from harness.trust.asked import Answer, Asked, Refusal, Report, Requirement, counted, some
-from harness.trust.policy import Required
-from harness.trust.rules import RULES, Found, holds
+from harness.gate.case import Answer, Case, Refusal, Report, Requirement, counted, some
+from harness.gate.policy import Required
+from harness.gate.rules import RULES, Ruling, holds
 
 # Rules whose reasons are those of the report's cells.
-TOLD_BY_CELLS = ("verdict", "cells")
+OF_CELLS = ("verdict", "cells")
 
 
-def decide(
-    asked: Asked, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
+def requirements(
+    case: Case, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
 ) -> list[Requirement]:
     """Hold every rule of the policy against the reports.
 
     Args:
-        asked: the policy and what it is applied to.
+        case: the policy and what it is applied to.
         reports: those of the commit that were verified.
         refusals: those that claim to be of the commit and were not.
         elsewhere: other commits that reports in the folder say they are of, for messages.
     """
-    found = [_verified(reports, refusals)]
-    for required in asked.policy.require:
+    rows = [_verified(reports, refusals)]
+    for required in case.policy.require:
         mine = sorted((one for one in reports if one.record.scenario.id == required.scenario), key=lambda one: one.age)
-        found += _of_scenario(asked, required, mine, elsewhere)
-    return found
+        rows += _of_scenario(case, required, mine, elsewhere)
+    return rows
 
 
 def answer(requirements: Sequence[Requirement]) -> Answer:
     """What all words come to. A report that was refused weighs most: something is wrong beyond this commit."""
-    words = {found.word for found in requirements}
+    words = {requirement.word for requirement in requirements}
     if "NOT VERIFIED" in words:
         return "NOT VERIFIED"
     if words & {"REFUSED", "MISSING"}:
@@ -61,62 +61,61 @@ def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Require
             f"{counted(len(reports), 'report')} of this commit, all verified" if reports else "no report of this commit"
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
-    told = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
+    reasons = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
     words = sorted({one.word for one in refusals})
-    return Requirement(scenario=None, name="verified", word="NOT VERIFIED", reason=some(told), codes=words)
+    return Requirement(scenario=None, name="verified", word="NOT VERIFIED", reason=some(reasons), codes=words)
 
 
-def _of_scenario(
-    asked: Asked, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]
-) -> list[Requirement]:
-    def row(name: str, found: Found) -> Requirement:
-        cells = deciding.record.judgement.cells if mine and name in TOLD_BY_CELLS and found[0] != "MET" else ()
-        codes = sorted({str(reason.code) for cell in cells for reason in cell.reasons})
-        return Requirement(scenario=required.scenario, name=name, word=found[0], reason=visible(found[1]), codes=codes)
+def _of_scenario(case: Case, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]) -> list[Requirement]:
+    def row(name: str, ruling: Ruling) -> Requirement:
+        word, reason = ruling
+        cells = deciding.record.judgement.cells if mine and name in OF_CELLS and word != "MET" else ()
+        codes = sorted({str(why.code) for cell in cells for why in cell.reasons})
+        return Requirement(scenario=required.scenario, name=name, word=word, reason=visible(reason), codes=codes)
 
     if not mine:
         others = f"; the folder holds reports of {some([commit[:12] for commit in elsewhere])}" if elsewhere else ""
-        reason = f"no verified report of it for commit {asked.commit[:12]}{others}"
+        reason = f"no verified report of it for commit {case.commit[:12]}{others}"
         return [row("report", ("MISSING", reason))]
-    counting = [one for one in mine if set(one.roles) & set(asked.policy.signatures.roles)]
+    counting = [one for one in mine if set(one.roles) & set(case.policy.signatures.roles)]
     deciding = (counting or mine)[-1]
-    found = [row("report", ("MET", f"{deciding.place}, made {deciding.record.run.made}"))]
-    found += [row("signer", _signer(asked, deciding)), row("failures", _failures(asked, mine, deciding))]
-    found += [row(name, rule(asked, required, deciding)) for name, rule in RULES.items()]
-    found.append(row("scenario", _scenario(asked, required, deciding, mine)))
-    found.append(row("keys", _keys(asked, required, deciding, counting)))
-    return found
+    rows = [row("report", ("MET", f"{deciding.place}, made {deciding.record.run.made}"))]
+    rows += [row("signer", _signer(case, deciding)), row("failures", _failures(case, mine, deciding))]
+    rows += [row(name, rule(case, required, deciding)) for name, rule in RULES.items()]
+    rows.append(row("scenario", _scenario(case, required, deciding, mine)))
+    rows.append(row("keys", _keys(case, required, deciding, counting)))
+    return rows
 
 
-def _signer(asked: Asked, report: Report) -> Found:
+def _signer(case: Case, report: Report) -> Ruling:
     who = f"{report.signer} ({report.key})"
-    wanted = asked.policy.signatures.roles
+    wanted = case.policy.signatures.roles
     if not report.roles:
-        return "REFUSED", f"{who} has no role in the policy of {asked.trusted}; {' or '.join(wanted)} is asked"
+        return "REFUSED", f"{who} has no role in the policy of {case.trusted}; {' or '.join(wanted)} is asked"
     if not set(report.roles) & set(wanted):
         return "REFUSED", f"{who} signs as {', '.join(report.roles)}; {' or '.join(wanted)} is asked"
     return "MET", f"{who}, {', '.join(report.roles)}"
 
 
-def _failures(asked: Asked, mine: Sequence[Report], deciding: Report) -> Found:
+def _failures(case: Case, mine: Sequence[Report], deciding: Report) -> Ruling:
     """Never retry until green: a FAIL of this commit stays one, whoever ran it how often afterwards."""
     # What ran with changes was not this commit.
     failed = [one for one in mine if one.record.judgement.verdict == "FAIL" and one.record.run.source.dirty is not True]
     if not failed:
         return "MET", f"none of {counted(len(mine), 'report')} of this commit says FAIL"
     later = [one for one in failed if one.age > deciding.age]
-    if asked.policy.failures == "newest" and not later:
+    if case.policy.failures == "newest" and not later:
         return "MET", f"{len(failed)} of {counted(len(mine), 'report')} say FAIL; by the policy the newest counts"
     return "REFUSED", f"a trusted report of this commit says FAIL: {some([one.place for one in later or failed])}"
 
 
-def _scenario(asked: Asked, required: Required, deciding: Report, mine: Sequence[Report]) -> Found:
+def _scenario(case: Case, required: Required, deciding: Report, mine: Sequence[Report]) -> Ruling:
     """A scenario that is not the trusted one asks another question, unless somebody who may release signed for it."""
     if not deciding.differs:
-        return "MET", f"the one of {asked.trusted}"
-    how = f"not the one of {asked.trusted}: {some(deciding.differs)}"
+        return "MET", f"the one of {case.trusted}"
+    how = f"not the one of {case.trusted}: {some(deciding.differs)}"
     for one in mine:
-        same = one is deciding or (_question(one) == _question(deciding) and holds(asked, required, one))
+        same = one is deciding or (_question(one) == _question(deciding) and holds(case, required, one))
         if "release" in one.roles and same:
             return "MET", f"{how}; {one.signer} signed for it as release"
     return "REFUSED", f"{how}. A key with the role release may sign for a changed scenario"
@@ -130,11 +129,11 @@ def _question(report: Report) -> tuple[object, ...]:
     return record.scenario.sha256, tuple(record.run.overrides), code, inputs
 
 
-def _keys(asked: Asked, required: Required, deciding: Report, counting: Sequence[Report]) -> Found:
+def _keys(case: Case, required: Required, deciding: Report, counting: Sequence[Report]) -> Ruling:
     """Different keys whose newest report passes. The deciding one is judged by its own rows."""
-    wanted = asked.policy.signatures.keys
+    wanted = case.policy.signatures.keys
     newest = {one.key: one for one in counting}
-    also = {key for key, one in newest.items() if key != deciding.key and _vouches(asked, required, one, deciding)}
+    also = {key for key, one in newest.items() if key != deciding.key and _vouches(case, required, one, deciding)}
     keys = sorted(also | ({deciding.key} if deciding in counting else set()))
     if wanted > 1 and len(keys) < wanted:
         return (
@@ -144,6 +143,6 @@ def _keys(asked: Asked, required: Required, deciding: Report, counting: Sequence
     return "MET", f"{counted(len(keys), 'key')}, {wanted} asked"
 
 
-def _vouches(asked: Asked, required: Required, report: Report, deciding: Report) -> bool:
+def _vouches(case: Case, required: Required, report: Report, deciding: Report) -> bool:
     same = not report.differs or _question(report) == _question(deciding)
-    return same and holds(asked, required, report)
+    return same and holds(case, required, report)

@@ -1,7 +1,7 @@
 """What a gate believes before it has seen anything: files of the trusted revision, read from git's objects.
 
 Nothing is taken from a working tree: it is the commit's under test, or nobody knows whose. Nothing of the repository
-runs (`harness.run.revision`), nothing is fetched, and a ref is named in full, so that a tag or a local branch that
+runs (`harness.run.arms.revision`), nothing is fetched, and a ref is named in full, so that a tag or a local branch that
 somebody called `origin/main` is not mistaken for it.
 """
 

@@ -20,8 +20,8 @@ from typing import Protocol
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
-from harness.run import patch
-from harness.run.code import (
+from harness.run.arms import patch
+from harness.run.arms.files import (
     CodeUnreadable,
     TooMuchCode,
     below,
@@ -32,8 +32,8 @@ from harness.run.code import (
     read_files,
     read_folder,
 )
+from harness.run.arms.revision import LINK, Entry, GitRepository, RevisionError
 from harness.run.inputs import leaves
-from harness.run.revision import LINK, Entry, GitRepository, RevisionError
 from harness.scenario import Arm, Scenario
 from harness.subjects import READY
 

@@ -1,7 +1,7 @@
 """The rules that are held against the report that decides for a scenario, each a small pure function.
 
-A rule answers with a word and a reason. `harness.trust.gate` says what the words mean and adds the rules that look at
-more than one report.
+A rule answers with a word and a reason. `harness.gate.requirements` says what the words mean and adds the rules that
+look at more than one report.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 
+from harness.gate.case import Case, Report, Word, counted, some
+from harness.gate.policy import Required
 from harness.stats.verdict import CellVerdict
-from harness.trust.asked import Asked, Report, Word, counted, some
-from harness.trust.policy import Required
 
 # Clocks of two machines differ a little; a report from the day after tomorrow is something else.
 AHEAD = timedelta(minutes=10)
 
-Found = tuple[Word, str]
-Rule = Callable[[Asked, Required, Report], Found]
+Ruling = tuple[Word, str]
+Rule = Callable[[Case, Required, Report], Ruling]
 
 
-def _commit(asked: Asked, required: Required, report: Report) -> Found:
+def _commit(case: Case, required: Required, report: Report) -> Ruling:
     candidate = report.record.arms["candidate"].revision
     if candidate is None:
-        return "MET", f"the scenario and the candidate's code are of {asked.commit[:12]}"
+        return "MET", f"the scenario and the candidate's code are of {case.commit[:12]}"
     where = f"revision {candidate.rev} = {candidate.commit[:12]} of {candidate.repo or 'the same repository'}"
     if candidate.repo is not None and required.candidate == "elsewhere":
-        return "MET", f"the scenario is of {asked.commit[:12]}; the candidate is {where}, by the policy"
-    if candidate.repo is not None or candidate.commit != asked.commit:
-        return "REFUSED", f"the candidate ran {where}, not commit {asked.commit[:12]}"
-    return "MET", f"the scenario and the candidate's revision are {asked.commit[:12]}"
+        return "MET", f"the scenario is of {case.commit[:12]}; the candidate is {where}, by the policy"
+    if candidate.repo is not None or candidate.commit != case.commit:
+        return "REFUSED", f"the candidate ran {where}, not commit {case.commit[:12]}"
+    return "MET", f"the scenario and the candidate's revision are {case.commit[:12]}"
 
 
-def _tree(asked: Asked, _required: Required, report: Report) -> Found:
+def _tree(case: Case, _required: Required, report: Report) -> Ruling:
     source = report.record.run.source
-    if asked.policy.tree == "any":
+    if case.policy.tree == "any":
         return "MET", "not asked"
     if source.dirty is None:
         return "REFUSED", f"it is not known whether the tree was changed: {source.why_unknown or 'git did not say'}"
@@ -49,30 +49,30 @@ def _tree(asked: Asked, _required: Required, report: Report) -> Found:
     return "MET", "nothing was changed, and the files of the arms are the commit's"
 
 
-def _code(asked: Asked, required: Required, report: Report) -> Found:
+def _code(case: Case, required: Required, report: Report) -> Ruling:
     """Which code ran, beside the files that were staged."""
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
         return "REFUSED", f"the subject is what is {scenario.of} (subject.of), not the commit's code"
-    children = {name for cell in _required_cells(asked, required, report) if cell.ran for name in cell.ran.children}
+    children = {name for cell in _required_cells(case, required, report) if cell.ran for name in cell.ran.children}
     unknown = "programs" if scenario.program else f"processes that ranks started ({some(sorted(children))})"
-    if (scenario.program or children) and asked.policy.programs != "allowed":
-        return "CANNOT TELL", f"which code {unknown} loaded is not told; the policy may say programs: allowed"
-    if report.strangers and asked.policy.tree != "any":
+    if (scenario.program or children) and case.policy.programs != "allowed":
+        return "CANNOT TELL", f"which code {unknown} loaded is not known; the policy may say programs: allowed"
+    if report.strangers and case.policy.tree != "any":
         return "REFUSED", f"it is not proved that the commit's code ran: {some(report.strangers)}"
     if scenario.program or children:
-        return "MET", f"by the policy, although nobody tells which code {unknown} loaded"
-    if asked.policy.tree == "any":
+        return "MET", f"by the policy, although nobody knows which code {unknown} loaded"
+    if case.policy.tree == "any":
         return "MET", "not asked"
     whose = "the commit's" if candidate is None or candidate.repo is None else f"that of {candidate.repo}"
     return "MET", f"the code that ran is {whose}, beside packages that are as they were released"
 
 
-def _verdict(asked: Asked, required: Required, report: Report) -> Found:
-    if counts := asked.scenarios[required.scenario].counts:
-        return "REFUSED", counts
+def _verdict(case: Case, required: Required, report: Report) -> Ruling:
+    if no_claim := case.scenarios[required.scenario].no_claim:
+        return "REFUSED", no_claim
     if report.record.scenario.role == "upstream" or report.record.scenario.expects not in (None, "PASS"):
-        return "REFUSED", f"a scenario of role {report.record.scenario.role} that must not pass is no claim"
+        return "REFUSED", f"a scenario of role {report.record.scenario.role} that must not pass is not a claim"
     verdict = report.record.judgement.verdict
     if verdict == "PASS":
         return "MET", "PASS"
@@ -81,38 +81,38 @@ def _verdict(asked: Asked, required: Required, report: Report) -> Found:
     return word, f"{verdict}: {some(reasons)}" if reasons else verdict
 
 
-def _required_cells(asked: Asked, required: Required, report: Report) -> list[CellVerdict]:
-    wanted = set(asked.cells(required, report.record))
+def _required_cells(case: Case, required: Required, report: Report) -> list[CellVerdict]:
+    wanted = set(case.cells(required, report.record))
     return [cell for cell in report.record.judgement.cells if cell.id in wanted]
 
 
-def _cells(asked: Asked, required: Required, report: Report) -> Found:
-    wanted = asked.cells(required, report.record)
-    found = {cell.id: cell for cell in report.record.judgement.cells}
-    if missing := [cell for cell in wanted if cell not in found]:
+def _cells(case: Case, required: Required, report: Report) -> Ruling:
+    wanted = case.cells(required, report.record)
+    judged = {cell.id: cell for cell in report.record.judgement.cells}
+    if missing := [cell for cell in wanted if cell not in judged]:
         return "MISSING", f"no such cell in the report: {some(missing)}"
     if skipped := [
-        f"{cell}: {some([str(reason) for reason in found[cell].reasons])}"
+        f"{cell}: {some([str(reason) for reason in judged[cell].reasons])}"
         for cell in wanted
-        if found[cell].verdict == "SKIPPED"
+        if judged[cell].verdict == "SKIPPED"
     ]:
         return "CANNOT TELL", f"SKIPPED: {some(skipped)}"
-    passed = sum(found[cell].verdict == "PASS" for cell in wanted)
+    passed = sum(judged[cell].verdict == "PASS" for cell in wanted)
     return "MET", f"{passed} of {counted(len(wanted), 'cell')} PASS"
 
 
-def _control(asked: Asked, required: Required, report: Report) -> Found:
-    ran = [cell for cell in _required_cells(asked, required, report) if cell.verdict != "SKIPPED"]
+def _control(case: Case, required: Required, report: Report) -> Ruling:
+    ran = [cell for cell in _required_cells(case, required, report) if cell.verdict != "SKIPPED"]
     bare = [cell.id for cell in ran if cell.control is None or not cell.control.as_stated]
     if "control" not in report.record.arms or bare:
         return "REFUSED", f"no control failed as stated: {some(bare or ['the scenario has none'])}"
     return "MET", "a control failed as stated in every required cell"
 
 
-def _trials(asked: Asked, required: Required, report: Report) -> Found:
-    least = asked.policy.least(required)
+def _trials(case: Case, required: Required, report: Report) -> Ruling:
+    least = case.policy.least(required)
     few: list[str] = []
-    for cell in _required_cells(asked, required, report):
+    for cell in _required_cells(case, required, report):
         if cell.verdict == "SKIPPED":
             continue
         for name, tally, count in (
@@ -127,42 +127,42 @@ def _trials(asked: Asked, required: Required, report: Report) -> Found:
     return "MET", f"at least {least.candidate} of the candidate and {least.control} of the control in every cell"
 
 
-def _age(asked: Asked, _required: Required, report: Report) -> Found:
+def _age(case: Case, _required: Required, report: Report) -> Ruling:
     made = report.made
     if made is None:
         return "REFUSED", f"it states no time: {report.record.run.made!r}"
-    if made > asked.now + AHEAD:
-        return "REFUSED", f"it says it was made {_span((made - asked.now).total_seconds())} from now"
-    age = max(asked.now - made, timedelta())
-    most = asked.policy.max_age
+    if made > case.now + AHEAD:
+        return "REFUSED", f"it says it was made {_span((made - case.now).total_seconds())} from now"
+    age = max(case.now - made, timedelta())
+    most = case.policy.max_age
     if most is not None and age.total_seconds() > most:
         return "REFUSED", f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the policy allows"
     limit = "" if most is None else f", at most {_span(most)} is asked"
     return "MET", f"made {_span(age.total_seconds())} ago{limit}"
 
 
-def _challenge(asked: Asked, _required: Required, report: Report) -> Found:
+def _challenge(case: Case, _required: Required, report: Report) -> Ruling:
     bears = report.record.run.challenge
-    if asked.challenge is None and asked.policy.challenge == "required":
+    if case.challenge is None and case.policy.challenge == "required":
         return "MISSING", "the policy requires one: give the gate --challenge TEXT, and the run the same"
-    if asked.challenge is None:
+    if case.challenge is None:
         return "MET", "not asked"
-    if bears != asked.challenge:
+    if bears != case.challenge:
         what = "no challenge" if bears is None else f"the challenge {bears!r}"
-        return "REFUSED", f"the report bears {what}, {asked.challenge!r} is asked: it was made for something else"
-    return "MET", f"{asked.challenge!r} is signed into the report"
+        return "REFUSED", f"the report bears {what}, {case.challenge!r} is asked: it was made for something else"
+    return "MET", f"{case.challenge!r} is signed into the report"
 
 
-def _jobs(asked: Asked, _required: Required, report: Report) -> Found:
-    most, jobs = asked.policy.max_jobs, report.record.run.jobs
+def _jobs(case: Case, _required: Required, report: Report) -> Ruling:
+    most, jobs = case.policy.max_jobs, report.record.run.jobs
     if most is not None and jobs > most:
         return "REFUSED", f"{jobs} worlds ran at the same time, at most {most} are allowed"
     return "MET", "not asked" if most is None else f"{counted(jobs, 'world')} at a time"
 
 
-def _nix(asked: Asked, _required: Required, report: Report) -> Found:
+def _nix(case: Case, _required: Required, report: Report) -> Ruling:
     here = report.record.run.environment.nix
-    if not asked.policy.environment.nix:
+    if not case.policy.environment.nix:
         return "MET", "not asked"
     if here is None:
         return "REFUSED", "the run did not take place in the Nix environment"
@@ -173,16 +173,16 @@ def _nix(asked: Asked, _required: Required, report: Report) -> Found:
     return "MET", here.environment
 
 
-def _lock(asked: Asked, _required: Required, report: Report) -> Found:
-    wanted, here = asked.policy.environment.locks, report.record.run.environment
+def _lock(case: Case, _required: Required, report: Report) -> Ruling:
+    wanted, here = case.policy.environment.locks, report.record.run.environment
     if not wanted:
         return "MET", "not asked"
     if here.lock_sha256 is None:
         return "REFUSED", "the environment of the run was made without a lock"
-    if here.lock_sha256 not in asked.locks:
+    if here.lock_sha256 not in case.locks:
         return (
             "REFUSED",
-            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {asked.trusted}'s {some(wanted)}",
+            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {case.trusted}'s {some(wanted)}",
         )
     return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"
 
@@ -214,6 +214,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def holds(asked: Asked, required: Required, report: Report) -> bool:
+def holds(case: Case, required: Required, report: Report) -> bool:
     """Whether every rule is met."""
-    return all(rule(asked, required, report)[0] == "MET" for rule in RULES.values())
+    return all(rule(case, required, report)[0] == "MET" for rule in RULES.values())

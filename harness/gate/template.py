@@ -1,15 +1,14 @@
-"""`rankproof gate --init`: a policy to begin with, made of the scenarios and the key that are here."""
+"""A policy to begin with, made of the scenarios and the key that are here."""
 
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from harness.cli import PASS, USAGE
+from harness.gate.policy import parse_policy
 from harness.scenario import Scenario, ScenarioError, load_scenario, scenario_files
 from harness.trust.key import KeyProblem, find_signer
-from harness.trust.policy import parse_policy
 
 POLICY = """\
 schema: 1
@@ -37,16 +36,21 @@ SIGNERS = """\
 """
 
 
-def start(path: Path) -> int:
-    """Write a policy and a list of signers; nothing that is there is written over."""
-    listed = path.parent / "allowed_signers"
+class TemplateError(Exception):
+    """A policy that cannot be written; the message says what, where and what to do."""
+
+
+def write(path: Path) -> Iterator[Path]:
+    """Write a policy and a list of signers, and name each once it is there; nothing that is there is written over.
+
+    Raises:
+        TemplateError: there is a policy, there is nothing that it could require, or it cannot be written.
+    """
     if path.exists():
-        print(f"rankproof gate: {path} is there already: check it with `rankproof gate --lint`", file=sys.stderr)
-        return USAGE
+        raise TemplateError(f"{path} is there already: check it with `rankproof gate --lint`")
     claims = _claims()
     if not claims:
-        print("rankproof gate: there is no claim in scenarios/ that a gate could require", file=sys.stderr)
-        return USAGE
+        raise TemplateError("there is no claim in scenarios/ that a gate could require")
     require = "\n".join(f"  - {{scenario: {scenario.id}{_file(file, scenario)}}}" for file, scenario in claims)
     locks = sorted(file.as_posix() for file in Path("locks").glob("*.txt") if file.stem in ("cpu", "cuda", "metal"))
     text = POLICY.format(
@@ -57,25 +61,22 @@ def start(path: Path) -> int:
         locks=f", locks: {json.dumps(locks)}" if locks else "",
     )
     parse_policy(text.encode(), name=str(path))
+    listed = path.parent / "allowed_signers"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-        print(f"wrote {path}")
+        yield path
         if not listed.exists():
             listed.write_text(SIGNERS.format(line=_line()), encoding="utf-8")
-            print(f"wrote {listed}")
+            yield listed
     except OSError as error:
-        print(f"rankproof gate: {path} cannot be written: {error.strerror}", file=sys.stderr)
-        return USAGE
-    print("Put the keys that may sign into it, then: rankproof gate --lint")
-    print("It decides once it is on the trusted branch (origin/main, unless --trusted-ref says otherwise).")
-    return PASS
+        raise TemplateError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _claims() -> list[tuple[Path, Scenario]]:
     """Scenarios that can be required: they count, and must pass."""
-    found = []
+    claims = []
     try:
         files = scenario_files(Path("scenarios"))
     except ScenarioError:
@@ -86,8 +87,8 @@ def _claims() -> list[tuple[Path, Scenario]]:
         except ScenarioError:
             continue
         if scenario.role == "claim":
-            found.append((file, scenario))
-    return found
+            claims.append((file, scenario))
+    return claims
 
 
 def _file(file: Path, scenario: Scenario) -> str:

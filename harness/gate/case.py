@@ -1,18 +1,22 @@
-"""What a gate is asked, and what it answers with: the values its rules work on."""
+"""The case that a gate decides, and what it answers with: the values its rules work on."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
 
 from harness.forms.model import Model
 from harness.forms.text import visible
+from harness.gate.objects import File
+from harness.gate.policy import Policy, Required, Role
 from harness.record.model import Record
-from harness.trust.policy import Policy, Required, Role
+from harness.scenario import Scenario, cells
 
 Word = Literal["MET", "REFUSED", "MISSING", "CANNOT TELL", "NOT VERIFIED"]
 Answer = Literal["OPEN", "CLOSED", "CANNOT TELL", "NOT VERIFIED"]
@@ -38,16 +42,38 @@ class Requirement(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trusted:
+class TrustedScenario:
     """A required scenario as the trusted revision has it.
 
     Attributes:
-        cells: ids of all cells of its matrix.
-        counts: why it cannot count at all, or empty: it is a finding about others, or expects something but PASS.
+        path: of its file, from the top of the repository.
+        sha256: of its file.
+        files: of its folder, by their path from there.
     """
 
-    cells: tuple[str, ...]
-    counts: str = ""
+    path: str
+    sha256: str
+    scenario: Scenario
+    files: Mapping[str, File]
+
+    @property
+    def folder(self) -> str:
+        """The folder of its file."""
+        return posixpath.dirname(self.path)
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """Ids of all cells of its matrix."""
+        return tuple(cell.id for cell in cells(self.scenario))
+
+    @property
+    def no_claim(self) -> str:
+        """Why it cannot count at all, or empty: it is a finding about others, or expects something but PASS."""
+        if self.scenario.role == "upstream":
+            return "its role is upstream: a finding about somebody else's code does not count"
+        if self.scenario.expects not in (None, "PASS"):
+            return f"it is a self-test that must end {self.scenario.expects}; a gate asks for PASS"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +124,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Case:
     """What one decision is about.
 
     Attributes:
@@ -114,7 +140,7 @@ class Asked:
     commit: str
     challenge: str | None
     now: datetime
-    scenarios: Mapping[str, Trusted]
+    scenarios: Mapping[str, TrustedScenario]
     locks: frozenset[str]
     trusted: str
 

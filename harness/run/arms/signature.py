@@ -78,7 +78,7 @@ def read(text: bytes, name: str) -> Entry | None:
     return Entry(there=True, signature=_signature(own[0].args))
 
 
-def told(values: JSON) -> Entry | None:
+def of_values(values: JSON) -> Entry | None:
     """What a rank said that looked at the function; None where it is not what `harness.rank.look` says."""
     try:
         parameters = values["parameters"]

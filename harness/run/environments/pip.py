@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
-from harness.run.interpreters import ANSWER_WITHIN, Interpreter
+from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
 from harness.scenario.environment import normal
 
 RUNNER = "__pip-runner__.py"

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from harness.record.model import Record
-from harness.reproduce.compare_context import context_rows
-from harness.reproduce.compare_row import Row, Word
-from harness.scenario import trials_needed
+from harness.reproduce.row import Row, Word
+from harness.reproduce.surroundings import surroundings
+from harness.scenario import SIGNIFICANT, trials_needed
 from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
-from harness.stats.paired import SIGNIFICANT, fisher_two_sided, mcnemar, pairs_to_tell, trials_to_tell
+from harness.stats.rates import fisher_two_sided, least_trials, mcnemar, pairs_to_tell, trials_to_tell
 from harness.stats.verdict import CellVerdict, Tally
 
 CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
 ENOUGH = 6
 
-_Found: TypeAlias = tuple[Word, str, int | None]
+_Ruling: TypeAlias = tuple[Word, str, int | None]
 
 
 class OtherScenario(ValueError):
@@ -89,7 +89,7 @@ def compare(first: Record, second: Record) -> Comparison:
             pairs += len(_sides(cell.candidate, match.candidate).pairs)
         rows += _cell(cell, match, margin=margin, confidence=confidence)
     rows += [_missing(cell, second_lacks=False) for cell in known.values()]
-    return Comparison(pairs=pairs, rows=(*rows, *context_rows(first, second)))
+    return Comparison(pairs=pairs, rows=(*rows, *surroundings(first, second)))
 
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
@@ -158,9 +158,7 @@ def _rate(
     return Row(kind, cell, what, shown, word, how, more)
 
 
-def _paired(
-    sides: _Sides, hit: Callable[[Trial], bool], margin: float, confidence: float
-) -> tuple[Word, str, int | None] | None:
+def _paired(sides: _Sides, hit: Callable[[Trial], bool], margin: float, confidence: float) -> _Ruling | None:
     count = len(sides.pairs)
     if not count:
         return None
@@ -173,11 +171,13 @@ def _paired(
         return "changed", how, None
     if upper_bound(apart, count, confidence=confidence) < margin:
         return "same", f"{how}; fewer than {margin:.0%} differ", None
-    needed = pairs_to_tell(only_first, only_second, count) or _pairs_to_agree(apart, count, margin, confidence)
+    needed = pairs_to_tell(only_first, only_second, count) or least_trials(
+        lambda pairs: upper_bound(apart, pairs, confidence=confidence) < margin, more_than=count
+    )
     return "cannot tell", how, max(1, needed - count) if needed else None
 
 
-def _counted(hits: Sequence[int], totals: Sequence[int], margin: float, confidence: float) -> _Found:
+def _counted(hits: Sequence[int], totals: Sequence[int], margin: float, confidence: float) -> _Ruling:
     if not all(totals):
         return "cannot tell", "a side without a trial that counts", None
     p_value = fisher_two_sided(hits[0], totals[0], hits[1], totals[1])
@@ -193,16 +193,6 @@ def _counted(hits: Sequence[int], totals: Sequence[int], margin: float, confiden
     rates = [count / total for count, total in zip(hits, totals, strict=True)]
     needed = trials_to_tell(*rates) or (trials_needed(below=margin, confidence=confidence) if not sum(hits) else None)
     return "cannot tell", how, max(1, needed - min(totals)) if needed else None
-
-
-def _pairs_to_agree(apart: int, count: int, margin: float, confidence: float) -> int | None:
-    """Pairs until the bound of what differs lies below the margin, if no further pair differs."""
-    if apart == 0:
-        return trials_needed(below=margin, confidence=confidence)
-    most = count + 100_000
-    while count < most and upper_bound(apart, count, confidence=confidence) >= margin:
-        count += max(1, count // 50)
-    return count if count < most else None
 
 
 def _checks(one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: float, confidence: float) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """What editors, transports and git do to text, undone: so that a refusal can say how the file became bad.
 
-A mend is only ever used to explain. A file that would be good after a mend is still refused.
+A repair is only ever used to explain. A file that would be good after a repair is still refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _composed(data: bytes) -> bytes:
     return unicodedata.normalize("NFC", data.decode()).encode()
 
 
-MENDS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     ("line endings were turned to CRLF", _without_carriage_returns),
     ("a byte-order mark was added", _without_byte_order_mark),
     ("the text was saved as UTF-16", _from_utf16),
@@ -57,28 +57,28 @@ MENDS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
 )
 
 
-def mended(data: bytes) -> Iterator[tuple[str, bytes]]:
+def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
     """What `data` may have been before one or two of these things happened to it, each with what that was."""
     if len(data) > LARGEST:
         return
     seen = {data}
     once: list[bytes] = []
-    for name, mend in MENDS:
-        once.append(_try(mend, data))
+    for name, repair in REPAIRS:
+        once.append(_try(repair, data))
         if once[-1] not in seen:
             seen.add(once[-1])
             yield name, once[-1]
-    for (outer, _), middle in zip(MENDS, once, strict=True):
-        for inner, mend in MENDS if middle != data else ():
-            result = _try(mend, middle)
+    for (outer, _), middle in zip(REPAIRS, once, strict=True):
+        for inner, repair in REPAIRS if middle != data else ():
+            result = _try(repair, middle)
             if result not in seen:
                 seen.add(result)
                 yield f"{outer}, and {inner}", result
 
 
-def mend_of(content: bytes, digest: str) -> str:
+def repair_of(content: bytes, digest: str) -> str:
     """What would give a file its digest back, as the end of a sentence; empty where nothing known does."""
-    for what, candidate in mended(content):
+    for what, candidate in repaired(content):
         if hashlib.sha256(candidate).hexdigest() == digest:
             return f"; the file is good once this is undone: {what}"
     return ""
@@ -95,8 +95,8 @@ def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") 
     return f"line {number + 1}: {of} says {said}, the record renders to {record}"
 
 
-def _try(mend: Callable[[bytes], bytes], data: bytes) -> bytes:
+def _try(repair: Callable[[bytes], bytes], data: bytes) -> bytes:
     try:
-        return mend(data)
+        return repair(data)
     except UnicodeError:
         return data

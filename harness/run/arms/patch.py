@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.forms.git import git
 from harness.forms.text import printable
-from harness.run.revision import RevisionError
+from harness.run.arms.revision import RevisionError
 
 # What git would read of the user's or the system's configuration says nothing about this patch.
 ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}

@@ -1,4 +1,4 @@
-"""Exact tests of two runs against each other, and how many trials it would take to tell them apart.
+"""The rates of two runs held against each other: exact tests, and how many trials it would take to settle it.
 
 McNemar's exact test where trials of both runs share their seeds (McNemar 1947, in its binomial form), Fisher's
 two-sided test where they do not. Numbers of trials: Fleiss, Levin and Paik, Statistical Methods for Rates and
@@ -8,11 +8,15 @@ Proportions, for two rates; Connor 1987 for pairs. All at 5 %, with a power of 8
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from statistics import NormalDist
 
-SIGNIFICANT = 0.05
+from harness.scenario import SIGNIFICANT
+
 POWER = 0.8
+MOST = 100_000
+"""No more trials than this are looked for."""
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -49,6 +53,24 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
     }
     # Python divides whole numbers of any size exactly; a fraction would first look for their common divisor.
     return sum(found for found in ways.values() if found <= ways[failed_a]) / sum(ways.values())
+
+
+def least_trials(settles: Callable[[int], bool], *, more_than: int) -> int | None:
+    """The least number of trials above `more_than` that settles a question; None where none up to `MOST` does.
+
+    Args:
+        settles: whether so many trials do, if they go on as they did; it stays so with more of them.
+        more_than: how many there are.
+    """
+    low, high = more_than, max(1, more_than)
+    while not settles(high):
+        high *= 2
+        if high > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if settles(middle) else (middle, high)
+    return high
 
 
 def trials_to_tell(rate_a: float, rate_b: float) -> int | None:

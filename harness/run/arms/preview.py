@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.record.facts import PATCH_FOLDER
-from harness.run.arms import StagedArm, stage
+from harness.run.arms.staging import StagedArm, stage
 from harness.scenario import Scenario
 
 
-class Sketch:
+class PreviewFolder:
     """A place to lay arms in, to look at them."""
 
     def __init__(self, path: Path) -> None:
@@ -31,13 +31,13 @@ class Sketch:
 
 
 @contextmanager
-def sketched(scenario: Scenario, *, folder: Path) -> Iterator[tuple[Sketch, dict[str, StagedArm]]]:
+def previewed(scenario: Scenario, *, folder: Path) -> Iterator[tuple[PreviewFolder, dict[str, StagedArm]]]:
     """Lay the arms out as a run from this folder would.
 
     Raises:
-        ArmError: as `harness.run.arms.stage`.
+        ArmError: as `harness.run.arms.staging.stage`.
     """
     inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
     with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
-        sketch = Sketch(Path(text))
-        yield sketch, stage(scenario, folder=folder, inputs=inputs, results=sketch)
+        preview = PreviewFolder(Path(text))
+        yield preview, stage(scenario, folder=folder, inputs=inputs, results=preview)

@@ -1,0 +1,172 @@
+"""What a gate believes: policy, keys, scenarios and locks of the trusted revision, all read before any report."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.forms.problem import Problem
+from harness.forms.source import read_source
+from harness.gate.case import TrustedScenario
+from harness.gate.objects import File, NotTrusted, Objects, below
+from harness.gate.policy import Policy, parse_policy
+from harness.run.arms.provenance import Tree
+from harness.run.arms.revision import LINK, SUBMODULE
+from harness.scenario import ScenarioError, parse_scenario
+from harness.trust import signers
+from harness.trust.signers import SignerPolicy, SignersMalformed
+
+
+class GateError(Exception):
+    """The gate was asked something that makes no sense; the message says what, where and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """Everything that is believed: all of it from the trusted revision, but for the ids of the commit's files."""
+
+    ref: str
+    trusted: str
+    commit: str
+    policy: Policy
+    policy_path: str
+    policy_sha256: str
+    signers: SignerPolicy
+    scenarios: Mapping[str, TrustedScenario]
+    locks: frozenset[str]
+    trusted_files: Mapping[str, File]
+    trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
+    commit_files: Mapping[str, File]
+    contains: Callable[[str], bool]
+    """Whether a commit is the trusted one or in its history."""
+    tree: Callable[[str], Tree]
+    """The files of a commit. Raises NoCommit where it is not in this clone."""
+
+
+def lint(path: Path) -> None:
+    """Check a policy file of the working tree, and the files it names beside it and below the current folder.
+
+    Raises:
+        ScenarioError: with every problem.
+    """
+    policy = parse_policy(read_source(path), name=str(path))
+    listed = path.parent / policy.signers.allowed
+    try:
+        content = listed.read_bytes()
+    except OSError as error:
+        raise ScenarioError([_problem(str(listed), f"cannot be read ({error.strerror})")]) from None
+    _demand_known(policy, content, name=str(listed), policy_name=str(path))
+
+
+def read_basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
+    """What the trusted revision says.
+
+    Args:
+        objects: of the repository.
+        commit: the commit under test: a name or an id.
+        path: of the policy, from the folder that the repository was opened at.
+        ref: the trusted revision.
+
+    Raises:
+        NotTrusted: the trusted revision, or something it must hold, is not there.
+        NoCommit: no such commit.
+        ScenarioError: the policy, or a required scenario, has mistakes.
+        GateError: the policy lies outside of the repository.
+    """
+    trusted = objects.trusted(ref)
+    under_test = objects.commit(commit)
+    files = objects.files(trusted)
+    place = posixpath.normpath(posixpath.join(objects.prefix, path))
+    if posixpath.isabs(path) or place.startswith(".."):
+        raise GateError(f"--policy {path}: give its path inside the repository; it is read from {ref}")
+    name = f"{ref}:{place}"
+    if place not in files:
+        raise NotTrusted(f"{name} is not there: commit the policy to the trusted branch first")
+    text = objects.read([files[place].blob])[files[place].blob]
+    policy = parse_policy(text, name=name)
+
+    def beside(given: str) -> str:
+        found = posixpath.normpath(posixpath.join(posixpath.dirname(place), given))
+        if found not in files:
+            raise NotTrusted(f"{ref}:{found}, which the policy names, is not there")
+        return found
+
+    allowed = beside(policy.signers.allowed)
+    revoked = beside(policy.signers.revoked) if policy.signers.revoked else None
+    paths = [allowed, *([revoked] if revoked else [])]
+    for required in policy.require:
+        if required.path not in files:
+            raise NotTrusted(f"{ref}:{required.path}, the file of required scenario {required.scenario}, is not there")
+        paths.append(required.path)
+    for lock in policy.environment.locks:
+        if lock not in files:
+            raise NotTrusted(f"{ref}:{lock}, which the policy names as a lock, is not there")
+        paths.append(lock)
+    content = objects.read([files[one].blob for one in paths])
+    texts = {one: content[files[one].blob] for one in paths}
+    _demand_known(policy, texts[allowed], name=f"{ref}:{allowed}", policy_name=name)
+    known = {}
+    for required in policy.require:
+        scenario = parse_scenario(texts[required.path], name=f"{ref}:{required.path}")
+        if scenario.id != required.scenario:
+            message = f"is scenario {scenario.id}, the policy names it as {required.scenario}"
+            raise ScenarioError([_problem(f"{ref}:{required.path}", message)])
+        known[scenario.id] = TrustedScenario(
+            path=required.path,
+            sha256=hashlib.sha256(texts[required.path]).hexdigest(),
+            scenario=scenario,
+            files=below(files, posixpath.dirname(required.path)),
+        )
+
+    def digests(blobs: Sequence[str]) -> dict[str, str]:
+        return {blob: hashlib.sha256(data).hexdigest() for blob, data in objects.read(blobs).items()}
+
+    return Basis(
+        ref=ref,
+        trusted=trusted,
+        commit=under_test,
+        policy=policy,
+        policy_path=place,
+        policy_sha256=hashlib.sha256(text).hexdigest(),
+        signers=SignerPolicy(
+            allowed=texts[allowed], allowed_from=f"{ref}:{allowed}", revoked=texts[revoked] if revoked else None
+        ),
+        scenarios=known,
+        locks=frozenset(hashlib.sha256(texts[lock]).hexdigest() for lock in policy.environment.locks),
+        trusted_files=files,
+        trusted_sha256=digests,
+        commit_files=files if under_test == trusted else objects.files(under_test),
+        contains=lambda commit: objects.contains(trusted, commit),
+        tree=cache(lambda commit: _tree_of(objects, commit)),
+    )
+
+
+def _tree_of(objects: Objects, commit: str) -> Tree:
+    files = {path: file for path, file in objects.files(commit).items() if file.mode not in (LINK, SUBMODULE)}
+
+    def read(wanted: Collection[str]) -> dict[str, bytes]:
+        content = objects.read([files[path].blob for path in wanted])
+        return {path: content[files[path].blob] for path in wanted}
+
+    return Tree(files, read)
+
+
+def _demand_known(policy: Policy, allowed: bytes, *, name: str, policy_name: str) -> None:
+    """Every name with a role must be one of the allowed signers: a slip would silently take the role away."""
+    try:
+        names = {line.principals for line in signers.read(allowed)}
+    except SignersMalformed as error:
+        raise ScenarioError([_problem(name, str(error))]) from None
+    roles = policy.signers.roles
+    unknown = sorted({*roles.developer, *roles.ci, *roles.release} - names)
+    if unknown:
+        message = f"no line of {name} is for {', '.join(unknown)}"
+        raise ScenarioError([_problem(policy_name, message, key="signers.roles")])
+
+
+def _problem(file: str, message: str, *, key: str = "") -> Problem:
+    return Problem(file, 1, 1, key, "", message)

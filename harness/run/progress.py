@@ -1,0 +1,63 @@
+"""What a run says of itself while it goes on: override what somebody is to see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.reason import Skip
+from harness.scenario import Cell
+from harness.stats.outcome import Arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run is going to do.
+
+    Attributes:
+        candidate: trials of the candidate in each cell that can run.
+        control: trials of the control in each of them.
+        skipped: cell id to the reason.
+    """
+
+    candidate: int
+    control: int
+    cells: Sequence[Cell]
+    skipped: dict[str, Skip]
+    folder: Path
+
+    @property
+    def trials(self) -> int:
+        """How many trials there will be, without the replacements of void ones."""
+        return (self.candidate + self.control) * (len(self.cells) - len(self.skipped))
+
+
+@dataclass(frozen=True)
+class MadeTrial:
+    """A trial that was made: whether it is void, and whether it failed."""
+
+    cell: Cell
+    arm: Arm
+    index: int
+    void: bool
+    failed: bool
+
+
+class Progress:
+    """Hears of a run, in this order, from the thread that called it. This one keeps silent."""
+
+    def says(self, text: str) -> None:
+        """What takes long before the first trial, or could not be cleared away after the last; one line."""
+
+    def planned(self, plan: Plan) -> None:
+        """What is going to happen; once, before the first trial."""
+
+    def began(self, cell: Cell) -> None:
+        """A trial of this cell was handed to a lane."""
+
+    def ended(self, trial: MadeTrial) -> None:
+        """One more trial is there."""
+
+    def done(self) -> None:
+        """The run is over, in whatever way."""

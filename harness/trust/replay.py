@@ -1,0 +1,57 @@
+"""How a record is judged, rendered and stated again: what a verifier needs from whoever knows records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+Read: TypeAlias = Callable[[str], bytes]
+Render: TypeAlias = Callable[[Read, str], bytes]
+"""What makes a text from the evidence and the sha256 of the manifest."""
+
+
+class CannotJudge(Exception):
+    """The scenario, the checks or the format of the record are not known here."""
+
+
+class CannotRender(Exception):
+    """The format of the record is not known here."""
+
+
+class Replay:
+    """How a record is judged and rendered again. This one cannot do anything of it; whoever knows records overrides it.
+
+    Attributes:
+        views: what renders each view again, by the view's name; a view without a renderer is an unlisted file.
+        makes_statements: whether a statement can be made again; where not, it is an unlisted file.
+    """
+
+    makes_statements = False
+
+    def __init__(self) -> None:
+        self.views: Mapping[str, Render] = {}
+
+    def judge(self, _read: Read, _names: Sequence[str]) -> str | None:
+        """The first difference between the record and what the evidence makes; None where they agree.
+
+        Raises:
+            CannotJudge: the record's scenario, checks or format are not known here.
+            Refused: the evidence contradicts itself.
+        """
+        raise CannotJudge("no judge was given")
+
+    def render(self, _read: Read, _manifest_digest: str) -> bytes:
+        """The body that the record renders to.
+
+        Raises:
+            CannotRender: the record's format is not known here.
+        """
+        raise CannotRender("no renderer was given")
+
+    def rebuild(self, _read: Read, _report_digest: str, _manifest_digest: str) -> bytes:
+        """The statement, from the record and the sha256 of report and manifest.
+
+        Raises:
+            CannotRender: the record's format is not known here.
+        """
+        raise CannotRender("nothing here makes statements")
