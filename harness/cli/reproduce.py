@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli.arguments import folder, inputs, positive, signers
 from harness.cli.bundle import paths
 from harness.cli.passes import make, print_plan
 from harness.cli.progress import progress_for
@@ -18,10 +19,10 @@ from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment
-from harness.record.original import GROUPS, Here, differences, same_environment
+from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
-from harness.reproduce.opened import NotTrusted, Opened, open_report
 from harness.reproduce.passes import Passes
+from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
 from harness.reproduce.rerun import Prepared, Wish, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
 from harness.trust.folder import Unreadable
@@ -36,6 +37,37 @@ CODES = {
     "CANNOT TELL": INCONCLUSIVE,
 }
 LIMIT = 160
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
+    signers(parser)
+    parser.add_argument(
+        "--i-trust-this-file", action="store_true", help="run a report that is refused: it starts programs as you"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
+    parser.add_argument("--repo", type=Path, metavar="PATH", help="lay the report's commit out from this repository")
+    parser.add_argument("--from-evidence", action="store_true", help="run the code that the report's evidence holds")
+    parser.add_argument("--source", type=Path, metavar="FOLDER", help="take the candidate from this folder instead")
+    parser.add_argument("--candidate", metavar="REV", help="take the candidate from this revision instead")
+    parser.add_argument("--trials", type=positive, metavar="N", help="trials of the candidate (default: the report's)")
+    parser.add_argument(
+        "--fresh-seeds", action="store_true", help="after the pass with the report's seeds, make one with other seeds"
+    )
+    parser.add_argument("--only-fresh-seeds", action="store_true", help="make that pass alone")
+    parser.add_argument(
+        "--vary",
+        action="store_true",
+        help="where the answer differs, run again with one thing changed at a time, and say which change explains it",
+    )
+    inputs(parser)
+    parser.add_argument(
+        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
+    )
+    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
+    parser.add_argument("--key", metavar="KEY", help="SSH key that signs, as for run")
+    parser.add_argument("--unsigned", action="store_true", help="do not sign")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -57,12 +89,12 @@ def main(options: argparse.Namespace) -> int:
                 inputs=paths(options.input, what="--input"),
                 results=options.results,
             )
-            opened = open_report(
+            copy = open_report(
                 options.report, policy=policy_of(options), trust=options.i_trust_this_file, scratch=scratch
             )
-            _print_trust(opened)
-            prepared = prepare(opened, wish, here=Path.cwd(), scratch=scratch)
-            _print_what_will_run(opened, prepared)
+            _print_trust(copy)
+            prepared = prepare(copy, wish, here=Path.cwd(), scratch=scratch)
+            _print_what_will_run(copy, prepared)
             jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
             _print_machine(prepared, jobs=jobs)
             passes = Passes(
@@ -133,26 +165,26 @@ def _contradiction(options: argparse.Namespace) -> str:
     return ""
 
 
-def _print_trust(opened: Opened) -> None:
-    if not opened.verification.ok:
-        print_steps(opened.verification)
-    run = opened.record.run
-    print(f"report {visible(run.id)}, made {visible(run.made)}: {opened.record.judgement.verdict}")
-    print(f"  {visible(opened.signed)}")
+def _print_trust(copy: ReportCopy) -> None:
+    if not copy.verification.ok:
+        print_steps(copy.verification)
+    run = copy.record.run
+    print(f"report {visible(run.id)}, made {visible(run.made)}: {copy.record.judgement.verdict}")
+    print(f"  {visible(copy.signed)}")
 
 
-def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
+def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     scenario, rebuilt = prepared.loaded.scenario, prepared.rebuilt
     subject = scenario.subject
     what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     if subject.use is not None:
         what = f"ready subject {subject.use}, {what}"
     print(f"what will run: {visible(what, LIMIT)}, as this user, with the rights of this user")
-    print(f"  source: {visible(rebuilt.told, LIMIT)}")
+    print(f"  source: {visible(rebuilt.where, LIMIT)}")
     if rebuilt.candidate:
         print(f"  candidate: {visible(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
     for name, code in rebuilt.arms.items():
-        arguments = visible(opened.record.arms[name].arguments, LIMIT)
+        arguments = visible(copy.record.arms[name].arguments, LIMIT)
         print(f"  {name}: {plural(len(code.files), 'file')}, with {arguments}")
         for path in list(code.files)[:SHOWN]:
             print(f"    {visible(path, LIMIT)}")
@@ -163,17 +195,17 @@ def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
     for one in prepared.material.inputs.values():
         print(f"  input {visible(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
     control = scenario.trials.control if subject.control else 0
-    cells = plural(len(opened.record.judgement.cells), "cell")
+    cells = plural(len(copy.record.judgement.cells), "cell")
     print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
 
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     """What differs from where the first run was made; how ranks started is known only afterwards."""
-    original, here = prepared.original, environment.capture()
-    same = same_environment(original.environment, here)
+    reproduced, here = prepared.reproduced, environment.capture()
+    same = same_environment(reproduced.environment, here)
     print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario
-    found = differences(scenario.needs, original, Here(environment=here, start=original.start, jobs=jobs))
+    found = differences(scenario.needs, reproduced, Here(environment=here, start=reproduced.start, jobs=jobs))
     for group in GROUPS[:2]:
         for one in (one for one in found if one.group == group):
             print(f"  {group}: {visible(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")

@@ -207,7 +207,7 @@ class ArmEnvironmentFacts(Model):
 ReportDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class Varied(Model):
+class ChangeFacts(Model):
     """The one thing that a pass of a reproduction changes against the pass beside it.
 
     Attributes:
@@ -238,7 +238,7 @@ class Reproduces(Model):
     report: ReportDigest
     source: str
     candidate: str = ""
-    varied: Varied | None = None
+    varied: ChangeFacts | None = None
 
 
 class SourceFacts(Model):

@@ -9,7 +9,7 @@ from typing import TypeVar
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
 from harness.record.facts import RevisionFacts, RunFacts
-from harness.record.original import Comparison
+from harness.record.reproduced import Comparison
 from harness.stats.verdict import Judgement
 
 PATH = "results.json"

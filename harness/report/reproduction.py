@@ -6,7 +6,7 @@ from harness.forms.text import plural
 from harness.record import facts
 from harness.record.change import is_shown
 from harness.record.model import Record
-from harness.record.original import GROUPS, ORIGINAL_PATH, Comparison
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -26,7 +26,7 @@ from harness.report.blocks import (
 from harness.stats.reproduction import CellAnswer
 
 RUN = Evidence(facts.PATH)
-ORIGINAL = Evidence(ORIGINAL_PATH)
+REPRODUCED = Evidence(REPRODUCED_PATH)
 ROWS = 60
 
 
@@ -48,9 +48,9 @@ def reproduction_section(record: Record) -> list[Block]:
             ("what", ""),
             (
                 ("answer", Strong(found.result.answer)),
-                ("report", Claim(Text(Code(found.id), ", made ", Foreign(found.made)), (ORIGINAL,))),
-                ("its signature", Claim(Foreign(found.signed), (ORIGINAL,))),
-                ("its verdict", Claim(found.verdict, (ORIGINAL,))),
+                ("report", Claim(Text(Code(found.id), ", made ", Foreign(found.made)), (REPRODUCED,))),
+                ("its signature", Claim(Foreign(found.signed), (REPRODUCED,))),
+                ("its verdict", Claim(found.verdict, (REPRODUCED,))),
                 ("source", Claim(Foreign(told.source), (RUN,))),
                 ("candidate", Claim(Foreign(told.candidate or "that of the report, file by file"), (RUN,))),
                 *_varied_rows(record),
@@ -103,9 +103,9 @@ def _cell_row(cell: CellAnswer) -> tuple[Part, ...]:
     return (
         Foreign(cell.id),
         Strong(cell.answer),
-        Claim(verdict, (ORIGINAL, RUN)),
-        Claim(cell.same_failure, (ORIGINAL,)),
-        Claim(cell.same_numbers, (ORIGINAL,)),
+        Claim(verdict, (REPRODUCED, RUN)),
+        Claim(cell.same_failure, (REPRODUCED,)),
+        Claim(cell.same_numbers, (REPRODUCED,)),
     )
 
 
@@ -133,12 +133,12 @@ def _differences(found: Comparison) -> list[Block]:
     if found.environment:
         blocks.append(
             Paragraph(
-                Claim(Foreign(f"Same environment by construction: {found.environment}; {same}."), (ORIGINAL, RUN))
+                Claim(Foreign(f"Same environment by construction: {found.environment}; {same}."), (REPRODUCED, RUN))
             )
         )
     else:
         blocks.append(
-            Paragraph(Claim(f"Nothing makes the environments the same by construction; {same}.", (ORIGINAL, RUN)))
+            Paragraph(Claim(f"Nothing makes the environments the same by construction; {same}.", (REPRODUCED, RUN)))
         )
     for group in GROUPS:
         rows: list[tuple[Part, ...]] = [
@@ -153,7 +153,7 @@ def _differences(found: Comparison) -> list[Block]:
                         f"No difference that {group}."
                         if group != "known to matter"
                         else "No difference that is known to matter.",
-                        (ORIGINAL, RUN),
+                        (REPRODUCED, RUN),
                     )
                 )
             )
