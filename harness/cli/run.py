@@ -20,7 +20,8 @@ from harness.report.views import checked
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
-from harness.stats.verdict import Judgement, Word, merge
+from harness.stats.tally import Word
+from harness.stats.verdict import Judgement, merge
 from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT

@@ -24,7 +24,8 @@ from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
 from harness.stats.rates import fisher_two_sided, least_trials, mcnemar, pairs_to_tell, trials_to_tell
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
