@@ -68,15 +68,15 @@ def main(options: argparse.Namespace) -> int:
     if problems:
         print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
         return USAGE
-    asked = wanted(loaded, options.scenarios)
-    if left_out := len(loaded) - len(asked):
+    chosen = wanted(loaded, options.scenarios)
+    if left_out := len(loaded) - len(chosen):
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     if options.trying:
         from harness.cli import tried
 
-        return tried.main(asked, cell=options.cell, jobs=jobs)
+        return tried.main(chosen, cell=options.cell, jobs=jobs)
     if options.cell is not None:
         print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
         return USAGE
@@ -87,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
         return USAGE
     finished: list[Finished] = []
     failed = slipped = False
-    for scenario in asked:
+    for scenario in chosen:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         try:
             finished.append(
@@ -212,7 +212,7 @@ def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
 
 
 def _summarise(finished: Finished) -> None:
-    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only told."""
+    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only printed."""
     path = os.environ.get(SUMMARY)
     if not path:
         return

@@ -20,7 +20,7 @@ def report_of(given: Path) -> Iterator[Path]:
 
     Raises:
         NoBundle: it is not, byte for byte, a bundle.
-        OSError: there is no space for it.
+        OSError: it finds no space.
     """
     if given.is_dir():
         yield given / REPORT
