@@ -36,8 +36,8 @@ class MlxRing(Backend):
         if not _is_installed():
             return Skip(SkipCode.BACKEND_LIBRARY, absence("mlx"))
         if size < 2:
-            told = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
-            return Skip(SkipCode.CELL_TOO_SMALL, told)
+            reason = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+            return Skip(SkipCode.CELL_TOO_SMALL, reason)
         return None
 
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:

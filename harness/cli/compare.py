@@ -76,7 +76,7 @@ def _load(path: Path, policy: SignerPolicy, *, unverified: bool) -> tuple[Record
 
     Raises:
         Refusal: it was not, and nobody said that this does not matter.
-        OSError, RecordError: no record can be read.
+        OSError, RecordError: the record is not there.
     """
     report = path / "report.md" if path.is_dir() else path
     replay = RecordReplay()

@@ -19,11 +19,11 @@ from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import visible
 from harness.record import environment
-from harness.record.original import GROUPS, Here, differences, same_environment
+from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.report.words import plural
 from harness.reproduce.inputs import InputMissing
-from harness.reproduce.opened import NotTrusted, Opened, open_report
 from harness.reproduce.passes import Passes
+from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
 from harness.reproduce.rerun import Prepared, Wish, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
 from harness.trust.folder import Unreadable
@@ -90,12 +90,12 @@ def main(options: argparse.Namespace) -> int:
                 inputs=paths(options.input, what="--input"),
                 results=options.results,
             )
-            opened = open_report(
+            copy = open_report(
                 options.report, policy=policy_of(options), trust=options.i_trust_this_file, scratch=scratch
             )
-            _print_trust(opened)
-            prepared = prepare(opened, wish, here=Path.cwd(), scratch=scratch)
-            _print_what_will_run(opened, prepared)
+            _print_trust(copy)
+            prepared = prepare(copy, wish, here=Path.cwd(), scratch=scratch)
+            _print_what_will_run(copy, prepared)
             jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
             _print_machine(prepared, jobs=jobs)
             passes = Passes(
@@ -166,26 +166,26 @@ def _contradiction(options: argparse.Namespace) -> str:
     return ""
 
 
-def _print_trust(opened: Opened) -> None:
-    if not opened.verification.ok:
-        print_steps(opened.verification)
-    run = opened.record.run
-    print(f"report {visible(run.id)}, made {visible(run.made)}: {opened.record.judgement.verdict}")
-    print(f"  {visible(opened.signed)}")
+def _print_trust(copy: ReportCopy) -> None:
+    if not copy.verification.ok:
+        print_steps(copy.verification)
+    run = copy.record.run
+    print(f"report {visible(run.id)}, made {visible(run.made)}: {copy.record.judgement.verdict}")
+    print(f"  {visible(copy.signed)}")
 
 
-def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
+def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     scenario, rebuilt = prepared.loaded.scenario, prepared.rebuilt
     subject = scenario.subject
     what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     if subject.use is not None:
         what = f"ready subject {subject.use}, {what}"
     print(f"what will run: {visible(what, LIMIT)}, as this user, with the rights of this user")
-    print(f"  source: {visible(rebuilt.told, LIMIT)}")
+    print(f"  source: {visible(rebuilt.where, LIMIT)}")
     if rebuilt.candidate:
         print(f"  candidate: {visible(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
     for name, code in rebuilt.arms.items():
-        arguments = visible(opened.record.arms[name].arguments, LIMIT)
+        arguments = visible(copy.record.arms[name].arguments, LIMIT)
         print(f"  {name}: {plural(len(code.files), 'file')}, with {arguments}")
         for path in list(code.files)[:SHOWN]:
             print(f"    {visible(path, LIMIT)}")
@@ -196,17 +196,17 @@ def _print_what_will_run(opened: Opened, prepared: Prepared) -> None:
     for one in prepared.material.inputs.values():
         print(f"  input {visible(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
     control = scenario.trials.control if subject.control else 0
-    cells = plural(len(opened.record.judgement.cells), "cell")
+    cells = plural(len(copy.record.judgement.cells), "cell")
     print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
 
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     """What differs from where the first run was made; how ranks started is known only afterwards."""
-    original, here = prepared.original, environment.capture()
-    same = same_environment(original.environment, here)
+    reproduced, here = prepared.reproduced, environment.capture()
+    same = same_environment(reproduced.environment, here)
     print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario
-    found = differences(scenario.needs, original, Here(environment=here, start=original.start, jobs=jobs))
+    found = differences(scenario.needs, reproduced, Here(environment=here, start=reproduced.start, jobs=jobs))
     for group in GROUPS[:2]:
         for one in (one for one in found if one.group == group):
             print(f"  {group}: {visible(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")

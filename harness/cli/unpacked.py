@@ -20,7 +20,7 @@ def report_of(given: Path) -> Iterator[Path]:
 
     Raises:
         NoBundle: it is not, byte for byte, a bundle.
-        OSError: it finds no space.
+        OSError: there is not enough space for it.
     """
     if given.is_dir():
         yield given / REPORT
@@ -28,7 +28,7 @@ def report_of(given: Path) -> Iterator[Path]:
     if given.name != REPORT and given.is_file():
         # Imported here: the usual argument is a report, and a gate verifies many.
         from harness.reproduce.archive import is_bundle
-        from harness.reproduce.opened import NotTrusted, unpacked
+        from harness.reproduce.report_copy import NotTrusted, unpacked
 
         if is_bundle(given):
             with tempfile.TemporaryDirectory(prefix="rankproof-bundle-") as folder:

@@ -63,7 +63,7 @@ class Decision(Frozen):
     Attributes:
         answer: USAGE where nothing could be asked.
         exit: the exit code.
-        problems: why there is no decision; empty where there is one.
+        problems: why nothing was decided; empty where there is one.
     """
 
     format: Literal[1] = 1

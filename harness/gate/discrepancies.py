@@ -173,7 +173,7 @@ def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:
 
 
 def _not_ready(record: Record, use: str) -> tuple[str, ...]:
-    """Files that are not the ready subject's: it is no part of any commit, but of the version that decides."""
+    """Files that are not the ready subject's: it is not part of any commit, but of the version that decides."""
     code = {path: hashlib.sha256(data).hexdigest() for path, data in READY[use].code().items()}
     return tuple(
         f"{name}: {path} (not the ready subject {use} of this version of Rankproof)"

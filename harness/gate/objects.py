@@ -25,7 +25,7 @@ LARGEST = 256 * 2**20
 
 
 class NotTrusted(Exception):
-    """There is no trusted revision to decide by; the message says what to fetch."""
+    """The trusted revision to decide by is missing; the message says what to fetch."""
 
 
 class NoCommit(Exception):
@@ -44,7 +44,7 @@ class Objects:
     """The objects of the repository that a folder lies in.
 
     Raises:
-        NoCommit: there is no repository, or no git.
+        NoCommit: without a repository, or without git.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +79,7 @@ class Objects:
             remote, _, branch = ref.partition("/")
             hint = f"git fetch {remote} +refs/heads/{branch}:{full}" if full != ref and branch else "git fetch origin"
             raise NotTrusted(
-                f"{printable(full)} is not in this clone, so there is no trusted policy: fetch it first "
+                f"{printable(full)} is not in this clone, so no policy can be trusted: fetch it first "
                 f"({printable(hint, limit=200)}), or name another ref with --trusted-ref "
                 "(a local branch in full: refs/heads/main)"
             )

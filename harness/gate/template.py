@@ -50,7 +50,7 @@ def write(path: Path) -> Iterator[Path]:
         raise TemplateError(f"{path} is there already: check it with `rankproof gate --lint`")
     claims = _claims()
     if not claims:
-        raise TemplateError("there is no claim in scenarios/ that a gate could require")
+        raise TemplateError("scenarios/ holds no claim that a gate could require")
     require = "\n".join(f"  - {{scenario: {scenario.id}{_file(file, scenario)}}}" for file, scenario in claims)
     locks = sorted(file.as_posix() for file in Path("locks").glob("*.txt") if file.stem in ("cpu", "cuda", "metal"))
     text = POLICY.format(

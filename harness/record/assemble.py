@@ -32,10 +32,10 @@ from harness.record.facts import (
 )
 from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
 from harness.record.needs import unmet
-from harness.record.original import ORIGINAL_PATH, Comparison, Original, compare
 from harness.record.own import demand_own, demand_planned
 from harness.record.plugins import demand_installed, demand_named
 from harness.record.recipe import recipe
+from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.skips import contradiction
 from harness.record.unknown import Unknown, unknown_kinds
 from harness.record.witness import Witness
@@ -49,7 +49,7 @@ from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judg
 Read = Callable[[str], bytes]
 EVENTS = "events.jsonl"
 PATCH_PATH = "evidence/source.patch"
-OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, ORIGINAL_PATH, sources.PATH}
+OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PATH}
 PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in get_args(Arm)}
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 DIFF_LINES = 200
@@ -114,7 +114,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     }
     witness = Witness(run, read)
     try:
-        judgement = judge(scenario, planned, arms=codes, read=read, names=names, told=witness.hear)
+        judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=witness.hear)
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:
@@ -142,24 +142,24 @@ def _comparison(
 ) -> Comparison | None:
     """How the run compares with the one it reproduces: of the same scenario, the same inputs and the same code."""
     if run.reproduces is None:
-        if ORIGINAL_PATH in names:
-            raise RecordError(f"the run reproduces nothing, and there is {ORIGINAL_PATH}")
+        if REPRODUCED_PATH in names:
+            raise RecordError(f"the run reproduces nothing, and there is {REPRODUCED_PATH}")
         return None
-    if ORIGINAL_PATH not in names:
-        raise RecordError(f"the run reproduces another, and {ORIGINAL_PATH} is missing")
-    original = read_model(Original, read(ORIGINAL_PATH), name=ORIGINAL_PATH)
-    if run.reproduces.report != f"sha256:{original.report}":
-        raise RecordError(f"{ORIGINAL_PATH} is of another report than the run reproduces")
-    if original.scenario != hashlib.sha256(read(SCENARIO_PATH)).hexdigest():
+    if REPRODUCED_PATH not in names:
+        raise RecordError(f"the run reproduces another, and {REPRODUCED_PATH} is missing")
+    reproduced = read_model(ReproducedRun, read(REPRODUCED_PATH), name=REPRODUCED_PATH)
+    if run.reproduces.report != f"sha256:{reproduced.report}":
+        raise RecordError(f"{REPRODUCED_PATH} is of another report than the run reproduces")
+    if reproduced.scenario != hashlib.sha256(read(SCENARIO_PATH)).hexdigest():
         raise RecordError("the run is of another scenario than the one it reproduces")
-    if original.inputs != {one.name: one.digest for one in run.inputs}:
+    if reproduced.inputs != {one.name: one.digest for one in run.inputs}:
         raise RecordError("the run had other inputs than the one it reproduces")
     for name, arm in arms.items():
-        if arm.files != original.arms.get(name) and not (name == "candidate" and run.reproduces.candidate):
+        if arm.files != reproduced.arms.get(name) and not (name == "candidate" and run.reproduces.candidate):
             raise RecordError(
                 f"the {name} is other code than that of the run it reproduces, and the run does not say so"
             )
-    return compare(scenario, original, run, profile(scenario, judgement.cells, read=read))
+    return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
 
 
 def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]) -> dict[str, ArmSummary]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.record.facts import RunFacts, Varied
+from harness.record.facts import ChangeFacts, RunFacts
 
 SEEDS = "seeds"
 AFFINITY = "affinity"
@@ -12,7 +12,7 @@ VARIABLE = "variable "
 SETTING = "world.env."
 
 
-def is_shown(varied: Varied, run: RunFacts) -> bool:
+def is_shown(varied: ChangeFacts, run: RunFacts) -> bool:
     """Whether the run's own facts hold the changed value."""
     what, after = varied.what, varied.after
     if what == SEEDS or what.startswith(SETTING):

@@ -212,7 +212,7 @@ class ArmEnvironmentFacts(Frozen):
 ReportDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class Varied(Frozen):
+class ChangeFacts(Frozen):
     """The one thing that a pass of a reproduction changes against the pass beside it.
 
     Attributes:
@@ -243,7 +243,7 @@ class Reproduces(Frozen):
     report: ReportDigest
     source: str
     candidate: str = ""
-    varied: Varied | None = None
+    varied: ChangeFacts | None = None
 
 
 class SourceFacts(Frozen):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.record.facts import Frozen, RevisionFacts, RunFacts
-from harness.record.original import Comparison
+from harness.record.reproduced import Comparison
 from harness.stats.verdict import Judgement
 
 PATH = "results.json"

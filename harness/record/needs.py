@@ -17,8 +17,8 @@ def unmet(needs: Needs, here: Environment) -> Skip | None:
     if needs.cores is not None and here.cores < needs.cores:
         return Skip(SkipCode.MACHINE_CORES, f"needs {needs.cores} cores, this machine has {here.cores}")
     if needs.memory is not None and here.memory < needs.memory:
-        told = f"needs {needs.memory / GIB:.1f} GiB of memory, this machine has {here.memory / GIB:.1f} GiB"
-        return Skip(SkipCode.MACHINE_MEMORY, told)
+        lacking = f"needs {needs.memory / GIB:.1f} GiB of memory, this machine has {here.memory / GIB:.1f} GiB"
+        return Skip(SkipCode.MACHINE_MEMORY, lacking)
     if needs.gpus and here.gpu is None:
         return Skip(SkipCode.MACHINE_GPUS, f"needs {needs.gpus} GPUs, and no NVIDIA driver answers")
     if needs.nix and here.nix is None:

@@ -34,18 +34,18 @@ def describe(*, wheels_sha256: str | None, project: Path = Path(ROOT)) -> NixFac
     given = os.environ.get("RANKPROOF_ENV")
     if not given or wheels_sha256 is None or not _is_of(Path(given)):
         return None
-    told = _told()
+    facts = _facts_of_shell()
     source = os.environ.get("RANKPROOF_SOURCE") or None
     status = None if source else repository.status(project)
-    tree = {"flake.lock": told.get("flake_lock_sha256"), "locks/wheels.json": wheels_sha256}
+    tree = {"flake.lock": facts.get("flake_lock_sha256"), "locks/wheels.json": wheels_sha256}
     return NixFacts(
         environment=given,
         shell=os.environ.get("RANKPROOF_SHELL") or None,
-        flake_lock_sha256=told.get("flake_lock_sha256"),
+        flake_lock_sha256=facts.get("flake_lock_sha256"),
         wheels_sha256=wheels_sha256,
-        nixpkgs=told.get("nixpkgs"),
-        as_locked=told["nixpkgs"] == told["flake_lock_nixpkgs"]
-        if {"nixpkgs", "flake_lock_nixpkgs"} <= set(told)
+        nixpkgs=facts.get("nixpkgs"),
+        as_locked=facts["nixpkgs"] == facts["flake_lock_nixpkgs"]
+        if {"nixpkgs", "flake_lock_nixpkgs"} <= set(facts)
         else None,
         source=source,
         stale=[] if source else [name for name, was in tree.items() if was and _sha256(project / name) != was],
@@ -62,7 +62,7 @@ def _is_of(folder: Path) -> bool:
         return False
 
 
-def _told() -> dict[str, str]:
+def _facts_of_shell() -> dict[str, str]:
     try:
         found = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
     except (KeyError, OSError, ValueError):

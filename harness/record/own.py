@@ -28,7 +28,7 @@ def demand_own(
     Raises:
         Contradiction: it says another.
         Unknown: it does not say what it is made of.
-        RecordError: it is no first line.
+        RecordError: it is not a first line.
     """
     begun: dict[int, str] = {}
     for cell in planned:
@@ -37,7 +37,7 @@ def demand_own(
                 begin = _first_event(read(file.evidence), file.evidence)
                 if RECIPE not in begin.values:
                     raise Unknown(f"{file.evidence} does not say what its trial is made of: another version made it")
-                told = {
+                spellings = {
                     "scenario": scenario.id,
                     "cell": cell.cell.id,
                     "arm": arm,
@@ -51,7 +51,7 @@ def demand_own(
                     "harness_pid": run.harness_pid,
                     "program": True if scenario.subject.program is not None else None,
                 }
-                for key, value in told.items():
+                for key, value in spellings.items():
                     if (found := begin.values.get(key)) != value:
                         message = f"{file.evidence} is of another trial: its {key} is {found!r}, not {value!r}"
                         raise Contradiction(Word.TRIAL, message)

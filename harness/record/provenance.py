@@ -42,7 +42,7 @@ def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Coll
     Raises:
         RecordError: one is missing, changed, or of no rank.
     """
-    told = {
+    listed = {
         path_of(digest)
         for cell in judgement.cells
         if cell.ran is not None
@@ -50,8 +50,8 @@ def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Coll
         for digest in digests
     }
     there = {name for name in names if name.startswith(f"{FOLDER}/")}
-    if odd := sorted(told ^ there):
-        raise RecordError(f"{odd[0]} is {'missing' if odd[0] in told else 'of no rank'}")
+    if odd := sorted(listed ^ there):
+        raise RecordError(f"{odd[0]} is {'missing' if odd[0] in listed else 'of no rank'}")
     for name in sorted(there):
         if path_of(hashlib.sha256(read(name)).hexdigest()) != name:
-            raise RecordError(f"{name} is not what its rank told")
+            raise RecordError(f"{name} is not what its rank listed")

@@ -58,7 +58,7 @@ class ResultsFolder:
         self.path = self._scenario / f"{self.id}{UNFINISHED}"
         self.digests: dict[str, str] = {}
         self._lock = threading.Lock()
-        with _told(self.path):
+        with _as_results_error(self.path):
             _make(root)
             with self._guard():
                 self.path.mkdir(parents=True)
@@ -70,7 +70,7 @@ class ResultsFolder:
             ResultsError: no space, read-only, or the file is there already.
         """
         target = self.path / name
-        with _told(target):
+        with _as_results_error(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
                 file.write(data)
@@ -83,7 +83,7 @@ class ResultsFolder:
         Raises:
             ResultsError: it is not what was written. Ranks run as the same user, and a subject may write anywhere.
         """
-        with _told(self.path / name):
+        with _as_results_error(self.path / name):
             data = (self.path / name).read_bytes()
         if hashlib.sha256(data).hexdigest() != self.digests.get(name):
             message = (
@@ -110,12 +110,12 @@ class ResultsFolder:
         """
         for name, data in (manifest, *beside, report):
             target = self.path / name
-            with _told(target), target.open("xb") as file:
+            with _as_results_error(target), target.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         final = self._scenario / self.id
-        with _told(final), self._guard():
+        with _as_results_error(final), self._guard():
             self.path.rename(final)
             self._point_latest(final)
         self.path = final
@@ -125,7 +125,7 @@ class ResultsFolder:
         """Leave a note of what happened; the folder keeps the name that says it is unfinished."""
         with contextlib.suppress(OSError):
             text = (
-                f"{why}\nThis run did not finish: there is no report, nothing is signed. The folder may be removed.\n"
+                f"{why}\nThis run did not finish: it has no report, and nothing is signed. The folder may be removed.\n"
             )
             (self.path / NOTE).write_text(text)
 
@@ -168,7 +168,7 @@ def _make(root: Path) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _as_results_error(path: Path) -> Iterator[None]:
     """Turn what the system says into one line that says what, where and what to do."""
     try:
         yield

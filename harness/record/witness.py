@@ -84,7 +84,7 @@ class Witness:
             line = next(line for line in range(1, len(ns)) if ns[line] < ns[line - 1])
             self._refuse(Word.TIME, f"{evidence}, line {line + 1}: time goes back by {ns[line - 1] - ns[line]} ns")
 
-    def _hear_ranks(self, evidence: str, history: History, told: set[tuple[int | None, int | None]]) -> None:
+    def _hear_ranks(self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]) -> None:
         """The ranks are of this world, of this backend, and in the interpreter that the run names."""
         world = mark(self._read(evidence).partition(b"\n")[0])
         about = history.about()
@@ -92,7 +92,7 @@ class Witness:
         own: dict[str, JSON] = {"world": world}
         if about.get("arm") not in self._run.environments:
             own["python"] = self._run.environment.python
-        told_by = (
+        named_by = (
             ()
             if history.is_of_programs
             else (("rank.begin", own), ("backend.ready", {"backend": about.get("backend")}))
@@ -103,7 +103,7 @@ class Witness:
                 if started.event.values.get("world") != world:
                     place = f"{evidence}, line {started.line}"
                     self._refuse(Word.TRIAL, f"{place}: rank {rank} was started in another world")
-            for name, wanted in told_by:
+            for name, wanted in named_by:
                 said = history.said(rank, name)
                 # One that says so is enough: a subject may write into the channel of its rank what it likes.
                 if said and not any(wanted.items() <= seen.event.values.items() for seen in said):
@@ -111,7 +111,7 @@ class Witness:
                     key = next(key for key in wanted if values.get(key) != wanted[key])
                     what = f"the {key} of rank {rank} is {values.get(key)!r}, not {wanted[key]!r}"
                     self._refuse(Word.TRIAL, f"{evidence}, line {said[0].line}: {what}")
-        for whose, pid in told:
+        for whose, pid in processes:
             if pids.get(whose) != pid:
                 self._refuse(Word.TRIAL, f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}")
 
@@ -119,8 +119,8 @@ class Witness:
         stretches = dict.fromkeys(_stretches(moments, size=size), owner)
         if not self._gaps.keys().isdisjoint(stretches):
             other = next(self._gaps[gaps] for gaps in stretches if gaps in self._gaps)
-            told = " and ".join(file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other))
-            self._refuse(Word.SHARED, f"{told} are alike to the nanosecond, one event after another: a copy")
+            copies = " and ".join(file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other))
+            self._refuse(Word.SHARED, f"{copies} are alike to the nanosecond, one event after another: a copy")
         self._gaps |= stretches
 
     def _compare(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.record import facts
 from harness.record.change import is_shown
 from harness.record.model import Record
-from harness.record.original import GROUPS, ORIGINAL_PATH, Comparison
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -26,7 +26,7 @@ from harness.report.words import plural
 from harness.stats.reproduction import CellAnswer
 
 RUN = Evidence(facts.PATH)
-ORIGINAL = Evidence(ORIGINAL_PATH)
+REPRODUCED = Evidence(REPRODUCED_PATH)
 ROWS = 60
 
 
@@ -48,9 +48,9 @@ def reproduction_section(record: Record) -> list[Block]:
             ("what", ""),
             (
                 ("answer", Strong(comparison.result.answer)),
-                ("report", Claim(Text(Code(comparison.id), ", made ", Foreign(comparison.made)), (ORIGINAL,))),
-                ("its signature", Claim(Foreign(comparison.signed), (ORIGINAL,))),
-                ("its verdict", Claim(comparison.verdict, (ORIGINAL,))),
+                ("report", Claim(Text(Code(comparison.id), ", made ", Foreign(comparison.made)), (REPRODUCED,))),
+                ("its signature", Claim(Foreign(comparison.signed), (REPRODUCED,))),
+                ("its verdict", Claim(comparison.verdict, (REPRODUCED,))),
                 ("source", Claim(Foreign(reproduces.source), (RUN,))),
                 ("candidate", Claim(Foreign(reproduces.candidate or "that of the report, file by file"), (RUN,))),
                 *_varied_rows(record),
@@ -103,9 +103,9 @@ def _cell_row(cell: CellAnswer) -> tuple[Part, ...]:
     return (
         Foreign(cell.id),
         Strong(cell.answer),
-        Claim(verdict, (ORIGINAL, RUN)),
-        Claim(cell.same_failure, (ORIGINAL,)),
-        Claim(cell.same_numbers, (ORIGINAL,)),
+        Claim(verdict, (REPRODUCED, RUN)),
+        Claim(cell.same_failure, (REPRODUCED,)),
+        Claim(cell.same_numbers, (REPRODUCED,)),
     )
 
 
@@ -133,12 +133,14 @@ def _differences(comparison: Comparison) -> list[Block]:
     if comparison.environment:
         blocks.append(
             Paragraph(
-                Claim(Foreign(f"Same environment by construction: {comparison.environment}; {same}."), (ORIGINAL, RUN))
+                Claim(
+                    Foreign(f"Same environment by construction: {comparison.environment}; {same}."), (REPRODUCED, RUN)
+                )
             )
         )
     else:
         blocks.append(
-            Paragraph(Claim(f"Nothing makes the environments the same by construction; {same}.", (ORIGINAL, RUN)))
+            Paragraph(Claim(f"Nothing makes the environments the same by construction; {same}.", (REPRODUCED, RUN)))
         )
     for group in GROUPS:
         rows: list[tuple[Part, ...]] = [
@@ -153,7 +155,7 @@ def _differences(comparison: Comparison) -> list[Block]:
                         f"No difference that {group}."
                         if group != "known to matter"
                         else "No difference that is known to matter.",
-                        (ORIGINAL, RUN),
+                        (REPRODUCED, RUN),
                     )
                 )
             )

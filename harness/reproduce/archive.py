@@ -1,7 +1,7 @@
 """A bundle as bytes: one tar in one xz stream, written in one way and read in that way only (docs/adr/0027).
 
 The first member is the index: path, size and sha256 of every other member, sorted. From it a reader works out every
-byte of the tar that is no content, and refuses the first that is another. So nothing of a hostile header is ever
+byte of the tar that is not content, and refuses the first that is another. So nothing of a hostile header is ever
 interpreted: a link, a device, a second name, an owner or a sparse map is simply not what the index says.
 
     ArchiveError
@@ -21,8 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from harness.forms.model import Model
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.trust import manifest
 
@@ -42,16 +43,10 @@ END = bytes(2 * BLOCK)
 
 
 class ArchiveError(Exception):
-    """A file that is no bundle, or one that must not be unpacked; the message says what is wrong with it."""
+    """A file that is not a bundle, or one that must not be unpacked; the message says what is wrong with it."""
 
 
-class Closed(BaseModel):
-    """A part of the index: closed, and not changed once made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Member(Closed):
+class Member(Model):
     """A file of the bundle. `size` is in bytes."""
 
     path: str
@@ -59,7 +54,7 @@ class Member(Closed):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Carried(Closed):
+class Carried(Model):
     """An input of the run: whether its files are in the bundle, and why not."""
 
     name: str
@@ -68,7 +63,7 @@ class Carried(Closed):
     why_not: str = ""
 
 
-class Index(Closed):
+class Index(Model):
     """What a bundle holds.
 
     Attributes:
@@ -131,7 +126,7 @@ def unpack(file: BinaryIO, target: Path) -> Index:
 
     Raises:
         ArchiveError: it is not, byte for byte, a bundle.
-        OSError: the folder cannot be made, or there is no space.
+        OSError: the folder cannot be made, or there is not enough space.
     """
     target.mkdir(mode=0o700)
     try:
@@ -207,8 +202,8 @@ def _demand_plain(index: Index) -> None:
         # The rules for the names of evidence, and for their order.
         listed = manifest.parse(b"".join(f"{member.sha256}  {member.path}\n".encode() for member in members))
     except (manifest.ManifestMalformed, UnicodeEncodeError) as error:
-        told = str(error).replace(manifest.NAME, "the index")
-        raise ArchiveError(f"a name that no bundle may have: {told}") from None
+        reason = str(error).replace(manifest.NAME, "the index")
+        raise ArchiveError(f"a name that no bundle may have: {reason}") from None
     if list(listed) != [member.path for member in members]:
         raise ArchiveError("a name that no bundle may have: one with an end of line in it")
     files = {member.path.casefold() for member in members}
@@ -271,7 +266,7 @@ class _Stream:
                 if piece := self._xz.decompress(data, most):
                     return piece
             except lzma.LZMAError as error:
-                raise ArchiveError(f"it is no xz file, or was damaged: {error}") from None
+                raise ArchiveError(f"it is not an xz file, or was damaged: {error}") from None
             except EOFError:
                 break
         return b""

@@ -88,7 +88,7 @@ def bundle(
         allowed: kinds of leaks that are let out: home, host, secret, user.
 
     Raises:
-        BundleError: it is no finished run, a file was changed since it was signed, or the file cannot be written.
+        BundleError: it is not a finished run, a file was changed since it was signed, or the file cannot be written.
         Leaks: it would name this machine or its user, or hold a secret of this shell.
     """
     place = run.parent if run.is_file() else run
@@ -130,11 +130,11 @@ def _take_run(place: Path, content: _Content) -> None:
             for path in there & set(BESIDE) - listed.keys():
                 content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
             if more := sorted(there - listed.keys() - {REPORT, manifest.NAME, *BESIDE}):
-                raise BundleError(f"{place / more[0]} is no part of the run (the manifest does not list it): move it")
+                raise BundleError(f"{place / more[0]} is not part of the run (the manifest does not list it): move it")
     except OSError as error:
         raise BundleError(f"{place} cannot be opened: {error.strerror}; name the folder of a finished run") from None
     except Unreadable as problem:
-        raise BundleError(f"{place} is no finished run: {problem.message}") from None
+        raise BundleError(f"{place} is not a finished run: {problem.message}") from None
     except manifest.ManifestMalformed as error:
         raise BundleError(f"{place}: {error}") from None
 

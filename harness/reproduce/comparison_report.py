@@ -35,8 +35,8 @@ def blocks(found: Comparison, first: Record, second: Record, *, verified: tuple[
         verified: whether each was verified.
     """
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
-    told = f"{plural(found.pairs, 'pair')} of trials share their seed" if found.pairs else "no trials share their seed"
-    yield Paragraph(Strong(found.word.upper()), f": {told}.")
+    pairs = f"{plural(found.pairs, 'pair')} of trials share their seed" if found.pairs else "no trials share their seed"
+    yield Paragraph(Strong(found.word.upper()), f": {pairs}.")
     sides = zip("AB", (first, second), verified, strict=True)
     yield Table(
         ("", "run", "made", "commit", "verdict", "verified"),

@@ -10,8 +10,8 @@ from typing import Literal
 
 from harness.record import environment
 from harness.record.change import SEEDS, is_shown, override
-from harness.record.facts import Varied
-from harness.record.original import Here
+from harness.record.facts import ChangeFacts
+from harness.record.reproduced import Here
 from harness.reproduce.rerun import Prepared, another
 from harness.reproduce.source import SourceError
 from harness.reproduce.vary import WALKED, Change, Walk, Word, walk, word
@@ -31,9 +31,9 @@ class Outcome:
 
     Attributes:
         word: what it did.
-        answer: of its run to the first run; empty where there is no run.
+        answer: of its run to the first run; empty without a run.
         report: of its run.
-        why: why there is no run; empty where there is one, or where somebody broke in before.
+        why: why it has no run; empty where there is one, or where somebody broke in before.
     """
 
     change: Change
@@ -70,7 +70,7 @@ class Passes:
 
     def fresh(self, first: Finished, *, root: str) -> Finished:
         """A second pass, with seeds that are derived from another root."""
-        varied = Varied(what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first))
+        varied = ChangeFacts(what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first))
         return self._run(another(self.prepared, varied, [override(SEEDS, root)]), jobs=self.jobs)
 
     def walk(self, first: Finished | None = None) -> Walk:
@@ -81,7 +81,7 @@ class Passes:
         else:
             start, jobs = self.prepared.start, 1 if scenario.measure or scenario.hub else self.jobs
         here = Here(environment=environment.capture(), start=start, jobs=jobs)
-        return walk(scenario, self.prepared.original, here)
+        return walk(scenario, self.prepared.reproduced, here)
 
     def vary(self, first: Finished, changes: Iterable[Change]) -> Iterator[Outcome]:
         """A pass for each change, as far as it can be made.
@@ -99,7 +99,7 @@ class Passes:
                 yield Outcome(change=change, word="could not run", why=str(error))
 
     def _changed(self, first: Finished, change: Change, *, tests: int) -> Outcome:
-        varied = Varied(what=change.what, before=change.before, after=change.after, beside=_digest(first))
+        varied = ChangeFacts(what=change.what, before=change.before, after=change.after, beside=_digest(first))
         with change.in_force():
             prepared = another(self.prepared, varied, change.overrides)
             finished = self._run(prepared, jobs=change.jobs or first.record.run.jobs)

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from harness.record.change import SEEDS, override
-from harness.record.facts import SCENARIO_PATH, Reproduces, Varied
-from harness.record.original import Original
+from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
+from harness.record.reproduced import ReproducedRun
 from harness.reproduce import inputs, source
-from harness.reproduce.opened import Opened
+from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
 from harness.run.run import Material
 from harness.run.trials import can_be_warm
@@ -36,7 +36,7 @@ class Wish:
         trials: candidate's trials per cell, instead of the report's.
         fresh_seeds: other seeds than the report's, and no pass with those.
         inputs: where inputs lie, by name.
-        results: the folder of all results, which is no part of a source.
+        results: the folder of all results, which is not part of a source.
     """
 
     repo: Path | None = None
@@ -56,7 +56,7 @@ class Prepared:
     loaded: LoadedScenario
     material: Material
     rebuilt: Rebuilt
-    original: Original
+    reproduced: ReproducedRun
 
     @property
     def start(self) -> Literal["warm", "fresh"]:
@@ -72,11 +72,11 @@ def _top(files: Iterable[str]) -> frozenset[str]:
     return frozenset(modules | {one[0] for one in parts if one[1:] == ("__init__.py",)})
 
 
-def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
+def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
     """Rebuild the source and find the inputs; nothing runs.
 
     Args:
-        opened: the report, verified.
+        copy: the report, verified.
         wish: what is asked for.
         here: the folder that the user stands in.
         scratch: a folder of our own.
@@ -85,32 +85,30 @@ def prepare(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Prepare
         SourceError: the source cannot be had, or differs.
         inputs.InputMissing: an input is not here.
     """
-    rebuilt = _rebuild(opened, wish, here=here, scratch=scratch)
-    overrides = [*opened.record.run.overrides, *rebuilt.overrides]
+    rebuilt = _rebuild(copy, wish, here=here, scratch=scratch)
+    overrides = [*copy.record.run.overrides, *rebuilt.overrides]
     if wish.trials is not None:
         overrides.append(f"trials.candidate={wish.trials}")
     if wish.fresh_seeds:
         overrides.append(override(SEEDS, new_root()))
-    scenario = _parsed(opened.text, overrides)
+    scenario = _parsed(copy.text, overrides)
     folder = scratch / "scenario"
     folder.mkdir()
-    found = inputs.find(
-        opened.record.run.inputs, given=wish.inputs, carried=opened.inputs, folder=rebuilt.folder or folder
-    )
+    found = inputs.find(copy.record.run.inputs, given=wish.inputs, carried=copy.inputs, folder=rebuilt.folder or folder)
     path = folder / Path(SCENARIO_PATH).name
-    path.write_bytes(opened.text)
-    loaded = LoadedScenario(scenario, path, folder, opened.text, opened.record.scenario.sha256, tuple(overrides))
-    original = opened.original()
+    path.write_bytes(copy.text)
+    loaded = LoadedScenario(scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides))
+    reproduced = copy.reproduced()
     material = Material(
-        stage=lambda results: source.lay(opened, rebuilt, results),
+        stage=lambda results: source.lay(copy, rebuilt, results),
         inputs=found,
         source=rebuilt.source,
         patch=rebuilt.patch,
-        reproduces=Reproduces(report=f"sha256:{opened.digest}", source=rebuilt.told, candidate=rebuilt.candidate),
-        original=original.encode(),
+        reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),
+        reproduced=reproduced.encode(),
         origins=rebuilt.origins,
     )
-    return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, original=original)
+    return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, reproduced=reproduced)
 
 
 def new_root() -> str:
@@ -118,7 +116,7 @@ def new_root() -> str:
     return secrets.token_hex(8)
 
 
-def another(prepared: Prepared, varied: Varied, overrides: Sequence[str]) -> Prepared:
+def another(prepared: Prepared, varied: ChangeFacts, overrides: Sequence[str]) -> Prepared:
     """The same reproduction with one thing changed.
 
     Args:
@@ -131,13 +129,13 @@ def another(prepared: Prepared, varied: Varied, overrides: Sequence[str]) -> Pre
     """
     before = prepared.loaded
     given = (*before.overrides, *overrides)
-    told = prepared.material.reproduces.model_copy(update={"varied": varied})
+    reproduces = prepared.material.reproduces.model_copy(update={"varied": varied})
     return replace(
         prepared,
         loaded=LoadedScenario(
             _parsed(before.text, given), before.path, before.folder, before.text, before.sha256, given
         ),
-        material=replace(prepared.material, reproduces=told),
+        material=replace(prepared.material, reproduces=reproduces),
     )
 
 
@@ -148,13 +146,13 @@ def _parsed(text: bytes, overrides: Sequence[str]) -> Scenario:
         raise SourceError(str(error)) from None
 
 
-def _rebuild(opened: Opened, wish: Wish, *, here: Path, scratch: Path) -> Rebuilt:
+def _rebuild(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Rebuilt:
     if wish.candidate is not None:
-        return source.from_revision(opened, wish.candidate, wish.repo or here, results=wish.results)
+        return source.from_revision(copy, wish.candidate, wish.repo or here, results=wish.results)
     if wish.source is not None:
-        return source.from_elsewhere(opened, wish.source, results=wish.results)
+        return source.from_elsewhere(copy, wish.source, results=wish.results)
     if wish.repo is not None:
-        return source.from_commit(opened, wish.repo, scratch)
+        return source.from_commit(copy, wish.repo, scratch)
     if wish.evidence:
-        return source.from_evidence(opened)
-    return source.from_checkout(opened, here, results=wish.results) or source.from_evidence(opened)
+        return source.from_evidence(copy)
+    return source.from_checkout(copy, here, results=wish.results) or source.from_evidence(copy)

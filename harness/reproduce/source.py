@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.source import real_place
+from harness.forms.document import parse_document
+from harness.forms.source import read_source, real_place
 from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
 from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
 from harness.record.results import ResultsFolder
 from harness.reproduce import origins
-from harness.reproduce.opened import Opened
+from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.workspace import lay_out
 from harness.run.arms import staging
 from harness.run.arms.preview import previewed
@@ -65,7 +66,7 @@ class Rebuilt:
         arms: the code of each arm.
         source: the repository it comes from, as the record names it.
         patch: the changes since that commit.
-        told: where it was taken from, in words.
+        where: it was taken from, in words.
         candidate: where the candidate was taken from instead, in words; empty where it is the report's.
         overrides: what the scenario needs set for that.
         folder: the scenario's folder there, or None: where its inputs are looked for.
@@ -75,14 +76,14 @@ class Rebuilt:
     arms: Mapping[str, Code]
     source: Source
     patch: bytes | None
-    told: str
+    where: str
     candidate: str = ""
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
     origins: Mapping[str, Origin]
 
 
-def from_evidence(opened: Opened) -> Rebuilt:
+def from_evidence(copy: ReportCopy) -> Rebuilt:
     """The code that ran, as the evidence holds it."""
     source = Source(
         commit=None,
@@ -93,172 +94,172 @@ def from_evidence(opened: Opened) -> Rebuilt:
         scenario=None,
         why_unknown="the code was taken from the evidence of the report that is reproduced",
     )
-    return Rebuilt(arms=_kept(opened), source=source, patch=None, told=EVIDENCE, origins=origins.recorded(opened))
+    return Rebuilt(arms=_kept(copy), source=source, patch=None, where=EVIDENCE, origins=origins.recorded(copy))
 
 
-def from_checkout(opened: Opened, here: Path, *, results: Path | None = None) -> Rebuilt | None:
+def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) -> Rebuilt | None:
     """The checkout that `here` lies in, as it stands; None where it does not hold the scenario.
 
-    What runs left in `results` is no change of it.
+    What runs left in `results` is not a change of it.
 
     Raises:
         SourceDiffers: its scenario or its code is not the report's.
     """
-    found = _scenario_in(opened, here)
+    found = _scenario_in(copy, here)
     if found is None:
         return None
-    folder, told = found
-    differences = _scenario_differences(opened, folder)
+    folder, where = found
+    differences = _scenario_differences(copy, folder)
     try:
-        scenario = _pinned(opened, repo=folder)
-        differences += _code_differences(opened, scenario, folder)
+        scenario = _pinned(copy, repo=folder)
+        differences += _code_differences(copy, scenario, folder)
     except (RevisionError, staging.ArmError, ScenarioError) as error:
-        if _lacks_commits(opened, folder):
+        if _lacks_commits(copy, folder):
             return None
         differences.append(str(error))
     if differences:
-        raise SourceDiffers(f"{told}{_untracked(opened.record.run.source)}", differences)
+        raise SourceDiffers(f"{where}{_untracked(copy.record.run.source)}", differences)
     source = described.describe(folder, results=results)
     return Rebuilt(
-        arms=_kept(opened),
+        arms=_kept(copy),
         source=source,
         patch=described.patch(folder) if source.dirty else None,
-        told=f"{told}, which equals the report's source",
+        where=f"{where}, which equals the report's source",
         folder=folder,
-        origins=origins.standing_at(opened, folder),
+        origins=origins.standing_at(copy, folder),
     )
 
 
-def from_commit(opened: Opened, repository: Path, scratch: Path) -> Rebuilt:
+def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     """The report's own commit, laid out from a repository in a fresh folder, with the changes its tree had.
 
     Raises:
         SourceError: the report names no commit, or the repository does not have it.
         SourceDiffers: what is laid out is not what ran.
     """
-    source = opened.record.run.source
+    source = copy.record.run.source
     if source.commit is None:
         raise SourceError(
             f"the report names no commit ({source.why_unknown}): run it without --repo, from its evidence"
         )
-    changes = opened.read(PATCH_PATH) if PATCH_PATH in opened.names else None
+    changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
     try:
         top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
         raise SourceError(f"{error}. The report's evidence holds the code: run it without --repo") from None
     folder = top / (source.scenario or "")
-    told = f"commit {source.commit[:12]} of the repository given" + (" and the run's patch" if changes else "")
+    where = f"commit {source.commit[:12]} of the repository given" + (" and the run's patch" if changes else "")
     if not folder.is_dir():
-        raise SourceDiffers(told, [f"the scenario's folder {source.scenario} is not there{_untracked(source)}"])
-    differences = _scenario_differences(opened, folder)
+        raise SourceDiffers(where, [f"the scenario's folder {source.scenario} is not there{_untracked(source)}"])
+    differences = _scenario_differences(copy, folder)
     try:
         # An arm of another repository is looked for in the one that was given, wherever the scenario lay.
-        tried = [_try(opened, folder, repo) for repo in (top, repository)]
+        tried = [_try(copy, folder, repo) for repo in (top, repository)]
         differences += tried[0] if len(tried[0]) <= len(tried[1]) else tried[1]
     except (RevisionError, staging.ArmError, ScenarioError) as error:
         differences.append(f"{error}{_untracked(source)}")
     if differences:
-        raise SourceDiffers(told, differences)
+        raise SourceDiffers(where, differences)
     return Rebuilt(
-        arms=_kept(opened),
+        arms=_kept(copy),
         source=source,
         patch=changes,
-        told=told,
+        where=where,
         folder=folder,
-        origins=origins.committed(opened, repository, source.commit, changes=changes),
+        origins=origins.committed(copy, repository, source.commit, changes=changes),
     )
 
 
-def from_elsewhere(opened: Opened, folder: Path, *, results: Path | None = None) -> Rebuilt:
+def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = None) -> Rebuilt:
     """The candidate from a folder as it stands; the control stays the report's.
 
     Raises:
-        SourceError: there is no such folder, or the scenario's subject is not in it.
+        SourceError: the folder is not there, or the scenario's subject is not in it.
     """
-    _demand_own_code(opened)
-    _demand_inside(opened.record.run.source)
+    _demand_own_code(copy)
+    _demand_inside(copy.record.run.source)
     if not folder.is_dir():
-        raise SourceError(f"--source {folder} is no folder")
-    place = folder / (opened.record.run.source.scenario or "")
+        raise SourceError(f"--source {folder} is not a folder")
+    place = folder / (copy.record.run.source.scenario or "")
     place = place if place.is_dir() else folder
-    if opened.scenario.subject.candidate.is_laid_out:
+    if copy.scenario.subject.candidate.is_laid_out:
         raise SourceError("the scenario's candidate is a revision of a repository: name another with --candidate REV")
     try:
-        code = _staged(_alone(opened.scenario), place)["candidate"]
+        code = _staged(_alone(copy.scenario), place)["candidate"]
     except (RevisionError, staging.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
     source = described.describe(place, results=results)
     state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
-    told = f"a folder as it stood, at commit {source.commit[:12]}{state}" if source.commit else "a folder as it stood"
+    taken_from = "a folder as it stood" + (f", at commit {source.commit[:12]}{state}" if source.commit else "")
     return Rebuilt(
-        arms={**_kept(opened), "candidate": code},
+        arms={**_kept(copy), "candidate": code},
         source=source,
         patch=described.patch(place) if source.dirty else None,
-        told=EVIDENCE,
-        candidate=told if code.files != opened.code("candidate") else "",
+        where=EVIDENCE,
+        candidate=taken_from if code.files != copy.code("candidate") else "",
         folder=place,
-        origins=origins.with_candidate(origins.recorded(opened), standing(place), place),
+        origins=origins.with_candidate(origins.recorded(copy), standing(place), place),
     )
 
 
-def from_revision(opened: Opened, rev: str, repository: Path, *, results: Path | None = None) -> Rebuilt:
+def from_revision(copy: ReportCopy, rev: str, repository: Path, *, results: Path | None = None) -> Rebuilt:
     """The candidate from another revision of a repository; the control stays the report's.
 
     Raises:
-        SourceError: there is no such revision, or the scenario's subject is not in it.
+        SourceError: the revision is not there, or the scenario's subject is not in it.
     """
-    _demand_own_code(opened)
-    _demand_inside(opened.record.run.source)
+    _demand_own_code(copy)
+    _demand_inside(copy.record.run.source)
     try:
         found = GitRepository(repository, given=str(repository))
         commit = found.commit(rev)
-        place = (found.root or repository) / (opened.record.run.source.scenario or "")
+        place = (found.root or repository) / (copy.record.run.source.scenario or "")
         place = place if place.is_dir() else repository
         overrides = [f"subject.candidate.rev={commit}"]
-        if opened.scenario.subject.candidate.repo is not None or found.root is None:
+        if copy.scenario.subject.candidate.repo is not None or found.root is None:
             overrides.append(f"subject.candidate.repo={real_place(repository)}")
-        scenario = _parsed(opened, overrides)
+        scenario = _parsed(copy, overrides)
         code = _staged(_alone(scenario), place)["candidate"]
         tree = revision(found, commit)
     except (RevisionError, staging.ArmError, ScenarioError) as error:
         raise SourceError(f"--candidate {rev}: {error}") from None
-    same = code.files == opened.code("candidate")
+    same = code.files == copy.code("candidate")
     return Rebuilt(
-        arms={**_kept(opened), "candidate": code},
+        arms={**_kept(copy), "candidate": code},
         source=described.describe(repository, results=results),
         patch=None,
-        told=EVIDENCE,
+        where=EVIDENCE,
         candidate="" if same else f"commit {commit[:12]} of the repository given",
         overrides=tuple(overrides),
         folder=place,
-        origins=origins.with_candidate(origins.recorded(opened), tree, place),
+        origins=origins.with_candidate(origins.recorded(copy), tree, place),
     )
 
 
-def lay(opened: Opened, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str, staging.StagedArm]:
+def lay(copy: ReportCopy, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str, staging.StagedArm]:
     """Lay the code into a run's folder."""
     staged = {}
     for name, code in rebuilt.arms.items():
         if code.patch is not None:
             results.write(f"{PATCH_FOLDER}/{name}.patch", code.patch)
-        place = staging.lay(name, code.files, results=results, is_program=opened.scenario.subject.program is not None)
-        arguments = opened.record.run.arguments[name]
+        place = staging.lay(name, code.files, results=results, is_program=copy.scenario.subject.program is not None)
+        arguments = copy.record.run.arguments[name]
         staged[name] = staging.StagedArm(folder=place, arguments=dict(arguments), revision=code.revision)
     return staged
 
 
-def _kept(opened: Opened) -> dict[str, Code]:
+def _kept(copy: ReportCopy) -> dict[str, Code]:
     found = {}
-    for name, arm in opened.record.arms.items():
+    for name, arm in copy.record.arms.items():
         file = f"{PATCH_FOLDER}/{name}.patch"
-        patch = opened.read(file) if file in opened.names else None
-        found[name] = Code(opened.code(name), arm.revision, patch)
+        patch = copy.read(file) if file in copy.names else None
+        found[name] = Code(copy.code(name), arm.revision, patch)
     return found
 
 
-def _scenario_in(opened: Opened, here: Path) -> tuple[Path, str] | None:
+def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
     """The scenario's folder in the checkout that `here` lies in, if one of its files is that scenario."""
-    source = opened.record.run.source
+    source = copy.record.run.source
     _demand_inside(source)
     if source.commit is None:
         return None
@@ -269,34 +270,37 @@ def _scenario_in(opened: Opened, here: Path) -> tuple[Path, str] | None:
     folder = root / (source.scenario or "") if root is not None else None
     if folder is None or not folder.is_dir() or not real_place(folder).is_relative_to(root or folder):
         return None
-    said = re.compile(
-        rb"^id:[ \t]*['\"]?" + re.escape(opened.scenario.id).encode() + rb"['\"]?[ \t]*(?:#.*)?\r?$", re.MULTILINE
-    )
-    for file in sorted(folder.glob("*.yaml")):
-        if file.is_file() and said.search(file.read_bytes()):
-            return folder, "the checkout, as it stood"
+    if any(_may_be(file, copy.scenario.id) for file in sorted(folder.glob("*.yaml")) if file.is_file()):
+        return folder, "the checkout, as it stood"
     return None
 
 
-def _scenario_differences(opened: Opened, folder: Path) -> list[str]:
-    wanted = opened.record.scenario.sha256
+def _may_be(file: Path, scenario: str) -> bool:
+    """Whether a file is of this scenario; one with a mistake may be, and its digest will say that it differs."""
+    try:
+        tree = parse_document(read_source(file), name=file.name).tree
+    except ScenarioError:
+        return True
+    return isinstance(tree, dict) and tree.get("id") == scenario
+
+
+def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
+    wanted = copy.record.scenario.sha256
     files = [file for file in sorted(folder.glob("*.yaml")) if file.is_file()]
     if any(hashlib.sha256(file.read_bytes()).hexdigest() == wanted for file in files):
         return []
-    return [
-        f"scenario: no file of {opened.record.run.source.scenario or 'the top folder'} has its sha256 {wanted[:12]}"
-    ]
+    return [f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256 {wanted[:12]}"]
 
 
-def _try(opened: Opened, folder: Path, repo: Path) -> list[str]:
-    return _code_differences(opened, _pinned(opened, repo=repo), folder)
+def _try(copy: ReportCopy, folder: Path, repo: Path) -> list[str]:
+    return _code_differences(copy, _pinned(copy, repo=repo), folder)
 
 
-def _code_differences(opened: Opened, scenario: Scenario, folder: Path) -> list[str]:
+def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> list[str]:
     """What the arms would be here, against what they were, file by file."""
     staged = _staged(scenario, folder)
     found = []
-    for name, arm in opened.record.arms.items():
+    for name, arm in copy.record.arms.items():
         here = {path: hashlib.sha256(data).hexdigest() for path, data in staged[name].files.items()}
         for path in sorted(arm.files.keys() | here.keys()):
             if arm.files.get(path) != here.get(path):
@@ -324,26 +328,24 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
         }
 
 
-def _pinned(opened: Opened, *, repo: Path) -> Scenario:
+def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
     """The scenario with every revision written as the commit that it was."""
     pins = []
-    subject = opened.scenario.subject
+    subject = copy.scenario.subject
     for name, arm in (("candidate", subject.candidate), ("control", subject.control)):
-        revision = opened.record.run.revisions.get(name)
+        revision = copy.record.run.revisions.get(name)
         if arm is None or revision is None:
             continue
         if not COMMIT.fullmatch(revision.commit):
-            raise RevisionError(f"the {name}'s commit is no full id of a commit, which no run says")
+            raise RevisionError(f"the {name}'s commit is not a full id of a commit, as every run gives it")
         pins.append(f"subject.{name}.rev={revision.commit}")
         if arm.repo is not None:
             pins.append(f"subject.{name}.repo={real_place(repo)}")
-    return _parsed(opened, pins)
+    return _parsed(copy, pins)
 
 
-def _parsed(opened: Opened, overrides: Sequence[str]) -> Scenario:
-    return parse_scenario(
-        opened.text, name="the report's scenario", overrides=[*opened.record.run.overrides, *overrides]
-    )
+def _parsed(copy: ReportCopy, overrides: Sequence[str]) -> Scenario:
+    return parse_scenario(copy.text, name="the report's scenario", overrides=[*copy.record.run.overrides, *overrides])
 
 
 def _alone(scenario: Scenario) -> Scenario:
@@ -351,10 +353,10 @@ def _alone(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"subject": scenario.subject.model_copy(update={"control": None})})
 
 
-def _lacks_commits(opened: Opened, folder: Path) -> bool:
+def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
     try:
         repository = GitRepository(folder, given=folder.name)
-        for revision in opened.record.run.revisions.values():
+        for revision in copy.record.run.revisions.values():
             if COMMIT.fullmatch(revision.commit):
                 repository.commit(revision.commit)
     except RevisionError:
@@ -362,9 +364,9 @@ def _lacks_commits(opened: Opened, folder: Path) -> bool:
     return False
 
 
-def _demand_own_code(opened: Opened) -> None:
+def _demand_own_code(copy: ReportCopy) -> None:
     """A ready subject comes with Rankproof: no folder and no revision holds another one."""
-    if (use := opened.scenario.subject.use) is not None:
+    if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
             f"the subject is the ready subject {use}, which comes with Rankproof: no other source holds its candidate"
         )
@@ -375,7 +377,7 @@ def _demand_inside(source: Source) -> None:
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError("the report says that its scenario lay outside of its repository, which no run says")
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
-        raise SourceError("the report's commit is no full id of a commit, which no run says")
+        raise SourceError("the report's commit is not a full id of a commit, as every run gives it")
 
 
 def _untracked(source: Source) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.record.model import Record
-from harness.record.original import differences
+from harness.record.reproduced import differences
 from harness.reproduce.row import Row
 
 ABSENT = "none"

@@ -15,7 +15,7 @@ from typing import Literal
 
 from harness.record.change import AFFINITY, JOBS, SETTING, START, VARIABLE, override
 from harness.record.facts import Environment
-from harness.record.original import Difference, Here, Original, differences
+from harness.record.reproduced import Difference, Here, ReproducedRun, differences
 from harness.scenario import Scenario
 from harness.stats.reproduction import Answer
 from harness.world.environment import DEFAULTS, INHERITED
@@ -51,7 +51,7 @@ class Change:
     """One thing that is going to be changed.
 
     Attributes:
-        what: as the record names it: `harness.record.facts.Varied`.
+        what: as the record names it: `harness.record.facts.ChangeFacts`.
         before: its value in the pass beside it; None is a variable that is not there.
         after: the value it gets.
         why: where the new value comes from, in words.
@@ -111,22 +111,22 @@ class Walk:
     rare: int
 
 
-def walk(scenario: Scenario, original: Original, here: Here) -> Walk:
+def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
     """Find what can be changed.
 
     Args:
         scenario: as it runs here.
-        original: the first run.
+        reproduced: the first run.
         here: where it runs now.
     """
     changes: list[Change] = []
     left: list[Left] = []
     rare = 0
-    for one in differences(scenario.needs, original, here):
+    for one in differences(scenario.needs, reproduced, here):
         if one.group == "rarely matters":
             rare += 1
             continue
-        found = _towards(one, scenario, original, here.environment, jobs=here.jobs)
+        found = _towards(one, scenario, reproduced, here.environment, jobs=here.jobs)
         if isinstance(found, Change):
             changes.append(found)
         else:
@@ -136,8 +136,8 @@ def walk(scenario: Scenario, original: Original, here: Here) -> Walk:
     changes += [setting for setting in settings if setting.what not in differing]
     backends = scenario.matrix.axes["backend"]
     if len(backends) > 1:
-        told = ", ".join(map(str, backends))
-        left.append(Left(what="backend", then=told, now=told, reason="each is a cell of the run already"))
+        names = ", ".join(map(str, backends))
+        left.append(Left(what="backend", then=names, now=names, reason="each is a cell of the run already"))
     return Walk(changes=changes, left=left, rare=rare)
 
 
@@ -156,43 +156,45 @@ def word(*, shown: bool, answer: Answer, against: Answer) -> Word:
     return "cannot tell" if answer == "CANNOT TELL" else "does not flip it"
 
 
-def _towards(one: Difference, scenario: Scenario, original: Original, here: Environment, *, jobs: int) -> Change | str:
+def _towards(
+    one: Difference, scenario: Scenario, reproduced: ReproducedRun, here: Environment, *, jobs: int
+) -> Change | str:
     """The change that gives a difference the first run's value, or why there is none."""
     as_then = "as in the first run"
     if one.what.startswith(VARIABLE):
-        return _variable(one.what.removeprefix(VARIABLE), scenario, original, here)
+        return _variable(one.what.removeprefix(VARIABLE), scenario, reproduced, here)
     if one.what == AFFINITY:
-        wanted = original.environment.affinity
+        wanted = reproduced.environment.affinity
         if not hasattr(os, "sched_setaffinity"):
             return "this system does not let a process choose its processors"
         if not 0 < wanted < here.affinity:
             return "fewer can be used here" if wanted > 0 else "no run says so"
         return Change(what=AFFINITY, before=one.now, after=one.then, why=as_then, usable=wanted)
     if one.what == START:
-        if original.start == "warm":
+        if reproduced.start == "warm":
             return "ranks cannot start warm here, or not with this scenario"
         return Change(what=START, before=one.now, after=one.then, why=as_then, overrides=(override(START, one.then),))
     if one.what == JOBS:
-        if original.jobs < 1:
+        if reproduced.jobs < 1:
             return "no run says so"
-        if original.jobs > WORLDS_PER_CORE * max(1, here.affinity):
+        if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
             return f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the crowd"
-        return Change(what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=original.jobs)
+        return Change(what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=reproduced.jobs)
     if one.what.startswith("package "):
         return OTHER_PACKAGES
     return CANNOT.get(one.what, "nothing here can change it")
 
 
-def _variable(name: str, scenario: Scenario, original: Original, here: Environment) -> Change | str:
+def _variable(name: str, scenario: Scenario, reproduced: ReproducedRun, here: Environment) -> Change | str:
     if name in scenario.world.env:
         return f"the scenario sets it for its ranks: {scenario.world.env[name]}"
     if name not in INHERITED:
-        told = f"they have {DEFAULTS[name]}" if name in DEFAULTS else "they do not have it"
-        return f"ranks do not get it from whoever runs them: {told}"
-    before, after = here.variables.get(name), original.environment.variables.get(name)
+        have = f"they have {DEFAULTS[name]}" if name in DEFAULTS else "they do not have it"
+        return f"ranks do not get it from whoever runs them: {have}"
+    before, after = here.variables.get(name), reproduced.environment.variables.get(name)
     # A report that was trusted although it was refused may say anything.
     if after is not None and not (after.isascii() and after.isprintable()):
-        return "its value there is no plain text"
+        return "its value there is not plain text"
     return Change(
         what=f"{VARIABLE}{name}", before=before, after=after, why="as in the first run", variables={name: after}
     )

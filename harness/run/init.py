@@ -58,12 +58,12 @@ question: {question}
 subject:
   entry: subject:check                  # the function `check` in subject.py, called in every rank process
   candidate: {{with: {{fixed: true}}}}      # your fix; instead of arguments, `file: other.py` takes another file
-  control:                              # the bug: if it does not fail like this, the run proves nothing
+  control:                              # the bug: if it does not {fail}, the run proves nothing
     with: {{fixed: false}}
-    must_fail: {{check: works, ranks: {failing}, error: {error}{source}}}
+    must_fail: {{{must_fail}}}
 
 matrix: {{ranks: {ranks}, backend: [{backend}]}}
-trials: {{candidate: 59, control: 5}}     # 59 clean trials put the failure rate below 5% at 95% confidence
+trials: {{candidate: 59, control: {control}}}     # 59 clean trials put the failure rate below 5% at 95% confidence
 
 checks:
   - {{id: works, kind: event, ranks: every, event: works}}
@@ -91,29 +91,6 @@ def load():
     """Stands for whatever your ranks need."""
     return "a tokenizer"
 '''
-
-HANG_SCENARIO = """\
-# yaml-language-server: $schema={schema}
-schema: 1
-id: {id}
-title: {title}
-question: {question}
-
-subject:
-  entry: subject:check                  # the function `check` in subject.py, called in every rank process
-  candidate: {{with: {{fixed: true}}}}      # your fix; instead of arguments, `file: other.py` takes another file
-  control:                              # the bug: if it does not hang here, on these ranks, the run proves nothing
-    with: {{fixed: false}}
-    must_fail: {{hang: {{source: dist.all_reduce(total)}}, ranks: [0], within: 10s}}
-
-matrix: {{ranks: {ranks}, backend: [gloo]}}
-trials: {{candidate: 59, control: 3}}     # 59 clean trials put the failure rate below 5% at 95% confidence
-
-checks:
-  - {{id: works, kind: event, ranks: every, event: works}}
-  - {{id: all-finished, kind: exit, ranks: every, code: 0}}
-  - {{id: nobody-left, kind: no-survivors}}
-"""
 
 HANG_SUBJECT = '''\
 """The code under test for `{id}`, as every rank runs it.
@@ -166,7 +143,7 @@ def write(folder: Path, answers: Answers) -> list[Path]:
     if answers.error == "SystemExit":
         raise InitError("SystemExit ends a rank without an error: name the exception that the bug raises")
     if not answers.error.isidentifier() or keyword.iskeyword(answers.error):
-        raise InitError(f"{answers.error!r} is no name of an exception: its last part alone, such as OutOfMemoryError")
+        raise InitError(f"{answers.error!r} is not the name of an exception: its last part alone, OutOfMemoryError")
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InitError(f"{folder} is not an empty folder: name another one, nothing was written")
@@ -192,16 +169,21 @@ def write(folder: Path, answers: Answers) -> list[Path]:
 
 def _scenario(folder: Path, answers: Answers) -> str:
     schema = "../scenario.schema.json" if (folder.parent / "scenario.schema.json").exists() else "scenario.schema.json"
-    return (HANG_SCENARIO if answers.hang else SCENARIO).format(
+    if answers.hang:
+        fail, must_fail = "hang here, on these ranks", "hang: {source: dist.all_reduce(total)}, ranks: [0], within: 10s"
+    else:
+        line = f"source: {_quoted(answers.source)}" if _plays(answers) else f"message: {NO_TOKENIZER}"
+        fail, must_fail = "fail like this", f"check: works, ranks: {answers.failing}, error: {answers.error}, {line}"
+    return SCENARIO.format(
         schema=schema,
         id=answers.id if answers.id[0].isalpha() and answers.id not in YAML_WORDS else _quoted(answers.id),
         title=_quoted(answers.title),
         question=_quoted(answers.question),
-        failing=answers.failing,
-        error=answers.error,
-        source=f", source: {_quoted(answers.source)}" if _plays(answers) else f", message: {NO_TOKENIZER}",
+        fail=fail,
+        must_fail=must_fail,
         ranks=json.dumps(list(answers.ranks)),
         backend=answers.backend,
+        control=3 if answers.hang else 5,
     )
 
 

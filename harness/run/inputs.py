@@ -39,7 +39,7 @@ def home(given: str, *, folder: Path) -> ResolvedInput:
     """
     path = (folder / given).resolve()
     if not path.is_dir():
-        raise InputError(f"{HOME_INPUT}: {given} is no folder (looked in the scenario's folder)")
+        raise InputError(f"{HOME_INPUT}: {given} is not a folder (looked in the scenario's folder)")
     files = digests(path, name=HOME_INPUT)
     facts = InputFacts(name=HOME_INPUT, given=given, digest=fold(files), pinned=False, revision=None, files=files)
     return ResolvedInput(path=path, facts=facts)

@@ -27,9 +27,9 @@ from harness.record.facts import (
 )
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
-from harness.record.original import ORIGINAL_PATH
 from harness.record.plugins import used
 from harness.record.recipe import recipe
+from harness.record.reproduced import REPRODUCED_PATH
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
@@ -102,7 +102,7 @@ class Material:
         source: where the code comes from.
         patch: the changes since that commit.
         reproduces: which report.
-        original: the content of `evidence/original.json`.
+        reproduced: the content of `evidence/original.json`.
         origins: where the code of each arm comes from, as far as it is not staged.
     """
 
@@ -111,7 +111,7 @@ class Material:
     source: Source
     patch: bytes | None
     reproduces: Reproduces
-    original: bytes
+    reproduced: bytes
     origins: Mapping[str, provenance.Origin]
 
 
@@ -217,7 +217,7 @@ def _run(
         origins = provenance.origins(scenario, loaded.folder, staged)
     else:
         found, staged, source, patch = material.inputs, material.stage(folder), material.source, material.patch
-        folder.write(ORIGINAL_PATH, material.original)
+        folder.write(REPRODUCED_PATH, material.reproduced)
         origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))
     if patch:

@@ -102,7 +102,7 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         progress: hears what takes long before the trials.
 
     Raises:
-        NoSuchCell: there is no such cell; the message names those there are.
+        NoSuchCell: it has no such cell; the message names those there are.
         Slip: the entry cannot be called as the scenario says.
         Interrupted: by Ctrl-C or SIGTERM.
         RunError: input, code or environment cannot be used.
@@ -130,7 +130,7 @@ def _attempt(
 ) -> Tried:
     scenario, matrix = loaded.scenario, cells(loaded.scenario)
     if cell is not None and cell not in {one.id for one in matrix}:
-        raise NoSuchCell(f"there is no cell {cell}; the cells are {'; '.join(one.id for one in matrix)}")
+        raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
     found = inputs.of_scenario(scenario, folder=loaded.folder)
     paths = [resolved.path for resolved in found.values()]
     staged = staging.stage(scenario, folder=loaded.folder, inputs=paths, results=folder)

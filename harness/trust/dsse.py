@@ -74,7 +74,7 @@ def read(data: bytes) -> Envelope:
         raise MalformedEnvelope(str(problem)) from None
     _demand(isinstance(found, dict) and found.keys() == {"payload", "payloadType", "signatures"}, "other keys")
     listed, kind = found["signatures"], found["payloadType"]
-    _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is no text")
+    _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is not text")
     _demand(isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES, f"not 1 to {MOST_SIGNATURES} signatures")
     return Envelope(_base64(found["payload"], "payload"), kind, tuple(_signature(each) for each in listed))
 
@@ -90,7 +90,7 @@ def keys(envelope: Envelope, *, namespace: str, fits: Callable[[bytes, bytes], b
 
 def _signature(found: Any) -> EnvelopeSignature:
     _demand(isinstance(found, dict) and {"sig"} <= found.keys() <= {"keyid", "sig"}, "a signature with other keys")
-    _demand(isinstance(found.get("keyid", ""), str), "a keyid that is no text")
+    _demand(isinstance(found.get("keyid", ""), str), "a keyid that is not text")
     armoured = _base64(found["sig"], "sig")
     try:
         return EnvelopeSignature(armoured, sshsig.parse(armoured))
@@ -99,7 +99,7 @@ def _signature(found: Any) -> EnvelopeSignature:
 
 
 def _base64(text: Any, where: str) -> bytes:
-    _demand(isinstance(text, str), f"a {where} that is no text")
+    _demand(isinstance(text, str), f"a {where} that is not text")
     _demand(not (set("-_") & set(text) and set("+/") & set(text)), f"a {where} in two alphabets")
     plain = text.translate(_OTHER_ALPHABET)
     try:

@@ -80,7 +80,7 @@ class Folder:
         """The content of a file, of at most `limit` bytes.
 
         Raises:
-            Unreadable: there is no such regular file inside the folder, or it is larger.
+            Unreadable: it is not a regular file inside the folder, or it is larger.
         """
         descriptor = self._open(name, limit)
         try:

@@ -45,7 +45,7 @@ class Footer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no signature to check, as one of the words that `harness.trust.verification` explains."""
+    """Why no signature can be checked, as one of the words that `harness.trust.verification` explains."""
 
     word: RefusalWord
     message: str
@@ -134,7 +134,7 @@ def _unsigned(report: bytes) -> str:
     said = re.search(rb"\n## Signature\n\nUNSIGNED: `([^`\n]*)`\n\Z", report)
     if said:
         return f"the report says that nobody signed it: {said[1].decode(errors='replace')}"
-    return "there is no signature in this file; it was never signed, or its end is missing"
+    return "this file holds no signature; it was never signed, or its end is missing"
 
 
 def _wrong_end(rest: bytes) -> Refusal:

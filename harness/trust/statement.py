@@ -4,7 +4,7 @@ It follows from the record and the report, byte for byte, so a verifier writes i
 Attestation Framework v1, test-result v0.1, its rules on extension fields (names that will not collide, without `.` or
 `$`) and its monotonic principle.
 
-There is no word for INCONCLUSIVE there, so it is FAILED, and the extension says which of the two. A skipped cell is in
+INCONCLUSIVE has no word there, so it is FAILED, and the extension says which of the two. A skipped cell is in
 neither list: ask whether the tests that you need are in `passedTests`, never whether `failedTests` is empty.
 """
 

@@ -128,7 +128,7 @@ class Verifier:
         self._pass("one signature block, at the end")
 
     def refuse_report(self, message: str) -> Refused:
-        """Rule 1, where there is no report to read."""
+        """Rule 1, where no report can be read."""
         self._begin("footer")
         return self._refusal(RefusalWord.NO_REPORT, message)
 
@@ -265,7 +265,7 @@ class Verifier:
         """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload, given the manifest."""
         self._begin("statement")
         if data is None:
-            self._steps.append(Step("statement", "absent", "", "there is no statement for machines"))
+            self._steps.append(Step("statement", "absent", "", "no statement for machines is there"))
             return
         try:
             rebuilt = rebuild(self._digest)

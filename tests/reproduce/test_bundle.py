@@ -98,7 +98,7 @@ def test_a_bundle_is_verified_and_shown_as_its_run_is(usual: tuple[Person, Ran],
     for command, code in (("verify", 3), ("show", 64)):
         found = told(command, bundle)
         assert found[0] == code, found
-        assert "it is no bundle that may be unpacked" in found[1]
+        assert "it is not a bundle that may be unpacked" in found[1]
     assert list(empty.iterdir()) == []
 
 
@@ -196,13 +196,13 @@ def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: P
     events.unlink()
     events.write_bytes(data)
     (ran.folder / "evidence" / "notes.txt").write_text("mine")
-    refused("is no part of the run")
+    refused("is not part of the run")
     (ran.folder / "evidence" / "notes.txt").unlink()
     refused("the run has no input nothing", "--input", "nothing=/etc/passwd")
     out.write_text("mine")
     refused("is there already")
     (ran.folder / "report.md").unlink()
-    refused("is no finished run")
+    refused("is not a finished run")
 
 
 def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from harness.record.model import Record
 from harness.reproduce.inputs import InputMissing
-from harness.reproduce.opened import NotTrusted, open_report
+from harness.reproduce.report_copy import NotTrusted, open_report
 from harness.reproduce.rerun import Wish, prepare
 from harness.reproduce.source import SourceError
 from harness.trust.signers import SignerPolicy
@@ -134,7 +134,7 @@ def test_a_fixed_bug_is_not_reproduced_and_only_with_enough_trials(
 def test_the_same_verdict_by_another_failure_is_told_apart(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """A candidate that fails at another line is no reproduction of the failure."""
+    """A candidate that fails at another line is not a reproduction of the failure."""
     broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
     place = project({f"{WORDS}/rank.sh": broken})
     ran = made(ann, place, "--set", "subject.control.with.fixed=no indeed")
@@ -377,7 +377,7 @@ def test_bad_usage_is_told(usual: Usual, bob: Person) -> None:
     for arguments, words in (
         (["nothing-here"], "is not there"),
         ([report, "--repo", ".", "--from-evidence"], "exclude each other"),
-        ([report, "--source", "nowhere"], "is no folder"),
+        ([report, "--source", "nowhere"], "is not a folder"),
         ([report, "--repo", "."], "not a git repository"),
         ([report, "--candidate", "HEAD"], "--candidate HEAD"),
         ([report, "--input", "words"], "NAME=PATH"),

@@ -12,11 +12,11 @@ from typing import Literal
 import pytest
 
 from harness.record.change import is_shown
-from harness.record.facts import Varied
+from harness.record.facts import ChangeFacts
 from harness.record.model import Record
-from harness.record.original import Here, differences
-from harness.reproduce.opened import open_report
+from harness.record.reproduced import Here, differences
 from harness.reproduce.passes import joint
+from harness.reproduce.report_copy import open_report
 from harness.reproduce.vary import Change, Walk, walk, word
 from harness.scenario.plan import derive_seed
 from harness.trust.signers import SignerPolicy
@@ -259,8 +259,8 @@ def test_a_word_needs_an_effect_and_a_difference() -> None:
 def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Person, Ran], tmp_path: Path) -> None:
     """Another machine in all that matters: what can be set is varied, everything else has a reason, nothing is lost."""
     opened = open_report(usual[1].report, policy=SignerPolicy(), trust=True, scratch=tmp_path)
-    original = opened.original()
-    there = original.environment
+    reproduced = opened.reproduced()
+    there = reproduced.environment
     here = there.model_copy(
         update={
             **dict.fromkeys(("python", "implementation", "system", "machine", "cpu", "gpu", "variant"), "another"),
@@ -273,7 +273,7 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Perso
     )
 
     def walked(start: Literal["warm", "fresh"] = "fresh", **update: object) -> Walk:
-        first = original.model_copy(update=update)
+        first = reproduced.model_copy(update=update)
         return walk(opened.scenario, first, Here(environment=here, start=start, jobs=1, rankproof="0"))
 
     found = walked(jobs=3, start="warm")
@@ -289,7 +289,7 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Perso
     assert machine | {"variable NCCL_DEBUG", "package torch", "package transformers"} <= left.keys()
     assert "nothing here can change it" not in left.values()
     assert "they do not have it" in left["variable NCCL_DEBUG"]
-    known = differences(opened.scenario.needs, original, Here(environment=here, start="fresh", jobs=3, rankproof="0"))
+    known = differences(opened.scenario.needs, reproduced, Here(environment=here, start="fresh", jobs=3, rankproof="0"))
     assert {one.what for one in known if one.group != "rarely matters"} <= left.keys() | {
         change.what for change in found.changes
     }
@@ -317,9 +317,9 @@ def test_only_what_the_facts_show_took_effect(usual: tuple[Person, Ran]) -> None
     }
     beside = f"sha256:{'0' * 64}"
     for what, (shown, other) in values.items():
-        assert is_shown(Varied(what=what, before=other, after=shown, beside=beside), run), what
-        assert not is_shown(Varied(what=what, before=shown, after=other, beside=beside), run), what
-    assert not is_shown(Varied(what="weather", before="rain", after=None, beside=beside), run)
+        assert is_shown(ChangeFacts(what=what, before=other, after=shown, beside=beside), run), what
+        assert not is_shown(ChangeFacts(what=what, before=shown, after=other, beside=beside), run), what
+    assert not is_shown(ChangeFacts(what="weather", before="rain", after=None, beside=beside), run)
 
 
 def test_one_answer_of_several_passes() -> None:

@@ -123,7 +123,7 @@ def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(apart: Write, ra
 
 
 def test_a_rank_that_a_fault_kills_need_not_return(apart: Write, rankproof: Run) -> None:
-    """What rank 0 does when rank 1 is killed can be a claim: the killed rank is no failure, and the report says so."""
+    """What rank 0 does when rank 1 is killed can be a claim: the killed rank is not a failure, says the report."""
     text = APART.replace("ended, kind: exit, ranks: every", "ended, kind: exit, ranks: [0]")
     fault = "faults: [{id: gone, kind: kill, ranks: [1], at: met}]\n"
     ran = rankproof("run", str(apart({"scenario.yaml": text + fault})))

@@ -82,7 +82,7 @@ def test_a_name_stays_a_text(tmp_path: Path, name: str) -> None:
     ("answers", "message"),
     [
         ({"error": "torch.OutOfMemoryError"}, "its last part alone"),
-        ({"error": "class"}, "no name of an exception"),
+        ({"error": "class"}, "not the name of an exception"),
         ({"error": "SystemExit"}, "without an error"),
         ({"title": "\udcff"}, "no UTF-8"),
     ],

@@ -76,7 +76,7 @@ def test_an_interpreter_that_is_missing_skips_the_cell(tmp_path: Path, rankproof
 
 @pytest.mark.slow
 def test_a_program_that_is_not_of_the_folder_is_refused(tmp_path: Path, rankproof: Run) -> None:
-    """A command line without a file of the arm is no subject: nothing is run."""
+    """A command line without a file of the arm is not a subject: nothing is run."""
     ran = rankproof("run", str(write(tmp_path / "it", SCENARIO.replace("rank.sh,", "other.sh,"))))
     assert ran.code == 64
     assert "no word of 'sh other.sh {word}' is a file" in ran.err
@@ -155,7 +155,7 @@ printf '%s\\n' '{"event": "done"}' >&3
 def test_a_program_that_waits_for_ever_hangs_and_one_that_sleeps_does_not(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], slow: str, code: int
 ) -> None:
-    """A program's hang is the stillness of its processes after its last event; a child that sleeps is no hang."""
+    """A program's hang is the stillness of its processes after its last event; a child that sleeps is not a hang."""
     ran = rankproof("run", str(scenario({"scenario.yaml": HANGING, "rank.sh": WAITING.replace("SLOW", slow)})))
     assert ran.code == code, ran.out + ran.err
     assert ("that it hangs is not proved" in ran.out) is bool(slow)

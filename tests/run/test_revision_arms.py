@@ -224,7 +224,7 @@ def test_a_patch_that_does_not_apply_names_the_hunk(
 def test_a_revision_that_cannot_be_had_is_named(
     tmp_path: Path, staged: Callable[..., Staged], rev: str, said: str
 ) -> None:
-    """A revision that is not there, is no commit or could be two stops the run, and says what is near."""
+    """A revision that is not there, is not a commit or could be two stops the run, and says what is near."""
     repo = make(tmp_path / "proj")
     git(repo, "branch", "twice", "broken")
     git(repo, "tag", "twice", "fixed")
@@ -264,7 +264,7 @@ def test_a_folder_that_is_no_repository_is_named(tmp_path: Path, staged: Callabl
     """Neither a folder without git nor one that is not there is taken for the repository around it."""
     (tmp_path / "empty").mkdir()
     folder = scenario_in(make(tmp_path / "proj") / "meet")
-    for place, said in (("empty", "not a git repository"), ("gone", "is no folder")):
+    for place, said in (("empty", "not a git repository"), ("gone", "is not a folder")):
         with pytest.raises(ArmError, match=said):
             staged(folder, f"subject.control.repo={tmp_path / place}")
 

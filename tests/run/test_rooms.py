@@ -148,7 +148,7 @@ def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:
 def test_a_home_that_is_not_there_is_one_line(scenario: Write, rankproof: Run) -> None:
     """A run whose home folder is not there says so before any rank starts, and lint beforehand."""
     place = str(scenario({"scenario.yaml": SCENARIO.replace("world: {", "world: {home: house, ")}))
-    words = "world.home: house is no folder (looked in the scenario's folder)"
+    words = "world.home: house is not a folder (looked in the scenario's folder)"
     ran = rankproof("run", place)
     assert (ran.code, words in ran.err) == (2, True), ran.err
     assert f"a run would stop: {words}" in rankproof("lint", place).out

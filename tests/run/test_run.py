@@ -58,7 +58,7 @@ def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run
 
 
 def test_a_report_that_no_key_could_sign_is_no_pass(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
-    """Where there is no place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for that."""
+    """Without a place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for that."""
     (tmp_path / "file").touch()
     nowhere = {"HOME": str(tmp_path / "file")}
     ran = rankproof("run", str(scenario()), "--set", "trials.candidate=5", env=nowhere)

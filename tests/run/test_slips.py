@@ -90,13 +90,13 @@ SLIPS = {
     "argument of the candidate": (
         {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}")},
         [
-            "scenario.yaml:8:22: subject.candidate.with.brokn: is no parameter of meet in subject.py, which takes",
+            "scenario.yaml:8:22: subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes",
             'did you mean "broken"?',
         ],
     ),
     "argument of the control": (
         {"scenario.yaml": SCENARIO.replace(CONTROL, "with: {broken: true, fixd: 1}")},
-        ["scenario.yaml:10:26: subject.control.with.fixd: is no parameter of meet"],
+        ["scenario.yaml:10:26: subject.control.with.fixd: is not a parameter of meet"],
     ),
     "argument that is not given": (
         {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {}")},
@@ -104,7 +104,7 @@ SLIPS = {
     ),
     "axis": (
         {"scenario.yaml": SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")},
-        ["scenario.yaml:12:10: matrix.speed: is no parameter of meet"],
+        ["scenario.yaml:12:10: matrix.speed: is not a parameter of meet"],
     ),
     "context": (
         {"subject.py": SUBJECT.replace("context, *, broken", "*, broken")},
@@ -123,7 +123,7 @@ SLIPS = {
             "subject.py": decorated("@functools.wraps(function)"),
             "scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}"),
         },
-        ["subject.candidate.with.brokn: is no parameter of meet in subject.py, which takes context, broken"],
+        ["subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes context, broken"],
     ),
     "no function": (
         {"subject.py": "from os.path import join as meet\nmeet = None\n"},
@@ -146,7 +146,7 @@ SLIPS = {
     ),
     "no folder": (
         {"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meet\n  path: cdoe")},
-        ["scenario.yaml:8:9: subject.path: cdoe is no folder"],
+        ["scenario.yaml:8:9: subject.path: cdoe is not a folder"],
     ),
 }
 
@@ -208,7 +208,7 @@ def test_what_can_be_called_is_no_slip(scenario: Write, told: Slips, name: str) 
     ],
 )
 def test_what_importing_does_is_the_trials_affair(scenario: Write, told: Slips, importing: str) -> None:
-    """A module that raises, hangs, ends, forks or prints harms nobody, and is no slip, whatever the entry's name."""
+    """A module that raises, hangs, ends, forks or prints harms nobody, and is not a slip, whatever the entry's name."""
     text = SCENARIO.replace("subject:meet", "subject:meat").replace(
         "deadline: 30s", "deadline: 500ms\n, after_failure: 1ms"
     )
@@ -245,14 +245,14 @@ def test_lint_tells_what_it_reads(scenario: Write) -> None:
     for files, said in (
         (
             {"scenario.yaml": axis, "subject.py": SUBJECT.replace("broken)", "broken, **kw)")},
-            "matrix.speed: is no param",
+            "matrix.speed: is not a param",
         ),
         (
             {
                 "scenario.yaml": SCENARIO.replace(CONTROL, "with: {brokn: 1}"),
                 "subject.py": "def meet(c, broken=0, **k): 1\n",
             },
-            "subject.control.with.brokn: is no parameter of the entry",
+            "subject.control.with.brokn: is not a parameter of the entry",
         ),
         ({"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")}, "subject.entry: names the function meat"),
     ):
@@ -295,7 +295,7 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
     ],
 )
 def test_a_program_that_cannot_be_started_is_a_slip(scenario: Write, told: Slips, line: str, words: str) -> None:
-    """A word that is filled in and names no program, a script that is not there, a file that is no executable."""
+    """A word that is filled in and names no program, a script that is not there, a file that is not an executable."""
     files = {"rank.sh": SCRIPT, "old.sh": SCRIPT, "plain.sh": SCRIPT.partition("\n")[2]}
     found = told(scenario({"scenario.yaml": PROGRAM.replace("[sh, rank.sh]", line), **files}))
     assert bool(found) == bool(words)
@@ -358,12 +358,12 @@ def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
     ("text", "arguments", "said"),
     [
         ("def f(c, a, b): pass", ["a"], [(None, "lacks b for")]),
-        ("def f(c, *, fixed): pass", ["fixd"], [("fixd", "is no parameter of")]),
-        ("def f(c, *, fixed, more): pass", ["fixd"], [("fixd", "is no parameter of"), (None, "lacks more for")]),
+        ("def f(c, *, fixed): pass", ["fixd"], [("fixd", "is not a parameter of")]),
+        ("def f(c, *, fixed, more): pass", ["fixd"], [("fixd", "is not a parameter of"), (None, "lacks more for")]),
         ("def f(c, **kw): pass", ["anything"], []),
         ("def f(*args, **kw): pass", ["anything"], []),
         ("def f(c): pass", ["c"], [("c", "takes the rank's context as")]),
-        ("def f(c, a, /): pass", ["a"], [("a", "is no parameter of"), (None, "takes a by place only")]),
+        ("def f(c, a, /): pass", ["a"], [("a", "is not a parameter of"), (None, "takes a by place only")]),
         ("def f(): pass", [], [(None, "the first parameter of an entry is the rank's context")]),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_failed_run_says_failed(pair: Pair) -> None:
 
 
 def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
-    """There is no word for INCONCLUSIVE in a test result: it is FAILED, and the extension says which and why."""
+    """INCONCLUSIVE has no word of its own in a test result: it is FAILED, and the extension says which and why."""
     found = json.loads(signed.read("results.json"))
     found["judgement"].update(verdict="INCONCLUSIVE", reasons=["too few"])
     few = {"code": "verdict:too-few-trials", "text": "too few"}
@@ -164,7 +164,7 @@ def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
 
 
 def test_an_unsigned_run_has_none(rankproof: Callable[..., Ran], apart: Callable[..., Path]) -> None:
-    """Nobody signs, so there is no statement; the views are there all the same."""
+    """Nobody signs, so no statement is there; the views are there all the same."""
     ran = rankproof("run", str(apart()), "--unsigned", "--set", "trials.candidate=1", "--set", "trials.control=1")
     assert not (ran.folder / NAME).exists()
     assert (ran.folder / "report.html").exists()
@@ -176,7 +176,7 @@ def test_a_statement_is_not_needed(signed: Signed) -> None:
     signed.envelope.unlink()
     found = signed.verify()
     assert found.ok
-    assert step(found, "statement") == ("absent", "there is no statement for machines")
+    assert step(found, "statement") == ("absent", "no statement for machines is there")
 
 
 def _predicate(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
@@ -323,7 +323,7 @@ def test_either_base64_alphabet(signed: Signed) -> None:
     ],
 )
 def test_not_an_envelope(signed: Signed, content: bytes) -> None:
-    """What is no envelope is refused as such, duplicate keys and NaN included."""
+    """What is not an envelope is refused as such, duplicate keys and NaN included."""
     signed.envelope.write_bytes(content)
     assert signed.verify().word == "STATEMENT MALFORMED"
 

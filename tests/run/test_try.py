@@ -75,7 +75,7 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
     whole = str(folder / "scenario.yaml")
     unknown = rankproof("run", whole, "--try", "--cell", "ranks=9")
     assert (unknown.code, unknown.out.count("candidate:")) == (64, 0)
-    assert "there is no cell ranks=9; the cells are ranks=2,backend=gloo" in unknown.err
+    assert "no cell is called ranks=9; the cells are ranks=2,backend=gloo" in unknown.err
     alone = rankproof("run", whole, "--cell", "ranks=2,backend=gloo")
     assert alone.code == 64
     assert "--cell is for --try" in alone.err

@@ -62,7 +62,7 @@ def test_an_argument_that_only_kw_takes_is_told(scenario: Write, rankproof: Run)
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 2
     assert "no trial of the control failed any check: nothing shows that these checks can fail" in ran.out
-    assert "not shown: The argument brokn of the control is no parameter of the entry, which takes it" in ran.out
+    assert "not shown: The argument brokn of the control is not a parameter of the entry, which takes it" in ran.out
 
 
 @pytest.mark.slow

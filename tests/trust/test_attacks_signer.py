@@ -45,7 +45,7 @@ def test_nothing_says_who_may_sign(run: Run) -> None:
 
 
 def test_signature_for_another_namespace(run: Run) -> None:
-    """A signature that the allowed key made over the same bytes for something else is no signature of a report."""
+    """A signature that the allowed key made over the same bytes for something else is not a signature of a report."""
     run.sign(namespace="git")
     assert run.verify(run.keys.line("ci", 'namespaces="git,report@rankproof"')).word == "WRONG NAMESPACE"
 
@@ -82,7 +82,7 @@ def test_validity_ends_to_the_second(run: Run) -> None:
 
 
 def test_time_of_an_option() -> None:
-    """A time without a zone is UTC; anything that is no time is an error."""
+    """A time without a zone is UTC; anything that is not a time is an error."""
     assert [parse_at("now"), parse_at("report")] == ["now", "report"]
     assert parse_at("2026-01-03") == datetime(2026, 1, 3, tzinfo=UTC)
     assert parse_at("2026-01-03T10:00:00+02:00") == datetime(2026, 1, 3, 8, tzinfo=UTC)

@@ -115,7 +115,7 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
     for argument in names_swallowed(entry.signature.parameters.values(), [*arm.arguments, *axes]):
         place: Place = ("matrix", argument) if argument in axes else ("subject", name, "with", argument)
         message = (
-            "is no parameter of the entry, which takes it among others in **: where it does not look for it there, "
+            "is not a parameter of the entry, which takes it among others in **: where it does not look for it there, "
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")

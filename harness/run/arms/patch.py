@@ -22,12 +22,12 @@ def touched(patch: bytes, *, name: str) -> set[str]:
     """Paths that a patch reads or writes, from the top of its tree.
 
     Raises:
-        RevisionError: it is no patch.
+        RevisionError: it is not a patch.
     """
     with tempfile.TemporaryDirectory(prefix="rankproof-patch-") as folder:
         done = _apply(Path(folder).resolve(), patch, "--numstat", "-z")
     if done.returncode:
-        raise RevisionError(f"{name} is no patch that git can read: {_reason(done.stderr)}")
+        raise RevisionError(f"{name} is not a patch that git can read: {_reason(done.stderr)}")
     paths: set[str] = set()
     fields = iter(done.stdout.decode("utf-8", "surrogateescape").split("\0"))
     for field in fields:

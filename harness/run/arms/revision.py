@@ -50,11 +50,11 @@ class GitRepository:
             given: what the scenario or the command line calls it, for messages.
 
         Raises:
-            RevisionError: there is no such folder, no repository, or no git.
+            RevisionError: the folder is not there, no repository, or no git.
         """
         self._given = given
         if not path.is_dir():
-            raise RevisionError(f"repo {given} is no folder (a path is relative to the scenario's folder)")
+            raise RevisionError(f"repo {given} is not a folder (a path is relative to the scenario's folder)")
         self._path = path
         inside = self._ask("rev-parse", "--is-inside-work-tree")
         if inside is None:

@@ -129,7 +129,7 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
         known = [one.name for one in named]
         free = [name for name in known if name != first.name and name not in arguments]
         slips = [name for name in arguments if name not in known]
-        found += [Misfit(name, f"is no parameter of {takes}", closest(name, free)) for name in slips]
+        found += [Misfit(name, f"is not a parameter of {takes}", closest(name, free)) for name in slips]
     rest = [one for one in parameters if one is not first and one.default is Parameter.empty]
     if by_place := [one.name for one in rest if one.kind is Parameter.POSITIONAL_ONLY]:
         why = f"is {called}, which takes {', '.join(by_place)} by place only, and arguments are given by name"

@@ -211,7 +211,7 @@ class _Staging:
             if here_is_fine and (asked != "." or place in USUAL or self._differ(found, place)):
                 return place
             if asked != "." and not all(cut):
-                raise ArmError(f"subject.path: {asked} is no folder of the repository at every revision")
+                raise ArmError(f"subject.path: {asked} is not a folder of the repository at every revision")
         if asked != ".":
             return places[0]
         in_src = all(any(has_package(path) for path in some if path.startswith("src/")) for some in paths)
@@ -284,7 +284,7 @@ class _Staging:
                 "give it a rev too"
             )
         if not code.is_dir():
-            message = f"{self._subject.path} is no folder (looked from {self._folder.name})"
+            message = f"{self._subject.path} is not a folder (looked from {self._folder.name})"
             raise NotThere(("subject", "path"), message)
         return read_folder(code, leave_out=self._inputs)
 
@@ -298,7 +298,7 @@ class _Staging:
         """Lay the scenario's own files over the code, where only they hold the subject; for an entry, Python's only."""
         if self._is_in(code):
             return code
-        # The scenario may be committed too, at one revision and not at another: that is no difference between the arms.
+        # The scenario may be committed at one revision and not at another: that is not a difference between the arms.
         code = {path: data for path, data in code.items() if at in ("", ".") or not path.startswith(f"{at}/")}
         own = {
             path: data

@@ -18,7 +18,7 @@ from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
 from harness.stats.verdict import Word
 
-ORIGINAL_PATH = "evidence/original.json"
+REPRODUCED_PATH = "evidence/original.json"
 Group = Literal["decides", "known to matter", "rarely matters"]
 GROUPS: tuple[Group, ...] = ("decides", "known to matter", "rarely matters")
 # These do the computing: another version may give other numbers.
@@ -27,11 +27,11 @@ MATTERS = {
     *("python", "implementation", "system", "machine", "cpu", "cores", "affinity", "gpu"),
     *("variant", "lock_sha256"),
 }
-# Compared apart, or the same fact under another name.
+# ValueComparison apart, or the same fact under another name.
 APART = {"variables", "packages", "lock", "nix"}
 
 
-class Original(Frozen):
+class ReproducedRun(Frozen):
     """The run that is reproduced.
 
     Attributes:
@@ -64,7 +64,7 @@ class Original(Frozen):
 
 
 class Setting(Protocol):
-    """Where and how a run takes place: its facts, the original that another run keeps of it, or what is going to be."""
+    """Where and how a run takes place: its facts, what another run keeps of it, or what is going to be."""
 
     @property
     def environment(self) -> Environment: ...
@@ -101,7 +101,7 @@ class Difference(Frozen):
 
 
 class Comparison(Frozen):
-    """A reproduction and its original.
+    """A reproduction, and the run that it reproduces.
 
     Attributes:
         environment: what stands for the whole environment on both sides where it is the same: a Nix path or a lock;
@@ -123,24 +123,24 @@ class Comparison(Frozen):
     differences: list[Difference]
 
 
-def compare(scenario: Scenario, original: Original, run: RunFacts, now: Sequence[CellProfile]) -> Comparison:
-    """Hold a run against its original."""
-    then, here = original.environment, run.environment
+def compare(scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: Sequence[CellProfile]) -> Comparison:
+    """Hold a run against the one that it reproduces."""
+    then, here = reproduced.environment, run.environment
     before, after = ({one.name: one.record for one in side.packages} for side in (then, here))
     same = sum(name in after and digest is not None and after[name] == digest for name, digest in before.items())
     return Comparison(
-        report=original.report,
-        signed=original.signed,
-        id=original.id,
-        made=original.made,
-        rankproof=original.rankproof,
-        verdict=original.verdict,
-        overrides=original.overrides,
-        result=reproduction(scenario, original.cells, now),
+        report=reproduced.report,
+        signed=reproduced.signed,
+        id=reproduced.id,
+        made=reproduced.made,
+        rankproof=reproduced.rankproof,
+        verdict=reproduced.verdict,
+        overrides=reproduced.overrides,
+        result=reproduction(scenario, reproduced.cells, now),
         environment=same_environment(then, here),
         packages_same=same,
         packages_all=len(before.keys() | after.keys()),
-        differences=differences(scenario.needs, original, run),
+        differences=differences(scenario.needs, reproduced, run),
     )
 
 

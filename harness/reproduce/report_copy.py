@@ -1,4 +1,4 @@
-"""A report opened to be run again: copied where nobody else writes, verified there, worked out from its evidence."""
+"""A report to be run again: copied where nobody else writes, verified there, worked out from its evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.record.assemble import assemble
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record, RecordError
-from harness.record.original import Original
+from harness.record.reproduced import ReproducedRun
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
@@ -42,7 +42,7 @@ class NotTrusted(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class ReportCopy:
     """A report with everything it rests on, in a folder of our own.
 
     Attributes:
@@ -72,10 +72,10 @@ class Opened:
         beginning = f"{SOURCE_FOLDER}/{arm}/"
         return {name[len(beginning) :]: self.read(name) for name in self.names if name.startswith(beginning)}
 
-    def original(self) -> Original:
+    def reproduced(self) -> ReproducedRun:
         """What a reproduction keeps of it."""
         run, record = self.record.run, self.record
-        return Original(
+        return ReproducedRun(
             report=self.digest,
             signed=self.signed,
             id=run.id,
@@ -93,7 +93,7 @@ class Opened:
         )
 
 
-def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path) -> Opened:
+def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path) -> ReportCopy:
     """Open a report, the folder it lies in, or a bundle.
 
     Args:
@@ -118,7 +118,7 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     found = verify_folder(folder / REPORT, policy=policy, replay=RecordReplay())
     if not found.ok and not trust:
         raise NotTrusted(f"{found.word}: {found.message}", found)
-    return _opened(folder, inputs, found)
+    return _read_copy(folder, inputs, found)
 
 
 def unpacked(bundle: Path, scratch: Path) -> Path:
@@ -126,16 +126,16 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
 
     Raises:
         NotTrusted: it is not, byte for byte, a bundle.
-        OSError: there is no space for it.
+        OSError: there is not enough space for it.
     """
     target = scratch / "bundle"
     try:
         with bundle.open("rb") as file:
             index = unpack(file, target)
     except ArchiveError as error:
-        raise NotTrusted(f"it is no bundle that may be unpacked: {visible(str(error), 500)}") from None
+        raise NotTrusted(f"it is not a bundle that may be unpacked: {visible(str(error), 500)}") from None
     if index.report != _digest(target / "run" / REPORT):
-        raise NotTrusted("it is no bundle that may be unpacked: its report is not the one that its index names")
+        raise NotTrusted("it is not a bundle that may be unpacked: its report is not the one that its index names")
     return target
 
 
@@ -170,7 +170,7 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
     return copy
 
 
-def _opened(folder: Path, inputs: Path | None, found: Verification) -> Opened:
+def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> ReportCopy:
     try:
         names = [*manifest.parse((folder / manifest.NAME).read_bytes())]
         evidence = [name for name in names if name != RECORD_PATH and not name.startswith(f"{FIGURES}/")]
@@ -195,7 +195,7 @@ def _opened(folder: Path, inputs: Path | None, found: Verification) -> Opened:
         if found.ok
         else f"NOT verified ({found.word}), trusted by whoever made this reproduction"
     )
-    return Opened(
+    return ReportCopy(
         folder=folder,
         inputs=inputs,
         digest=hashlib.sha256(report).hexdigest(),
