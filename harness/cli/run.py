@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.arguments import challenge, folder, overrides, positive, scenarios
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
@@ -176,6 +178,8 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
         )
         if failed is not None:
             print(f"      candidate {failed.index}: {_what(failed)}")
+            if lacks := _lacking(_what(failed)):
+                print(f"      {lacks}")
         for hung in cell.hung.values() if cell.verdict != "PASS" else ():
             for rank in hung.ranks:
                 print(f"      {hung.arm} {hung.index}, rank {rank.rank} stood at {_place(rank.calls)}")
@@ -250,6 +254,12 @@ def _what(trial: Trial) -> str:
         return f"{who}: {trial.first.what}"
     failure = trial.failures[0]
     return f"{failure.check}: {'; '.join(failure.reasons)}"
+
+
+def _lacking(failure: str) -> str | None:
+    """The extra that would have helped, where an import of the subject found nothing: its FAIL stands all the same."""
+    name = re.search(r"No module named '(\w+)", failure)
+    return missing(name[1]) if name and name[1] in EXTRAS else None
 
 
 def _place(calls: list[str]) -> str:

@@ -11,10 +11,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.model import Model
 from harness.forms.text import visible
 from harness.gate.objects import File
 from harness.gate.policy import Policy, Required, Role
-from harness.record.facts import Frozen
 from harness.record.model import Record
 from harness.scenario import Scenario, cells
 
@@ -24,7 +24,7 @@ CODES: dict[Answer, int] = {"OPEN": 0, "CLOSED": 1, "CANNOT TELL": 2, "NOT VERIF
 SHOWN = 3
 
 
-class Requirement(Frozen):
+class Requirement(Model):
     """One rule, and what became of it.
 
     Attributes:

@@ -13,30 +13,30 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.model import Model
 from harness.forms.text import visible
 from harness.gate.basis import Basis, read_basis
 from harness.gate.case import CODES, Answer, Case, Refusal, Report, Requirement, counted
 from harness.gate.objects import Objects
 from harness.gate.reports import Runs, find_runs, verified
 from harness.gate.requirements import answer, requirements
-from harness.record.facts import Frozen
 
 
-class TrustedRevision(Frozen):
+class TrustedRevision(Model):
     """The revision that decided."""
 
     ref: str
     commit: str
 
 
-class PolicyFile(Frozen):
+class PolicyFile(Model):
     """The policy, by its path in the trusted revision."""
 
     path: str
     sha256: str
 
 
-class ReportLine(Frozen):
+class ReportLine(Model):
     """A verified report of the commit. `made` is the signer's own claim."""
 
     place: str
@@ -49,7 +49,7 @@ class ReportLine(Frozen):
     roles: list[str]
 
 
-class RefusalLine(Frozen):
+class RefusalLine(Model):
     """A report that says it is of the commit, and was refused; `word` as in docs/verify.md."""
 
     place: str
@@ -57,7 +57,7 @@ class RefusalLine(Frozen):
     message: str
 
 
-class Decision(Frozen):
+class Decision(Model):
     """What a gate decided, as `rankproof gate --json` prints it.
 
     Attributes:
