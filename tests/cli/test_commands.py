@@ -35,15 +35,15 @@ def ours(*arguments: str, cwd: Path = ROOT, before: Sequence[str] = ()) -> subpr
 
 
 def test_help_answers_at_once() -> None:
-    """`rankproof --help` takes less than 0.15 s of processor time."""
+    """`rankproof --help` takes at most 0.06 s of processor time."""
     spent = []
-    for _ in range(3):
+    for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert ours("--help").returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    # The least of three: what the program needs, not what a busy machine adds.
-    assert min(spent) < 0.15
+    # The least of five: what the program needs, not what a busy machine adds.
+    assert min(spent) <= 0.06
 
 
 @pytest.mark.parametrize(
