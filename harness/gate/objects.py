@@ -49,11 +49,11 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        asked = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
-        if asked.returncode:
-            why = refusal(asked.stderr) or "it lies in no git repository: run the gate inside a clone"
+        answered = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
+        if answered.returncode:
+            why = refusal(answered.stderr) or "it lies in no git repository: run the gate inside a clone"
             raise NoCommit(f"{real_place(folder)}: {why}")
-        done = asked.stdout
+        done = answered.stdout
         shallow, _, prefix = done.partition(b"\n")
         self.is_shallow = shallow == b"true"
         self.prefix = os.fsdecode(prefix.strip(b"\n"))

@@ -52,9 +52,9 @@ class Comparison:
     @property
     def word(self) -> Word:
         """`changed` beats `cannot tell` beats `same`."""
-        found = {row.word for row in self.rows if row.decides}
+        words = {row.word for row in self.rows if row.decides}
         order: tuple[Word, ...] = ("changed", "cannot tell", "same")
-        return next((word for word in order if word in found), "cannot tell")
+        return next((word for word in order if word in words), "cannot tell")
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,19 @@ def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
 
 
 def _cell(one: CellVerdict, other: CellVerdict, *, margin: float, confidence: float) -> Iterator[Row]:
-    found: list[Row] = []
+    rows: list[Row] = []
     if one.candidate is not None and other.candidate is not None:
         sides = _sides(one.candidate, other.candidate)
-        found.append(_rate("candidate", one.id, "trials that failed", sides, None, margin, confidence))
-        found += _checks(one, other, sides, margin=margin, confidence=confidence)
+        rows.append(_rate("candidate", one.id, "trials that failed", sides, None, margin, confidence))
+        rows += _checks(one, other, sides, margin=margin, confidence=confidence)
     if one.control is not None and other.control is not None:
         sides = _sides(one.control, other.control)
-        found.append(_rate("control", one.id, "trials that failed as stated", sides, None, CONTROL_MARGIN, confidence))
+        rows.append(_rate("control", one.id, "trials that failed as stated", sides, None, CONTROL_MARGIN, confidence))
     elif (one.control is None) != (other.control is None) and one.candidate and other.candidate:
         words = _two("there is one" if cell.control else "there is none" for cell in (one, other))
-        found.append(Row("control", one.id, "negative control", words, "changed", ""))
-    yield _verdict(one, other, found)
-    yield from found
+        rows.append(Row("control", one.id, "negative control", words, "changed", ""))
+    yield _verdict(one, other, rows)
+    yield from rows
     if one.candidate is not None and other.candidate is not None:
         yield _duration(one.id, _sides(one.candidate, other.candidate))
     yield from _measured(one, other)
@@ -202,24 +202,24 @@ def _checks(one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: floa
     )
     for check in sorted(failed):
         yield _rate("check", one.id, f"{check} failed", sides, check, margin, confidence)
-    asked = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
+    checks = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
              for cell in (one, other)]  # fmt: skip
-    for check in sorted(asked[0] ^ asked[1]):
-        words = _two("asked" if check in each else "not asked" for each in asked)
+    for check in sorted(checks[0] ^ checks[1]):
+        words = _two("asked" if check in each else "not asked" for each in checks)
         yield Row("check", one.id, check, words, "changed", "only one of the scenarios has this check")
 
 
 def _duration(cell: str, sides: _Sides) -> Row:
-    found = [summarise([trial.ms / 1000 for trial in side]) if side else None for side in (sides.first, sides.second)]
-    return _summaries("time", cell, "a trial of the candidate took", found[0], found[1], "s")
+    times = [summarise([trial.ms / 1000 for trial in side]) if side else None for side in (sides.first, sides.second)]
+    return _summaries("time", cell, "a trial of the candidate took", times[0], times[1], "s")
 
 
 def _measured(one: CellVerdict, other: CellVerdict) -> Iterator[Row]:
     known = {(row.id, row.rank): row for row in other.measured}
     for row in one.measured:
         match = known.get((row.id, row.rank))
-        found = [each.arms.get("candidate") if each is not None else None for each in (row, match)]
-        yield _summaries("measured", one.id, f"{row.id} on rank {row.rank}", found[0], found[1], row.unit)
+        summaries = [each.arms.get("candidate") if each is not None else None for each in (row, match)]
+        yield _summaries("measured", one.id, f"{row.id} on rank {row.rank}", summaries[0], summaries[1], row.unit)
 
 
 def _summaries(
@@ -238,13 +238,13 @@ def _summaries(
     return Row(kind, cell, what, shown, "same" if alike else "cannot tell", ratio)
 
 
-def _two(found: Iterable[str]) -> tuple[str, str]:
-    first, second = found
+def _two(values: Iterable[str]) -> tuple[str, str]:
+    first, second = values
     return first, second
 
 
-def _interval(found: Summary | None, unit: str) -> str:
-    if found is None:
+def _interval(one: Summary | None, unit: str) -> str:
+    if one is None:
         return "not measured"
     digits = 3 if unit == "s" else 0
-    return f"{found.median:.{digits}f} {unit} ({found.low:.{digits}f} to {found.high:.{digits}f}, n = {found.count})"
+    return f"{one.median:.{digits}f} {unit} ({one.low:.{digits}f} to {one.high:.{digits}f}, n = {one.count})"

@@ -52,7 +52,7 @@ class Counts(Frozen):
         return usual[0] in self.failures_now and usual[1] in self.failures_then
 
 
-class Compared(Frozen):
+class Numbers(Frozen):
     """The values of one check in one arm: in how many of the trials with the same seed they are the same."""
 
     arm: Arm
@@ -78,7 +78,7 @@ class CellAnswer(Frozen):
     same_failure: Literal["yes", "no", "no failure"]
     same_numbers: Literal["yes", "no", "not compared"]
     arms: list[Counts]
-    numbers: list[Compared]
+    numbers: list[Numbers]
     reasons: list[str]
     more_trials: int | None = None
 
@@ -165,13 +165,13 @@ def _answer(
         if not different.failures_now or not different.failures_then:
             # Both verdicts can bear a failure that is rare, and one of the two runs did not meet it.
             if different.p_value >= level:
-                return "REPRODUCED", [f"{_told(different)}: the counts do not set them apart"], None
-            return "NOT REPRODUCED", [f"{_told(different)}, {_p(different.p_value)}"], None
+                return "REPRODUCED", [f"{_in_words(different)}: the counts do not set them apart"], None
+            return "NOT REPRODUCED", [f"{_in_words(different)}, {_p(different.p_value)}"], None
         return "SAME VERDICT, DIFFERENT FAILURE", [f"the {different.arm} fails in another way"], None
     if excluded := [arm for arm in arms if arm.p_value < level]:
-        return "NOT REPRODUCED", [f"{_told(arm)}, {_p(arm.p_value)}" for arm in excluded], None
+        return "NOT REPRODUCED", [f"{_in_words(arm)}, {_p(arm.p_value)}" for arm in excluded], None
     reasons = [
-        f"{_told(arm)}, {_p(arm.p_value)}, not below {level:.2g}: they do not exclude each other" for arm in arms
+        f"{_in_words(arm)}, {_p(arm.p_value)}, not below {level:.2g}: they do not exclude each other" for arm in arms
     ]
     reasons += [f"here: {why}" for why in now.reasons]
     candidate = arms[0]
@@ -212,7 +212,7 @@ def _failures(trials: Sequence[TrialProfile]) -> dict[str, int]:
     return dict(sorted(Counter(trial.signature.told() for trial in trials if trial.signature is not None).items()))
 
 
-def _numbers(scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]) -> list[Compared]:
+def _numbers(scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]) -> list[Numbers]:
     """Only trials with the same seed, and the same outcome: a trial that failed did not get as far."""
     before: Mapping[str, TrialProfile] = {trial.seed: trial for trial in then if trial.outcome != "void"}
     pairs = [
@@ -223,26 +223,26 @@ def _numbers(scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Se
     rows = []
     for check in scenario.checks:
         if isinstance(check, WithinCheck):
-            rows.append(Compared(arm=arm, check=check.id, level="statistical", same=0, compared=0))
+            rows.append(Numbers(arm=arm, check=check.id, level="statistical", same=0, compared=0))
         elif isinstance(check, AgreeCheck | EqualCheck):
-            told = [
+            values = [
                 (one.numbers[check.id], other.numbers[check.id])
                 for one, other in pairs
                 if check.id in one.numbers and check.id in other.numbers
             ]
-            same = sum(same_numbers(check, *both) for both in told)
-            rows.append(Compared(arm=arm, check=check.id, level=check.level, same=same, compared=len(told)))
+            same = sum(same_numbers(check, *both) for both in values)
+            rows.append(Numbers(arm=arm, check=check.id, level=check.level, same=same, compared=len(values)))
     return rows
 
 
-def _word(rows: Sequence[Compared]) -> Literal["yes", "no", "not compared"]:
-    told = [row for row in rows if row.compared]
-    if not told:
+def _word(rows: Sequence[Numbers]) -> Literal["yes", "no", "not compared"]:
+    compared_rows = [row for row in rows if row.compared]
+    if not compared_rows:
         return "not compared"
-    return "yes" if all(row.same == row.compared for row in told) else "no"
+    return "yes" if all(row.same == row.compared for row in compared_rows) else "no"
 
 
-def _told(arm: Counts) -> str:
+def _in_words(arm: Counts) -> str:
     return f"{arm.arm}: {arm.failed_then} of {arm.counted_then} failed then, {arm.failed_now} of {arm.counted_now} here"
 
 
