@@ -190,6 +190,20 @@ def test_the_tokenizer_commands_name_their_extra(core: Core, tmp_path: Path, arg
     )
 
 
+def test_a_backend_without_its_library_is_skipped(core: Core, tmp_path: Path) -> None:
+    """Cells with a backend whose library is missing are SKIPPED with its extra, and doctor says the same."""
+    folder = tmp_path / "work"
+    both = JOINED.replace("backend: [gloo]", "backend: [gloo, mlx-ring]")
+    write(folder, {"mine/scenario.yaml": both, "mine/subject.py": SUBJECT})
+    code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
+    examined = core("doctor", cwd=folder).stdout
+    assert code == 2
+    for backend, library, extra in (("gloo", "torch", "torch"), ("mlx-ring", "mlx", "mlx")):
+        sentence = f"{library} is not installed here: pip install 'rankproof[{extra}]'"
+        assert f"backend {backend}: {sentence}" in said
+        assert sentence in examined
+
+
 def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
     """A scenario that takes an input from a hub says what is missing before anything runs."""
     folder = tmp_path / "work"

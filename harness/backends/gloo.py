@@ -9,13 +9,13 @@ send, a receive, the store, and joining. A receive from whoever sends, and a joi
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 from pathlib import Path
 from typing import ClassVar
 
 from harness.backends.backend import LOOPBACK, OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 
 INTERFACE = "lo0" if os.uname().sysname == "Darwin" else "lo"
@@ -41,9 +41,8 @@ class Gloo(Backend):
 
     def refusal(self, *, size: int) -> Skip | None:
         del size
-        if importlib.util.find_spec("torch"):
-            return None
-        return Skip(SkipCode.BACKEND_LIBRARY, "torch is not installed here")
+        lacks = missing("torch")
+        return Skip(SkipCode.BACKEND_LIBRARY, lacks) if lacks else None
 
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:
         del ports

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.backends.backend import LOOPBACK, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.forms.extras import absence
 from harness.reason import Skip, SkipCode
 
 
@@ -33,11 +34,10 @@ class MlxRing(Backend):
 
     def refusal(self, *, size: int) -> Skip | None:
         if not _is_installed():
-            extra = "" if sys.platform == "darwin" else "[cpu]"
-            return Skip(SkipCode.BACKEND_LIBRARY, f"MLX is not installed here: pip install 'mlx{extra}'")
+            return Skip(SkipCode.BACKEND_LIBRARY, absence("mlx"))
         if size < 2:
-            told = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
-            return Skip(SkipCode.CELL_TOO_SMALL, told)
+            reason = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+            return Skip(SkipCode.CELL_TOO_SMALL, reason)
         return None
 
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from harness.backends.backend import OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
 from harness.backends.gloo import rendezvous
+from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 
 ANSWER_WITHIN = 20.0
@@ -41,8 +42,8 @@ class Nccl(Backend):
     inside_file: ClassVar = Path(__file__).with_name("nccl_inside.py")
 
     def refusal(self, *, size: int) -> Skip | None:
-        if importlib.util.find_spec("torch") is None:
-            return Skip(SkipCode.BACKEND_LIBRARY, "torch is not installed here")
+        if lacks := missing("torch"):
+            return Skip(SkipCode.BACKEND_LIBRARY, lacks)
         # What torch was built with stands in its version; importing it to ask would cost the harness seconds.
         if (version := importlib.metadata.version("torch")).endswith("+cpu"):
             return Skip(SkipCode.BACKEND_LIBRARY, f"torch {version} is built without CUDA")

@@ -34,36 +34,41 @@ def main(arguments: list[str] | None = None) -> int:
         return _main(arguments)
 
 
-def _main(arguments: list[str] | None) -> int:
-    from harness.cli.arguments import COMMANDS, parser
+def _main(given: list[str] | None) -> int:
+    from harness.cli.commands import COMMANDS, parser
 
-    words = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if given is None else given
     _find_home()
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete
-
-        given = parser()
-        argcomplete.autocomplete(given)
-    else:
-        # The first word decides which command it is; the others' arguments are not made for it.
-        given = parser(words[0] if words and words[0] in COMMANDS else None)
-    options = given.parse_args(words)
+    completing = "_ARGCOMPLETE" in os.environ
+    typed = os.environ.get("COMP_LINE", "").split()[1:] if completing else words
+    # The first word decides which command it is; the modules of the others are not imported.
+    chosen = typed[0] if typed and typed[0] in COMMANDS else None
+    if chosen is None and not completing:
+        # Help, the version or a complaint end it here; a command may stand behind `--`.
+        chosen = parser().parse_args(words).command
     # A plugin of some installed package could change how everything here is validated; and looking for one takes time.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.
     gc.disable()
     try:
-        command = importlib.import_module(f"harness.cli.{options.command}")
+        module = importlib.import_module(f"harness.cli.{chosen}") if chosen else None
+        line = parser(chosen, module.arguments if module else None)
+        if completing:
+            import argcomplete
+
+            argcomplete.autocomplete(line)
+        options = line.parse_args(words)
         gc.freeze()
         gc.enable()
-        code = int(command.main(options))
+        assert module is not None
+        code = int(module.main(options))
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INCONCLUSIVE
     except OSError as error:
-        return _refused(error, options.command)
-    except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is told apart from every verdict
+        return _refused(error, chosen or "")
+    except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is kept apart from every verdict
         return _our_bug()
     return code
 

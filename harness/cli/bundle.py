@@ -7,10 +7,28 @@ import sys
 from pathlib import Path
 
 from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.cli.arguments import inputs
 from harness.forms.source import expanded
 from harness.reproduce.bundle import BundleError, Leaks, bundle, usual_name
 
 SHOWN = 20
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("run", type=Path, help="a run's folder, such as results/latest")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="(default: SCENARIO-RUN.rankproof.tar.xz)")
+    inputs(parser)
+    parser.add_argument(
+        "--inputs-limit", type=int, default=64, metavar="MIB", help="most bytes of inputs to carry (default: 64 MiB)"
+    )
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=["home", "host", "secret", "user"],
+        help="let this leave although it names this machine or its user",
+    )
 
 
 def main(options: argparse.Namespace) -> int:

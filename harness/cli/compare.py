@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli.arguments import signers
+from harness.cli.streams import print_styled
 from harness.cli.verify import policy_of
 from harness.record.model import PATH, Record, RecordError
 from harness.report.markdown import render_markdown
@@ -27,6 +29,17 @@ LARGEST = 64 * 2**20
 
 class Refusal(Exception):
     """A run that was refused; the message says why."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("first", type=Path, metavar="A", help="a run's folder or report.md")
+    parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
+    signers(parser)
+    parser.add_argument("--unverified", action="store_true", help="compare also what verification refuses")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print JSON")
+    how.add_argument("--markdown", action="store_true", help="print markdown")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -54,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
         print(render_markdown(blocks(result, first, second, verified=verified)), end="")
     else:
         width = min(shutil.get_terminal_size().columns, WIDEST)
-        print(render_terminal(blocks(result, first, second, verified=verified), width), end="")
+        print_styled(render_terminal(blocks(result, first, second, verified=verified), width))
     return CODES[result.word]
 
 

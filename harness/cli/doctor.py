@@ -6,7 +6,13 @@ import argparse
 from pathlib import Path
 
 from harness.cli import INCONCLUSIVE, PASS
+from harness.cli.arguments import folder
 from harness.run.doctor import examine
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--results", type=folder, default="results", metavar="FOLDER", help="where runs would be kept")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -9,6 +9,13 @@ from harness.cli import INCONCLUSIVE, PASS, USAGE
 from harness.run.environments.cache import cached, remove
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("what", nargs="?", choices=("list", "remove"), default="list")
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="with remove: how its name in the list begins")
+    parser.add_argument("--all", action="store_true", help="with remove: all of them")
+
+
 def main(options: argparse.Namespace) -> int:
     """List the environments in the cache, or remove those that are named; no scenario needs them to be there."""
     found = cached()

@@ -8,6 +8,11 @@ from harness.cli import PASS
 from harness.faults import KINDS
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The command takes nothing."""
+    del parser
+
+
 def main(options: argparse.Namespace) -> int:
     """List the kinds of faults: what each does and needs, and whether it can run on this machine."""
     del options

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from harness.cli import PASS, REFUSED, USAGE
+from harness.cli.arguments import challenge
 from harness.cli.decision import commands, lines, summary
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
@@ -18,6 +19,35 @@ from harness.gate.decision import Decision, decide
 from harness.gate.objects import NoCommit, NotTrusted
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "results", type=Path, nargs="*", metavar="RESULTS", help="results folders, or runs (default: results)"
+    )
+    parser.add_argument("--commit", default="HEAD", metavar="COMMIT", help="the commit to gate (default: HEAD)")
+    parser.add_argument(
+        "--policy",
+        default=".rankproof/policy.yaml",
+        metavar="FILE",
+        help="path of the policy in the repository; it is read from the trusted ref (default: .rankproof/policy.yaml)",
+    )
+    parser.add_argument(
+        "--trusted-ref",
+        default="origin/main",
+        metavar="REF",
+        help="where policy, keys and scenarios are taken from, never from the commit itself (default: origin/main)",
+    )
+    parser.add_argument(
+        "--challenge",
+        type=challenge,
+        metavar="TEXT",
+        help="what every report must bear (`run --challenge TEXT`)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the decision as JSON (docs/gate.md)")
+    parser.add_argument("--init", action="store_true", help="write a policy to begin with, and say what to do next")
+    parser.add_argument("--lint", action="store_true", help="check the policy file as it lies here, and decide nothing")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -7,8 +7,31 @@ import json
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from harness.cli import INCONCLUSIVE, PASS, USAGE
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    serve = actions.add_parser("serve", help="serve FOLDER/ORG/NAME on this machine and print the line for HF_ENDPOINT")
+    serve.add_argument("folder", type=Path, help="folder of repositories")
+    serve.add_argument("--rules", type=Path, metavar="FILE", help="fault rules (default: none, a healthy hub)")
+    serve.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line for each request")
+    serve.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
+    serve.add_argument("--port", type=_port, default=0, metavar="N", help="default: a free one")
+
+    layouts = actions.add_parser("layouts", help="write tokenizer repositories of this project's own making, to serve")
+    layouts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to write rankproof/NAME")
+    layouts.add_argument("layout", nargs="*", default=None, metavar="NAME", help="layouts (default: all)")
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) < 6 else -1
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError("must be a port, 0 to 65535")
+    return number
 
 
 def main(options: argparse.Namespace) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from pathlib import Path
 
 from harness.cli import PASS, USAGE
+from harness.cli.arguments import positive
 from harness.forms.extras import missing
 from harness.run.init import Answers, InitError, write
 from harness.scenario import ScenarioError
@@ -26,6 +28,22 @@ QUESTIONS = {
     "source": "At which source line?",
     "failing": "On which ranks (every, nonzero, or a list such as [1])?",
 }
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("folder", type=Path, help="a new folder, such as scenarios/my-fix")
+    parser.add_argument("--id", help="name of the scenario (default: the folder's)")
+    parser.add_argument("--title", help="one line that says what a PASS means")
+    parser.add_argument("--question", help="what the verdict answers")
+    parser.add_argument("--ranks", type=positive, nargs="+", metavar="N", help="world sizes (default: 2 4)")
+    parser.add_argument("--error", metavar="TYPE", help="exception the bug ends with (default: AssertionError)")
+    parser.add_argument("--source", metavar="LINE", help="source line it ends at")
+    parser.add_argument("--failing", metavar="RANKS", help="ranks it shows on: every, nonzero, or a list such as [1]")
+    parser.add_argument(
+        "--hang", action="store_true", help="the bug is a hang: write a control that has to stand still"
+    )
+    parser.add_argument("--yes", action="store_true", help="ask nothing: take defaults for what no flag says")
 
 
 def main(options: argparse.Namespace) -> int:

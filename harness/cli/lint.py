@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from harness.cli import PASS, USAGE
+from harness.cli.arguments import overrides, scenarios
 from harness.cli.load import load_all
 from harness.forms.text import visible
 from harness.run import inputs
@@ -13,6 +14,12 @@ from harness.run.arms.preview import previewed
 from harness.run.arms.staging import ArmError
 from harness.scenario import LoadedScenario, Scenario
 from harness.world.environment import is_import_time
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    scenarios(parser)
+    overrides(parser)
 
 
 def main(options: argparse.Namespace) -> int:

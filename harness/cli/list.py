@@ -5,9 +5,18 @@ from __future__ import annotations
 import argparse
 
 from harness.cli import PASS, USAGE
+from harness.cli.arguments import scenarios
 from harness.cli.load import load_all
 from harness.scenario import cells
 from harness.subjects import READY
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    scenarios(parser)
+    parser.add_argument(
+        "--subjects", action="store_true", help="list the ready subjects instead: what each does, takes and emits"
+    )
 
 
 def main(options: argparse.Namespace) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
+from harness.cli.streams import is_watched
 from harness.forms.text import visible
 from harness.run.progress import MadeTrial, Plan, Progress
 from harness.scenario import Cell
@@ -37,8 +37,7 @@ class Spoken(Progress):
 
 def progress_for(stream: TextIO) -> Spoken:
     """The live table where somebody watches, else plain lines."""
-    watched = stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
-    return Watched(stream) if watched else Plain(stream)
+    return Watched(stream) if is_watched(stream) else Plain(stream)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli.arguments import folder, inputs, positive, signers
 from harness.cli.bundle import paths
 from harness.cli.passes import make, print_plan
 from harness.cli.progress import progress_for
@@ -37,6 +38,37 @@ CODES = {
     "CANNOT TELL": INCONCLUSIVE,
 }
 LIMIT = 160
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
+    signers(parser)
+    parser.add_argument(
+        "--i-trust-this-file", action="store_true", help="run a report that is refused: it starts programs as you"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
+    parser.add_argument("--repo", type=Path, metavar="PATH", help="lay the report's commit out from this repository")
+    parser.add_argument("--from-evidence", action="store_true", help="run the code that the report's evidence holds")
+    parser.add_argument("--source", type=Path, metavar="FOLDER", help="take the candidate from this folder instead")
+    parser.add_argument("--candidate", metavar="REV", help="take the candidate from this revision instead")
+    parser.add_argument("--trials", type=positive, metavar="N", help="trials of the candidate (default: the report's)")
+    parser.add_argument(
+        "--fresh-seeds", action="store_true", help="after the pass with the report's seeds, make one with other seeds"
+    )
+    parser.add_argument("--only-fresh-seeds", action="store_true", help="make that pass alone")
+    parser.add_argument(
+        "--vary",
+        action="store_true",
+        help="where the answer differs, run again with one thing changed at a time, and say which change explains it",
+    )
+    inputs(parser)
+    parser.add_argument(
+        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
+    )
+    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
+    parser.add_argument("--key", metavar="KEY", help="SSH key that signs, as for run")
+    parser.add_argument("--unsigned", action="store_true", help="do not sign")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
+from harness.cli.arguments import challenge, folder, overrides, positive, scenarios
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.text import visible
@@ -26,6 +27,35 @@ from harness.trust.statement import NAME as STATEMENT
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 TEXT_LIMIT = 500
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    scenarios(parser)
+    overrides(parser)
+    parser.add_argument(
+        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
+    )
+    parser.add_argument(
+        "--repo", type=Path, metavar="PATH", help="take both arms from this git repository (default rev: HEAD)"
+    )
+    parser.add_argument("--candidate", metavar="REV", help="run this revision of the repository as the candidate")
+    parser.add_argument("--control", metavar="REV", help="run this revision of the repository as the control")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
+    parser.add_argument(
+        "--key", metavar="KEY", help="SSH key that signs (default: RANKPROOF_SIGNING_KEY, git's, this machine's)"
+    )
+    parser.add_argument(
+        "--challenge", type=challenge, metavar="TEXT", help="sign this text into the report, for a gate"
+    )
+    parser.add_argument("--unsigned", action="store_true", help="do not sign; such a report convinces nobody")
+    parser.add_argument(
+        "--try",
+        action="store_true",
+        dest="trying",
+        help="make one trial of each arm, print what ranks say and what a run will take, and keep nothing",
+    )
+    parser.add_argument("--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)")
 
 
 def main(options: argparse.Namespace) -> int:

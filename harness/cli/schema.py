@@ -10,6 +10,17 @@ from harness.cli import PASS
 from harness.scenario import schema_text
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=("scenario", "policy", "gate"),
+        default="scenario",
+        help="scenario (default) and policy: the files; gate: what `gate --json` prints",
+    )
+
+
 def main(options: argparse.Namespace) -> int:
     """Print a JSON Schema: of a scenario, of a policy, or of what a gate prints."""
     if options.what == "scenario":

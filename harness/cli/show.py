@@ -8,12 +8,24 @@ import sys
 from pathlib import Path
 
 from harness.cli import PASS, USAGE
+from harness.cli.streams import print_styled
 from harness.cli.unpacked import REPORT, NoBundle, report_of
 from harness.record.model import PATH, Record, RecordError
 from harness.report.report import blocks
 from harness.report.terminal import render_terminal
 
 WIDEST = 140
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        default=Path("results/latest"),
+        help="a run's folder, or a bundle (default: results/latest)",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -39,6 +51,7 @@ def _show(given: Path, folder: Path) -> int:
         print(f"{path}: {error}", file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    print(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width))
+    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width))
+    print()
     print(f"This is a view, not verified: rankproof verify {folder / REPORT if given.is_dir() else given}")
     return PASS

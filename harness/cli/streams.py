@@ -7,7 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Its reader has left, it was opened for reading only, its terminal is gone.
 LOST = (errno.EPIPE, errno.EBADF, errno.EIO)
@@ -70,6 +73,21 @@ def shown(text: str) -> str:
     from harness.forms.text import visible_lines
 
     return visible_lines(text)
+
+
+def is_watched(stream: TextIO) -> bool:
+    """Whether somebody looks at a terminal that can do more than print lines."""
+    return stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
+
+
+def print_styled(text: Text) -> None:
+    """Print a text whose characters are all harmless: with its styles where somebody watches, else without."""
+    if not is_watched(sys.stdout):
+        print(text.plain)
+        return
+    from rich.console import Console
+
+    Console(file=getattr(sys.stdout, "bare", sys.stdout), highlight=False).print(text, soft_wrap=True)
 
 
 def discard(number: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE
+from harness.cli.arguments import signers
 from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
 from harness.run.replay import RecordReplay
@@ -22,6 +23,12 @@ from harness.trust.verification import Verification
 
 DEFAULT_SIGNERS = Path(".rankproof/allowed_signers")
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
+    signers(parser)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -81,9 +81,11 @@ class Inventory:
         place, file = self._place_of(path)
         stated = self._read(place).get(file) if place else None
         if stated:
-            told = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode() if len(sha256) == 64 else ""
+            recorded = (
+                base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode() if len(sha256) == 64 else ""
+            )
             rows = [line.split(" ") for line in stated.split("\n")]
-            right = next((row for row in rows if row[2] == told), None)
+            right = next((row for row in rows if row[2] == recorded), None)
             name, version, _ = right or rows[0]
             return Entry(file, sha256, "as" if right else "differs", name, version)
         if path.startswith(TOOL):
@@ -119,8 +121,8 @@ class Inventory:
         for info in sorted(infos, key=lambda entry: entry.name):
             name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
             name = normal(name)
-            for file, told in _rows(Path(info.path, "RECORD")):
-                line = f"{name} {version} {told}"
+            for file, recorded in _rows(Path(info.path, "RECORD")):
+                line = f"{name} {version} {recorded}"
                 place[file] = f"{place[file]}\n{line}" if file in place else line
             if (root := _editable(Path(info.path, "direct_url.json"))) is not None:
                 self._editable |= dict.fromkeys((root + os.sep, os.path.realpath(root) + os.sep), (name, version))
@@ -138,9 +140,9 @@ def _rows(record: Path) -> list[tuple[str, str]]:
         return []
     rows = ROW.findall(text)
     for line in QUOTED.findall(text) if '"' in text else ():
-        file, told, *_ = [*next(csv.reader([line])), ""]
-        if file.endswith(SUFFIXES) and told.startswith("sha256="):
-            rows.append((file, told.removeprefix("sha256=")))
+        file, recorded, *_ = [*next(csv.reader([line])), ""]
+        if file.endswith(SUFFIXES) and recorded.startswith("sha256="):
+            rows.append((file, recorded.removeprefix("sha256=")))
     return rows
 
 

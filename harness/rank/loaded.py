@@ -90,7 +90,7 @@ class Loaded:
         self._inherited = bool(STOCK.names)
         self._before = newest()
         self._strangers: dict[str, set[Entry]] = defaultdict(set)
-        self._witness = Witness(told=self._executed)
+        self._witness = Witness(on_execution=self._executed)
         self._witness.attach()
 
     @property
@@ -147,7 +147,7 @@ class Loaded:
                 continue
             for entry in self._strangers.get(path) or (INVENTORY.entry(path, begun=self._begun),):
                 own.add(package or entry.file.partition("/")[0].partition(".")[0], entry)
-        return _told((STOCK, own), self._declared)
+        return _packages_of((STOCK, own), self._declared)
 
     def _executed(self, path: str) -> None:
         """Of a file that no installer brought, take the digest now: it may be gone, or another, when it is told."""
@@ -155,7 +155,7 @@ class Loaded:
             self._strangers[path].add(INVENTORY.look(path, begun=self._begun))
 
 
-def _told(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
+def _packages_of(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
     installed: dict[str, set[str]] = defaultdict(set)
     one_by_one: set[tuple[str, Entry]] = set()
     for stock in stocks:
@@ -164,8 +164,8 @@ def _told(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
             if name in declared:
                 one_by_one.update(stock.entries[name])
             else:
-                for package, told in packages:
-                    installed[package].add(told)
+                for package, release in packages:
+                    installed[package].add(release)
     others: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)
     in_order = sorted(one_by_one, key=lambda found: (found[0], *map(str, found[1])))
     for package, entry in in_order[:FILE_LIMIT]:

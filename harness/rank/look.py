@@ -29,8 +29,8 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         late = "generator"
     found = _parameters(function)
-    told = None if found is None else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
-    return {"there": True, "names": [], "parameters": told, "late": late}
+    parameters = None if found is None else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
+    return {"there": True, "names": [], "parameters": parameters, "late": late}
 
 
 def swallowed(function: Callable[..., Any], arguments: Iterable[str]) -> list[str]:

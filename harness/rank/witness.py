@@ -28,11 +28,11 @@ class Witness:
         children: what was started, by the program's name, in order.
     """
 
-    def __init__(self, *, told: Callable[[str], None]) -> None:
-        """`told` is called with each file at once, while it is as it was executed; again when it is executed again."""
+    def __init__(self, *, on_execution: Callable[[str], None]) -> None:
+        """`on_execution` is called with each file while it is as it was executed, each time that it is executed."""
         self.files: dict[str, None] = {}
         self.children: dict[str, None] = {}
-        self._told = told
+        self._on_execution = on_execution
         self._pid = os.getpid()
         self._heard: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "exec": lambda given: self._file(given[0].co_filename),
@@ -66,7 +66,7 @@ class Witness:
         path = os.path.abspath(name)
         if path in self.files or _is_there(path):
             self.files[path] = None
-            self._told(path)
+            self._on_execution(path)
 
     def _child(self, program: str | bytes | os.PathLike[str]) -> None:
         if len(self.children) < CHILDREN_LIMIT:

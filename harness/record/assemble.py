@@ -114,7 +114,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     }
     witness = Witness(run, read)
     try:
-        judgement = judge(scenario, planned, arms=codes, read=read, names=names, told=witness.hear)
+        judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=witness.hear)
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:

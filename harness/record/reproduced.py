@@ -27,7 +27,7 @@ MATTERS = {
     *("python", "implementation", "system", "machine", "cpu", "cores", "affinity", "gpu"),
     *("variant", "lock_sha256"),
 }
-# Compared apart, or the same fact under another name.
+# ValueComparison apart, or the same fact under another name.
 APART = {"variables", "packages", "lock", "nix"}
 
 

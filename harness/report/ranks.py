@@ -24,7 +24,7 @@ from harness.report.blocks import (
 from harness.report.figures import lanes_path
 from harness.report.words import plural
 from harness.stats.outcome import Arm, Moment
-from harness.stats.sample import Sample, SampleRow
+from harness.stats.shown_trial import ShownRow, ShownTrial
 from harness.stats.verdict import CellVerdict, Tally
 
 VALUE_LIMIT = 80
@@ -79,7 +79,7 @@ def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
     return found
 
 
-def sample_table(sample: Sample, cell: CellVerdict) -> Table:
+def sample_table(sample: ShownTrial, cell: CellVerdict) -> Table:
     """A trial as a table: a row per check, a column per rank; a value links to the line that shows it."""
     failures = _failures_per_check(cell.candidate) if sample is cell.samples.get("candidate") else None
     header: tuple[Part, ...] = ("check", *(f"rank {rank}" for rank in range(cell.ranks)))
@@ -94,7 +94,7 @@ def sample_table(sample: Sample, cell: CellVerdict) -> Table:
     return Table(header, tuple(rows))
 
 
-def _value(sample: Sample, row: SampleRow, rank: int) -> Part:
+def _value(sample: ShownTrial, row: ShownRow, rank: int) -> Part:
     if not row.cells:
         text = "holds" if row.passed else row.reason
         return _shown(sample, text, row.line) if rank == 0 else ""
@@ -105,7 +105,7 @@ def _value(sample: Sample, row: SampleRow, rank: int) -> Part:
     return _shown(sample, text, found.line, failed=not found.passed)
 
 
-def _shown(sample: Sample, text: str, line: int | None, *, failed: bool = False) -> Part:
+def _shown(sample: ShownTrial, text: str, line: int | None, *, failed: bool = False) -> Part:
     # A digest is compared, not read: its beginning is enough here, the evidence holds all of it.
     value: Part = Foreign(f"{text[:DIGEST_SHOWN]}..." if DIGEST.fullmatch(text) else text, VALUE_LIMIT)
     if failed:

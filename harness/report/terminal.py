@@ -1,12 +1,16 @@
-"""Blocks as plain text for a terminal: no colour, no control sequence, lines no longer than asked for where possible.
+"""Blocks as styled text for a terminal; its `plain` is what goes where there is none.
 
-Nothing here is signed, so the width of a character may come from this Python's Unicode tables.
+No control sequence of anybody else's gets through, and lines are no longer than asked for where that is possible.
+Nothing here is signed, so how wide a character is may depend on the version of rich.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterable
+from typing import assert_never
+
+from rich.console import Console
+from rich.text import Text as Line
 
 from harness.forms.text import visible
 from harness.report.blocks import (
@@ -28,54 +32,69 @@ from harness.report.blocks import (
 )
 from harness.report.escape import escape_code_block
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 NARROWEST = 6
+STYLES = {
+    **dict.fromkeys(("PASS", "IDENTICAL", "REPRODUCED"), "bold green"),
+    **dict.fromkeys(("FAIL", "NOT REPRODUCED"), "bold red"),
+    **dict.fromkeys(("INCONCLUSIVE", "SKIPPED"), "bold yellow"),
+}
+DIFF = {"+": "green", "-": "red", "@": "cyan"}
+PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 
 
-def render_terminal(blocks: Iterable[Block], width: int = 100) -> str:
-    """The blocks as text with a blank line between them. Code blocks are not wrapped, so that they can be copied."""
-    text = "\n\n".join("\n".join(_block(block, max(width, 20))) for block in blocks)
-    return f"{text}\n" if text else ""
+def render_terminal(blocks: Iterable[Block], width: int = 100) -> Line:
+    """The blocks as one text with a blank line between them. Code is not wrapped, so that it can be copied."""
+    return Line("\n").join(_lines(blocks, max(width, 20)))
 
 
-def _block(block: Block, width: int) -> list[str]:
+def _lines(blocks: Iterable[Block], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for block in blocks:
+        lines += [*([Line()] if lines else []), *_block(block, width)]
+    return lines
+
+
+def _block(block: Block, width: int) -> list[Line]:
     match block:
         case Heading(level, text):
-            words = _inline(text)
-            return [words, ("=" if level == 1 else "-") * min(width, columns(words))] if level < 3 else [words]
+            title = _inline(text)
+            title.stylize("bold")
+            return [title, Line(("=" if level == 1 else "-") * min(width, title.cell_len))] if level < 3 else [title]
         case Paragraph(parts):
             return wrap(_inline(Text(*parts)), width)
         case Table():
             return _table(block, width)
-        case Code(text, _, limit):
-            return [f"    {line}".rstrip() for line in escape_code_block(text, limit)]
+        case Code(text, language, limit):
+            styles = DIFF if language == "diff" else {}
+            lines = escape_code_block(text, limit)
+            return [Line(f"    {line}".rstrip(), styles.get(line[:1], "")) for line in lines]
         case Figure(path, alt):
-            return wrap(f"[{_inline(alt)}: {path}]", width)
+            return wrap(Line.assemble("[", _inline(alt), f": {path}]"), width)
         case Note(text):
             return _hang("Note: ", _inline(text), width)
         case BulletList(items):
             return [line for item in items for line in _hang("* ", _inline(item), width)]
         case Details(summary, inner):
-            body = render_terminal(inner, width - 2).splitlines()
-            return [*wrap(_inline(summary), width), "", *(f"  {line}".rstrip() for line in body)]
+            body = _lines(inner, max(width - 2, 20))
+            return [*wrap(_inline(summary), width), Line(), *(_after("  ", line) for line in body)]
         case _:
             assert_never(block)
 
 
-def _inline(part: Part) -> str:
+def _inline(part: Part) -> Line:
     match part:
-        case str() | Strong():
-            return visible(part.text if isinstance(part, Strong) else part)
+        case str():
+            return Line(visible(part))
+        case Strong(text):
+            return Line(visible(text), STYLES.get(text.strip(), "bold"))
         case Foreign(text, limit) | Code(text, _, limit):
-            return visible(text, limit)
+            return Line(visible(text, limit))
         case Text(parts):
-            return "".join(_inline(inner) for inner in parts)
+            return Line().join(map(_inline, parts))
         case Claim(text, evidence):
             # Paths would be most of what a terminal shows; the line tells where to look in the trial named above.
             places = [place for reference in evidence if (place := _place(reference))]
-            return _inline(text) + (f" ({', '.join(places)})" if places else "")
+            return Line.assemble(_inline(text), (f" ({', '.join(places)})" if places else "", "dim"))
         case _:
             assert_never(part)
 
@@ -84,74 +103,45 @@ def _place(reference: Evidence) -> str:
     return f"line {reference.line}" if reference.line else ""
 
 
-def _hang(mark: str, text: str, width: int) -> list[str]:
+def _hang(mark: str, text: Line, width: int) -> list[Line]:
     lines = wrap(text, width - len(mark))
-    return [f"{mark if number == 0 else ' ' * len(mark)}{line}" for number, line in enumerate(lines)]
+    return [_after(mark if number == 0 else " " * len(mark), line) for number, line in enumerate(lines)]
 
 
-def _table(table: Table, width: int) -> list[str]:
+def _after(mark: str, line: Line) -> Line:
+    whole = Line.assemble(mark, line)
+    whole.rstrip()
+    return whole
+
+
+def _table(table: Table, width: int) -> list[Line]:
     rows = [[_inline(cell) for cell in row] for row in (table.header, *table.rows)]
-    widths = [max(columns(row[i]) for row in rows) for i in range(len(table.header))]
+    for cell in rows[0]:
+        cell.stylize("bold")
+    widths = [max(row[i].cell_len for row in rows) for i in range(len(table.header))]
     room = width - 2 * (len(widths) - 1)
     while sum(widths) > room and max(widths) > NARROWEST:
         widest = widths.index(max(widths))
         widths[widest] = max(NARROWEST, min(widths[widest] - 1, widths[widest] - (sum(widths) - room) // len(widths)))
     align = table.align or ("left",) * len(widths)
-    lines = [line for row in rows for line in _table_row(row, widths, align)]
-    head = len(_table_row(rows[0], widths, align))
-    return [*lines[:head], "  ".join("-" * w for w in widths), *lines[head:]]
+    head, *body = (_row(row, widths, align) for row in rows)
+    return [*head, Line("  ".join("-" * w for w in widths)), *(line for lines in body for line in lines)]
 
 
-def _table_row(row: list[str], widths: list[int], align: tuple[str, ...]) -> list[str]:
+def _row(row: list[Line], widths: list[int], align: tuple[str, ...]) -> list[Line]:
     cells = [wrap(cell, w) for cell, w in zip(row, widths, strict=True)]
-    height = max(len(cell) for cell in cells)
-    return [
-        "  ".join(
-            _pad(cell[i] if i < len(cell) else "", w, side) for cell, w, side in zip(cells, widths, align, strict=True)
-        ).rstrip()
-        for i in range(height)
-    ]
+    lines = []
+    for i in range(max(len(cell) for cell in cells)):
+        pieces = [cell[i] if i < len(cell) else Line() for cell in cells]
+        for piece, w, side in zip(pieces, widths, align, strict=True):
+            piece.align(side, w)  # type: ignore[arg-type]
+        lines.append(_after("", Line("  ").join(pieces)))
+    return lines
 
 
-def _pad(text: str, width: int, side: str) -> str:
-    blank = max(0, width - columns(text))
-    left = {"left": 0, "center": blank // 2, "right": blank}[side]
-    return " " * left + text + " " * (blank - left)
-
-
-def columns(text: str) -> int:
-    """How many columns a terminal takes for `text`: two for wide characters, none for combining ones."""
-    return len(text) if text.isascii() else sum(_columns(character) for character in text)
-
-
-def _columns(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """`text` as lines of at most `width` columns, broken at blanks, inside a word only where the word is too long."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        rest = word
-        if line and columns(line) + 1 + columns(rest) <= width:
-            line = f"{line} {rest}"
-            continue
-        if line:
-            lines.append(line)
-        while columns(rest) > width:
-            cut = _fits(rest, width)
-            lines.append(rest[:cut])
-            rest = rest[cut:]
-        line = rest
-    return [*lines, line]
-
-
-def _fits(text: str, width: int) -> int:
-    used = 0
-    for position, character in enumerate(text):
-        used += _columns(character)
-        if used > width:
-            return max(1, position)
-    return len(text)
+def wrap(line: Line, width: int) -> list[Line]:
+    """A line as lines of at most `width` columns, broken at blanks, inside a word only where the word is too long."""
+    lines = list(line.wrap(PAPER, width, overflow="fold")) or [Line()]
+    for piece in lines:
+        piece.rstrip()
+    return lines

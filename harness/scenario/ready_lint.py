@@ -76,7 +76,7 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
 def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
     """Arguments that are right one by one, and with which the subject would refuse to start in some cell."""
     defaults = {name: argument.default for name, argument in found.arguments.items()}
-    told: set[Path] = set()
+    reported: set[Path] = set()
     for arm in ARMS:
         if draft.matrix is None or not (arm == "candidate" or draft.has("subject", "control")):
             continue
@@ -89,8 +89,8 @@ def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
             path: Path = ("subject", arm, "with", name)
             if name not in given:
                 path = ("matrix", name if name in draft.axes() else "ranks")
-            if name and path not in told:
-                told.add(path)
+            if name and path not in reported:
+                reported.add(path)
                 yield draft.problem(path, why if path[-1] == name else f"{name} {why}", at_key=True)
 
 

@@ -58,7 +58,7 @@ def control_trials_needed(share: Share, *, candidate: int, more_than: int = 0) -
     """
     parts = _parts(share)
     counts = range(more_than + 1, MOST + 1)
-    return next((n for n in counts if _is_told(n, _at_least(parts, n), candidate=candidate)), None)
+    return next((n for n in counts if _is_significant(n, _at_least(parts, n), candidate=candidate)), None)
 
 
 def _parts(share: Share) -> tuple[int, int]:
@@ -70,7 +70,7 @@ def _at_least(parts: tuple[int, int], trials: int) -> int:
     return max(1, -(-parts[0] * trials // parts[1]))
 
 
-def _is_told(control: int, failed: int, *, candidate: int) -> bool:
+def _is_significant(control: int, failed: int, *, candidate: int) -> bool:
     return chance(candidate=candidate, control=control, failed=failed) < SIGNIFICANT * (1 - 1e-9)
 
 
@@ -101,17 +101,17 @@ def enough_control_trials(draft: Draft) -> Iterator[Problem]:
     if draft.must_fail is None or draft.trials is None:
         return
     share, candidate, control = draft.must_fail.share, draft.trials.candidate, draft.trials.control
-    if _is_told(control, failures(share, control), candidate=candidate):
+    if _is_significant(control, failures(share, control), candidate=candidate):
         return
     path = (*MUST_FAIL, "share") if not share.every else ("trials", "control")
-    if not share.every and draft.role != "self-test" and not _is_told(control, control, candidate=candidate):
+    if not share.every and draft.role != "self-test" and not _is_significant(control, control, candidate=candidate):
         message = f"cannot be shown: even {control} failures in {control} trials could be chance"
         yield draft.problem(path, f"{message} beside {candidate} trials of the candidate; raise trials.control")
     elif _is_to_pass(draft) or draft.role == "upstream":
         enough = control_trials_needed(share, candidate=candidate, more_than=control)
         needs = f"needs {enough} trials of the control" if enough else "needs more trials of the candidate"
-        told = f"to be told from chance (Fisher's one-sided p below {SIGNIFICANT})"
-        yield draft.problem(path, f"{needs} {told}, trials.control is {control}", kind="note")
+        purpose = f"to be told from chance (Fisher's one-sided p below {SIGNIFICANT})"
+        yield draft.problem(path, f"{needs} {purpose}, trials.control is {control}", kind="note")
 
 
 TRIAL_RULES = (enough_candidate_trials, enough_control_trials)

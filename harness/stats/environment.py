@@ -24,24 +24,25 @@ class ArmEnvironment:
     named: Mapping[str, tuple[str, str]]
 
 
-def unproven(arm: str, made: ArmEnvironment | None, told: Any) -> Iterator[str]:
+def unproven(arm: str, made: ArmEnvironment | None, reported: Any) -> Iterator[str]:
     """Why it is not proved that a rank ran in its arm's environment.
 
     Args:
         arm: its name.
         made: its environment; None is the one that Rankproof runs in.
-        told: `environment` of the rank's `subject.loaded`; None where it told nothing.
+        reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
     """
     if made is None:
-        if told is not None:
+        if reported is not None:
             yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
         return
-    if not isinstance(told, dict) or told.get("apart") is not True:
+    if not isinstance(reported, dict) or reported.get("apart") is not True:
         yield f"{arm}: a rank did not run in the arm's environment"
         return
-    if (told.get("python"), told.get("implementation")) != (made.python, made.implementation):
-        yield f"{arm}: a rank ran in {told.get('implementation')} {told.get('python')}, not in Python {made.python}"
-    packages = told.get("packages")
+    if (reported.get("python"), reported.get("implementation")) != (made.python, made.implementation):
+        there = f"{reported.get('implementation')} {reported.get('python')}"
+        yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
+    packages = reported.get("packages")
     for name, (version, record) in made.named.items():
         found = packages.get(name) if isinstance(packages, dict) else None
         if not isinstance(found, dict) or (found.get("version"), found.get("record")) != (version, record):

@@ -80,13 +80,15 @@ def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) 
     found = []
     for row in measures:
         for rank in row.ranks.of(size):
-            told = {arm: summarise(known[row.id, rank]) for arm, known in arms.items() if known.get((row.id, rank))}
+            summaries = {
+                arm: summarise(known[row.id, rank]) for arm, known in arms.items() if known.get((row.id, rank))
+            }
             if row.against is None:
-                told = {arm: summary for arm, summary in told.items() if arm == "candidate"}
+                summaries = {arm: summary for arm, summary in summaries.items() if arm == "candidate"}
             unit = "s" if row.event is not None or row.probe == "cpu" else "bytes"
             unit = "requests" if row.probe == "requests" else unit
             what = f"time from {row.event}.begin to {row.event}.end" if row.event else WORDS[row.probe or "rss"]
-            found.append(Measured(id=row.id, what=what, unit=unit, rank=rank, arms=told))
+            found.append(Measured(id=row.id, what=what, unit=unit, rank=rank, arms=summaries))
     return found
 
 
@@ -115,8 +117,8 @@ def _between(row: Measure, history: History, rank: int) -> float | None:
 
 def _growth(row: Measure, history: History, rank: int) -> float | None:
     field = FIELDS[row.probe or "rss"]
-    told = {seen.event.values.get("at"): seen.event.values.get(field) for seen in history.noted(PROBED, rank)}
-    begin, end = told.get(BEGIN), told.get(END)
+    probes = {seen.event.values.get("at"): seen.event.values.get(field) for seen in history.noted(PROBED, rank)}
+    begin, end = probes.get(BEGIN), probes.get(END)
     return float(end - begin) if isinstance(begin, int | float) and isinstance(end, int | float) else None
 
 

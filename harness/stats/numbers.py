@@ -8,8 +8,7 @@ import math
 from collections.abc import Iterator
 
 from harness.checks import Check
-from harness.checks.agree import AgreeCheck
-from harness.checks.equal import EqualCheck
+from harness.checks.check import ValueCheck
 from harness.checks.finding import canonical
 from harness.forms.strict_json import JSON
 from harness.history import History
@@ -25,12 +24,12 @@ def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
     """What a trial's ranks reported, by check: canonical JSON of rank to values, or its digest where that is long."""
     found = {}
     for check in scenario.checks:
-        if isinstance(check, AgreeCheck | EqualCheck) and check.level != "statistical":
-            told = {
+        if isinstance(check, ValueCheck) and check.level != "statistical":
+            values = {
                 str(rank): [value for value, _ in history.values(rank, check.event, check.key)]
                 for rank in check.ranks.of(history.size)
             }
-            text = canonical(list(_tokens(told)) if check.level == "token-exact" else told)
+            text = canonical(list(_tokens(values)) if check.level == "token-exact" else values)
             limit = LONGEST if check.level == "numeric" else SHORT
             found[check.id] = text if len(text) <= limit else DIGEST + hashlib.sha256(text.encode()).hexdigest()
     return found
@@ -40,7 +39,7 @@ def same_numbers(check: Check, one: str, other: str) -> bool:
     """Whether two trials reported the same, at the level that the check declares."""
     if one == other:
         return True
-    if not isinstance(check, AgreeCheck | EqualCheck) or check.level != "numeric":
+    if not isinstance(check, ValueCheck) or check.level != "numeric":
         return False
     if one.startswith(DIGEST) or other.startswith(DIGEST):
         return False

@@ -158,8 +158,8 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     if not missing:
         return None
     first = missing[0]
-    told = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}")
-    return Void(VoidCode.FAULT_NOT_PROVED, told)
+    reason = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}")
+    return Void(VoidCode.FAULT_NOT_PROVED, reason)
 
 
 def _strike(found: Proved) -> Strike:
@@ -224,10 +224,10 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
 def _failure(finding: Finding) -> Failure:
     parts = [found for found in finding.ranks if not found.passed]
     reasons = [finding.reason] if finding.reason else []
-    reasons += [f"rank {found.rank}: {_told(found)}" for found in parts]
+    reasons += [f"rank {found.rank}: {_reason(found)}" for found in parts]
     line = finding.line or next((found.line for found in parts if found.line), None)
     return Failure(check=finding.check, ranks=[found.rank for found in parts], reasons=reasons, line=line)
 
 
-def _told(found: RankFinding) -> str:
+def _reason(found: RankFinding) -> str:
     return short(found.reason + (f" (found {shown(found.observed)})" if found.observed is not None else ""))

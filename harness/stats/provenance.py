@@ -132,12 +132,12 @@ class Ran:
         if not isinstance(digest, str) or not NAMED.fullmatch(digest):
             return frozenset({f"{arm}: a rank did not tell what it had loaded"})
         self.lists.setdefault(arm, set()).add(digest)
-        if (told := self._known.get((arm, digest))) is None:
+        if (loaded := self._known.get((arm, digest))) is None:
             path = path_of(digest)
-            told = judge(self.read(path) if path in self.names else b"", source)
-            self._known[arm, digest] = told
-            self.beside |= told.beside
-        return frozenset(f"{arm}: {why}" for why in told.unproven)
+            loaded = judge(self.read(path) if path in self.names else b"", source)
+            self._known[arm, digest] = loaded
+            self.beside |= loaded.beside
+        return frozenset(f"{arm}: {why}" for why in loaded.unproven)
 
 
 def judge(listing: bytes, source: Source) -> Told:
@@ -145,8 +145,8 @@ def judge(listing: bytes, source: Source) -> Told:
     unproven: set[str] = set()
     beside: set[str] = set()
     try:
-        told = strict_json(listing)
-        installed, others = dict(told["installed"]), list(told["others"])
+        loaded = strict_json(listing)
+        installed, others = dict(loaded["installed"]), list(loaded["others"])
         for package, names in installed.items():
             unproven.update(_silent(str(package), str(names).split(", "), source))
         for other in others:
@@ -155,8 +155,8 @@ def judge(listing: bytes, source: Source) -> Told:
             if failed:
                 unproven.add(_words(other, failed, source))
             beside.update(f"{file} (sha256 {files[file]}{accepted[file]})" for file in accepted)
-        if told.get("more"):
-            unproven.add(f"{told['more']} more files that a rank loaded are not listed")
+        if loaded.get("more"):
+            unproven.add(f"{loaded['more']} more files that a rank loaded are not listed")
     except (KeyError, TypeError, ValueError, AttributeError):
         unproven.add("the list of what a rank had loaded cannot be read")
     return Told(unproven=frozenset(unproven), beside=frozenset(beside))

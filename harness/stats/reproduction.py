@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from harness.checks.agree import AgreeCheck
-from harness.checks.equal import EqualCheck
+from harness.checks.check import ValueCheck
 from harness.checks.within import WithinCheck
 from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.frozen import Frozen
@@ -52,7 +51,7 @@ class Counts(Frozen):
         return usual[0] in self.failures_now and usual[1] in self.failures_then
 
 
-class Numbers(Frozen):
+class ValueComparison(Frozen):
     """The values of one check in one arm: in how many of the trials with the same seed they are the same."""
 
     arm: Arm
@@ -78,7 +77,7 @@ class CellAnswer(Frozen):
     same_failure: Literal["yes", "no", "no failure"]
     same_numbers: Literal["yes", "no", "not compared"]
     arms: list[Counts]
-    numbers: list[Numbers]
+    numbers: list[ValueComparison]
     reasons: list[str]
     more_trials: int | None = None
 
@@ -209,10 +208,14 @@ def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile])
 
 
 def _failures(trials: Sequence[TrialProfile]) -> dict[str, int]:
-    return dict(sorted(Counter(trial.signature.told() for trial in trials if trial.signature is not None).items()))
+    return dict(
+        sorted(Counter(trial.signature.description() for trial in trials if trial.signature is not None).items())
+    )
 
 
-def _numbers(scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]) -> list[Numbers]:
+def _numbers(
+    scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]
+) -> list[ValueComparison]:
     """Only trials with the same seed, and the same outcome: a trial that failed did not get as far."""
     before: Mapping[str, TrialProfile] = {trial.seed: trial for trial in then if trial.outcome != "void"}
     pairs = [
@@ -223,23 +226,23 @@ def _numbers(scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Se
     rows = []
     for check in scenario.checks:
         if isinstance(check, WithinCheck):
-            rows.append(Numbers(arm=arm, check=check.id, level="statistical", same=0, compared=0))
-        elif isinstance(check, AgreeCheck | EqualCheck):
-            values = [
+            rows.append(ValueComparison(arm=arm, check=check.id, level="statistical", same=0, compared=0))
+        elif isinstance(check, ValueCheck):
+            numbers = [
                 (one.numbers[check.id], other.numbers[check.id])
                 for one, other in pairs
                 if check.id in one.numbers and check.id in other.numbers
             ]
-            same = sum(same_numbers(check, *both) for both in values)
-            rows.append(Numbers(arm=arm, check=check.id, level=check.level, same=same, compared=len(values)))
+            same = sum(same_numbers(check, *both) for both in numbers)
+            rows.append(ValueComparison(arm=arm, check=check.id, level=check.level, same=same, compared=len(numbers)))
     return rows
 
 
-def _word(rows: Sequence[Numbers]) -> Literal["yes", "no", "not compared"]:
-    compared_rows = [row for row in rows if row.compared]
-    if not compared_rows:
+def _word(rows: Sequence[ValueComparison]) -> Literal["yes", "no", "not compared"]:
+    rows_compared = [row for row in rows if row.compared]
+    if not rows_compared:
         return "not compared"
-    return "yes" if all(row.same == row.compared for row in compared_rows) else "no"
+    return "yes" if all(row.same == row.compared for row in rows_compared) else "no"
 
 
 def _in_words(arm: Counts) -> str:

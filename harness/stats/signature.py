@@ -29,7 +29,7 @@ class Signature(Frozen):
     checks: list[str]
     faults: list[str]
 
-    def told(self) -> str:
+    def description(self) -> str:
         """In one line."""
         parts = [self.cause + (f" on {_ranks(self.ranks)}" if self.ranks and self.cause else "")]
         parts += [f"checks: {', '.join(self.checks)}" if self.checks else "", *self.faults]

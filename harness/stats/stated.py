@@ -52,8 +52,8 @@ def deviation(
                 DeviationCode.EVIDENCE_NOT_WHOLE, f"its evidence is not whole: {finding.check} does not hold"
             )
     if must_fail.hang is not None:
-        told = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
-        return Deviation(*told) if told else _other_cause(must_fail, history, found, wanted=(), before=None)
+        deviation = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
+        return Deviation(*deviation) if deviation else _other_cause(must_fail, history, found, wanted=(), before=None)
     finding = next(one for one in findings if one.check == must_fail.check)
     if finding.passed:
         others = [one.check for one in findings if not one.passed]
@@ -87,8 +87,8 @@ def _failed_as_stated(
     if must_fail.says_how:
         if end is None or end.stopped:
             return Deviation(DeviationCode.STOPPED, f"rank {rank} had not ended when the harness stopped it")
-        if told := end.differs(must_fail):
-            return Deviation(told[0], f"rank {rank} {told[1]}: {how}")
+        if deviation := end.differs(must_fail):
+            return Deviation(deviation[0], f"rank {rank} {deviation[1]}: {how}")
     if moment is FailsAt.EVENT and part.line is not None:
         return history.seen[part.line - 1].event.ns
     if moment is FailsAt.WORLD_END or end is None:

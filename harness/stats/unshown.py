@@ -19,7 +19,7 @@ from harness.scenario import Cell, Scenario
 from harness.scenario.shown_lint import OF_ONE, unasked
 from harness.stats.frozen import Frozen
 from harness.stats.outcome import Arm, Trial
-from harness.stats.sample import log_path
+from harness.stats.shown_trial import log_path
 
 # What the runtime and the harness say of every rank; the rest is what the subject reports.
 OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
@@ -110,10 +110,10 @@ class Unshown:
             found.append(f"in {self._tracebacks} {trials} of the candidate that passed, a rank printed a traceback")
         return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in found]
 
-    def _by_cell(self, told: Mapping[str, str]) -> list[str]:
+    def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""
         cells: defaultdict[str, list[str]] = defaultdict(list)
-        for cell, sentence in told.items():
+        for cell, sentence in sentences.items():
             if sentence:
                 cells[sentence].append(cell)
         return [
@@ -147,8 +147,8 @@ class Unshown:
     def _take_swallowed(self, arm: Arm, history: History) -> None:
         for rank in range(history.size):
             for seen in history.said(rank, "subject.begin"):
-                told = seen.event.values.get("swallowed")
-                self._swallowed.update((arm, name) for name in _texts(told))
+                names = seen.event.values.get("swallowed")
+                self._swallowed.update((arm, name) for name in _texts(names))
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
         if not trial.strikes or (last := self._last_asked(history)) is None:
@@ -195,8 +195,8 @@ def _swallowed(arm: Arm | None, name: str) -> str:
     return f"{what} is not a parameter of the entry, which takes it among others in **: nothing shows that it was used"
 
 
-def _texts(told: object) -> Iterable[str]:
-    return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+def _texts(values: object) -> Iterable[str]:
+    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []
 
 
 def _listed(cells: Sequence[str]) -> str:
@@ -206,12 +206,12 @@ def _listed(cells: Sequence[str]) -> str:
 
 def _reported(history: History) -> str:
     """One digest of what the subject reported on every rank, each in its order."""
-    told: list[list[object]] = [[] for _ in range(history.size)]
+    reports: list[list[object]] = [[] for _ in range(history.size)]
     for seen in history.seen:
         event = seen.event
         if event.by == "rank" and event.rank is not None and not event.name.startswith(OF_EVERY_RANK):
-            told[event.rank].append([event.name, dict(event.values)])
-    return hashlib.sha256(canonical(told).encode()).hexdigest()
+            reports[event.rank].append([event.name, dict(event.values)])
+    return hashlib.sha256(canonical(reports).encode()).hexdigest()
 
 
 def _traceback(log: bytes) -> tuple[int, str] | None:

@@ -20,7 +20,7 @@ from harness.history import History
 from harness.history.silence import longest_silence
 from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
-from harness.stats import environment, measured, outcome, provenance, sample
+from harness.stats import environment, measured, outcome, provenance, shown_trial
 from harness.stats.environment import ArmEnvironment
 from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf
@@ -84,7 +84,7 @@ class CellVerdict(Frozen):
     reasons: list[VerdictReason | Skip]
     candidate: Tally | None = None
     control: Tally | None = None
-    samples: dict[Arm, sample.Sample] = Field(default_factory=dict)
+    samples: dict[Arm, shown_trial.ShownTrial] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
     hung: dict[Arm, HungTrial] = Field(default_factory=dict)
     ran: provenance.Summary | None = None
@@ -173,7 +173,7 @@ def judge(
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
     names: Collection[str],
-    told: Callable[[str, History], None] = lambda _evidence, _history: None,
+    heard: Callable[[str, History], None] = lambda _evidence, _history: None,
 ) -> Judgement:
     """Judge a scenario from its evidence.
 
@@ -183,14 +183,14 @@ def judge(
         arms: `candidate`, and `control` if there is one.
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
-        told: told of each trial, by the path of its events.
+        heard: called with each trial, by the path of its events.
 
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
     unshown = Unshown(scenario)
     verdicts = [
-        _judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown, told=told) for cell in cells
+        _judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown, heard=heard) for cell in cells
     ]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
@@ -219,7 +219,7 @@ def _judge_cell(
     read: Callable[[str], bytes],
     names: Collection[str],
     unshown: Unshown,
-    told: Callable[[str, History], None],
+    heard: Callable[[str, History], None],
 ) -> CellVerdict:
     cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
@@ -234,7 +234,7 @@ def _judge_cell(
         judged = []
         for file in planned:
             history = History.read(read(file.evidence), size=cell.ranks)
-            told(file.evidence, history)
+            heard(file.evidence, history)
             trial, findings = outcome.judge(
                 scenario,
                 arm,
@@ -264,10 +264,10 @@ def _judge_cell(
                     found[arm].setdefault(key, []).append(value)
             typical = "fail" if arm == "control" else "pass"
             if trial.outcome != "void" and (arm not in samples or trial.outcome == typical != samples[arm].outcome):
-                samples[arm] = sample.make(trial, findings, read=read, names=names)
+                samples[arm] = shown_trial.make(trial, findings, read=read, names=names)
         return judged
 
-    samples: dict[str, sample.Sample] = {}
+    samples: dict[str, shown_trial.ShownTrial] = {}
     outside: set[str] = set()
     hung: dict[Arm, HungTrial] = {}
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
@@ -376,21 +376,21 @@ def _decide(
     accept = scenario.trials.accept
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
-        told = (
+        reason = (
             f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as high as "
             f"{candidate.upper:.1%}, and less than {limit:.1%} is asked"
         )
-        return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, told)]
+        return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []
     if candidate.upper >= limit:
-        told = (
+        reason = (
             f"{candidate.counted} trials without a failure leave the failure rate below {candidate.upper:.1%} only, "
             f"and less than {limit:.1%} is asked"
         )
-        reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, told))
+        reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
     if candidate.counted < scenario.trials.candidate:
-        told = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
-        reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, told))
+        reason = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
+        reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
     reasons += _doubt(scenario, control)
     return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
 
@@ -403,29 +403,29 @@ def _why_void(tally: Tally) -> str:
 def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
-        told = "there is not a control: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.NO_CONTROL, told)
+        reason = "there is not a control: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.NO_CONTROL, reason)
         return
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
     if control.counted < scenario.trials.control:
-        told = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
-        yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, told)
+        reason = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
+        yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
     if control.counted and not control.failed:
-        told = "no trial of the control failed any check: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, told)
+        reason = "no trial of the control failed any check: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if share.every and as_stated < control.counted:
-        told = f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}"
-        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, told)
+        reason = f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}"
+        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
-        told = (
+        reason = (
             f"the control failed as stated in {as_stated} of {control.counted} trials, at least "
             f"{share.at_least:.0%} is asked: {instead}"
         )
-        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, told)
+        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif control.p_value is None or control.p_value >= SIGNIFICANT:
-        told = (
+        reason = (
             "the control's failures do not set it apart from the candidate "
             f"(Fisher's one-sided p = {control.p_value:.3f})"
         )
-        yield VerdictReason(VerdictCode.CONTROL_NOT_APART, told)
+        yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)

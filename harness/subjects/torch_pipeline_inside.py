@@ -200,6 +200,6 @@ def run(
 
 def _compare_ends(context: Any, share: Share, number: int) -> None:
     """Hold what this rank received against what the rank before it says that it sent."""
-    told = [json.loads(one) for one in context.group.all_gather(json.dumps(share.sent).encode())]
-    sent = told[context.rank - 1] if context.rank else ""
+    digests = [json.loads(one) for one in context.group.all_gather(json.dumps(share.sent).encode())]
+    sent = digests[context.rank - 1] if context.rank else ""
     context.emit("hop", number=number, sent=sent, received=share.received, intact=sent == share.received)

@@ -61,8 +61,8 @@ def apart(event: Event, *, loaded: dict[str, bytes]) -> Event:
     if not isinstance(event.values["packages"], dict):
         # Only what is kept may be named by its digest.
         return event._replace(values={**event.values, "packages": None})
-    told = json.dumps(event.values["packages"], ensure_ascii=True, allow_nan=False, sort_keys=True, indent=1)
-    data = told.encode("ascii") + b"\n"
+    listing = json.dumps(event.values["packages"], ensure_ascii=True, allow_nan=False, sort_keys=True, indent=1)
+    data = listing.encode("ascii") + b"\n"
     digest = hashlib.sha256(data).hexdigest()
     loaded[digest] = data
     return event._replace(values={**event.values, "packages": digest})

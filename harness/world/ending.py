@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.forms.strict_json import JSON
-from harness.rank.life import STACK_SIGNAL, STACKS
+from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.hang import HangWatch, catches, frames_as_evidence
 from harness.world.leftovers import read_stack
 from harness.world.pool import ServerFailed
-from harness.world.roll import Roll
+from harness.world.rank_states import RankStates
 from harness.world.stacks import parse
 
 STACKS_WITHIN = 1.0
@@ -52,7 +52,7 @@ class Ending:
     def __init__(
         self,
         world: Stoppable,
-        roll: Roll,
+        states: RankStates,
         *,
         scratch: Path,
         code: Path,
@@ -65,7 +65,7 @@ class Ending:
 
         Args:
             world: what is ended.
-            roll: what is known of its ranks.
+            states: what is known of its ranks.
             scratch: the world's folder.
             code: the folder that the ranks import from.
             deadline: seconds from now.
@@ -74,7 +74,7 @@ class Ending:
             stacks: whether ranks can be asked; the signal that asks Python for them would end a program.
         """
         self._world = world
-        self._roll = roll
+        self._states = states
         self._scratch = scratch
         self._code = code
         self._shorten = shorten
@@ -131,12 +131,12 @@ class Ending:
             self._world.note("harness.late", seconds=round(slept, 3))
             self._deadline += slept
             self._stop_at = None if self._stop_at is None else self._stop_at + slept
-        if self._last_words_by is None and self._roll.is_over():
+        if self._last_words_by is None and self._states.is_over():
             # Only the keeper's last words are awaited: it gives what ended ranks left behind some time to go.
             self._last_words_by = now + self._grace + KILL_WITHIN
         if self._last_words_by is not None:
             if now >= self._last_words_by:
-                living = self._roll.living()
+                living = self._states.living()
                 which = f"ranks {living} did not end" if living else "the keeper did not finish"
                 raise ServerFailed(f"{which} within {self._grace + KILL_WITHIN:g} s")
         elif self._stacks_at is not None:
@@ -147,13 +147,13 @@ class Ending:
                 else:
                     self._kill()
         elif now >= self._deadline:
-            self._world.note("world.deadline", after=self._after, ranks=self._roll.living())
+            self._world.note("world.deadline", after=self._after, ranks=self._states.living())
             self._take_stacks("deadline")
         elif self._stop_at is not None and now >= self._stop_at:
             self._take_stacks("after-failure")
         elif self._watch is not None and (seen := self._watch.look()) != "moving":
             self._take_stacks("hang", rounds=2 if seen == "still" else 1)
-        elif not self._roll.started and now >= self._begun_at + START_WITHIN:
+        elif not self._states.started and now >= self._begun_at + START_WITHIN:
             raise ServerFailed(f"no rank was forked within {START_WITHIN:g} s of the request")
 
     def _next(self) -> float:
@@ -164,19 +164,19 @@ class Ending:
             ends.append(self._watch.next())
         if self._stop_at is not None:
             ends.append(self._stop_at)
-        if not self._roll.started:
+        if not self._states.started:
             ends.append(self._begun_at + START_WITHIN)
         return min(ends)
 
     def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
         """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
         self.asked, self._why, self._rounds = True, why, rounds
-        for rank in self._roll.living():
-            process = inspect(self._roll.started[rank])
+        for rank in self._states.living():
+            process = inspect(self._states.started[rank])
             state = process.state if process else "gone"
             self._world.note("rank.state", rank=rank, state=state)
-            able = self._has_stacks and rank in self._roll.begun and state not in ("T", "t", "Z", "gone")
-            if able and catches(self._roll.started[rank], STACK_SIGNAL):
+            able = self._has_stacks and rank in self._states.begun and state not in ("T", "t", "Z", "gone")
+            if able and catches(self._states.started[rank], STACK_SIGNAL):
                 self._texts[rank] = []
         self._ask()
 
@@ -184,7 +184,7 @@ class Ending:
         self._rounds -= 1
         self._stacks_at = time.monotonic()
         for rank in self._texts:
-            if rank not in self._roll.exited:
+            if rank not in self._states.exited:
                 self._sizes[rank] = -1
                 self._world.signal(STACK_SIGNAL, rank=rank)
 
@@ -196,14 +196,14 @@ class Ending:
             stacks = parse(texts[-1].decode("utf-8", "replace"))
             threads = frames_as_evidence(stacks, folder=self._code, shorten=self._shorten)
             self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
-            if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._roll.exited:
+            if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._states.exited:
                 self._watch.conclude(rank, stacks, folder=self._code)
 
     def _stacks_are_quiet(self) -> bool:
         """Whether every rank that was asked has written its stacks, and none is still writing."""
         quiet = True
         for rank in self._sizes:
-            if rank in self._roll.exited:
+            if rank in self._states.exited:
                 continue
             try:
                 size = (self._scratch / f"rank-{rank}" / STACKS).stat().st_size
@@ -216,5 +216,5 @@ class Ending:
 
     def _kill(self) -> None:
         self._last_words_by = time.monotonic() + self._grace + KILL_WITHIN
-        self._world.note("world.stopped", ranks=self._roll.living(), why=self._why)
+        self._world.note("world.stopped", ranks=self._states.living(), why=self._why)
         self._world.signal(signal.SIGKILL)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from harness.rank.inside import load
-from harness.rank.life import leave, live
+from harness.rank.lifecycle import leave, live
 from harness.rank.spec import RankSpec
 
 

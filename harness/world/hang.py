@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.forms.strict_json import JSON
-from harness.rank import life
-from harness.world.roll import Roll
+from harness.rank import lifecycle
+from harness.world.rank_states import RankStates
 from harness.world.stacks import Frame, Stack, inside, threads_of
 from harness.world.stillness import Stillness
 from harness.world.waits import PROC, Unreadable
@@ -24,7 +24,7 @@ from harness.world.waits import PROC, Unreadable
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
 SHOWN_FRAMES = 60
-RUNTIME = os.path.realpath(life.__file__)
+RUNTIME = os.path.realpath(lifecycle.__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +56,21 @@ Seen = Literal["moving", "still", "unproved"]
 class HangWatch:
     """Watches one world for a hang. Use `heard` for every event of a rank, and `look` when `patience` is over."""
 
-    def __init__(self, order: Hang, *, world: Noted, roll: Roll, deadline: float, busy: Callable[[], str]) -> None:
+    def __init__(
+        self, order: Hang, *, world: Noted, states: RankStates, deadline: float, busy: Callable[[], str]
+    ) -> None:
         """Begin.
 
         Args:
             order: what to prove.
             world: who keeps the events.
-            roll: what is known of the ranks.
+            states: what is known of the ranks.
             deadline: CLOCK_MONOTONIC seconds when the world is stopped anyway.
             busy: why the harness itself keeps a rank waiting, in words; empty where it does not.
         """
         self._order = order
         self._world = world
-        self._roll = roll
+        self._states = states
         self._busy = busy
         self._let_go: float | None = None
         self._next = math.inf
@@ -96,7 +98,7 @@ class HangWatch:
         now = time.monotonic()
         if self._let_go is None or now < self._next:
             return "moving"
-        living = [self._roll.started[rank] for rank in self._roll.living()]
+        living = [self._states.started[rank] for rank in self._states.living()]
         if why := self._busy():
             self._stillness.restart(why)
         else:
@@ -116,21 +118,21 @@ class HangWatch:
         return "moving"
 
     def _note(self, window: float, *, since: float) -> None:
-        ranks = {pid: str(rank) for rank, pid in self._roll.started.items()}
+        ranks = {pid: str(rank) for rank, pid in self._states.started.items()}
         spinning: dict[str, JSON] = {
             ranks.get(one.pid, "below"): {"user": one.user, "system": one.system} for one in self._stillness.spinning
         }
         waits: dict[str, JSON] = {}
-        for rank in self._roll.living():
+        for rank in self._states.living():
             try:
-                waits[str(rank)] = self._stillness.waiting(self._roll.started[rank])
+                waits[str(rank)] = self._stillness.waiting(self._states.started[rank])
             except Unreadable:
                 waits[str(rank)] = "none"
         self._world.note(
             "world.still",
             seconds=round(window, 3),
             after=round(since, 3),
-            ranks=self._roll.living(),
+            ranks=self._states.living(),
             waits=waits,
             spinning=spinning,
             spins=self._order.spins,
@@ -150,7 +152,7 @@ class HangWatch:
         """
         if self._order.spins:
             return
-        pid = self._roll.started[rank]
+        pid = self._states.started[rank]
         try:
             tids = threads_of(pid, stacks)
             for stack in stacks:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.rank.inside import load
-from harness.rank.life import leave, live
+from harness.rank.lifecycle import leave, live
 from harness.rank.process import die_with_parent, keep_private
 from harness.rank.spec import RankSpec
 from harness.world import program, signals

@@ -145,14 +145,18 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
     if launch.program:
         search = server.environment.get("PATH", os.defpath)
         words = command(launch.program, code=code, arguments=launch.arguments, path=search)
-        description |= {"program": words, "code": str(code), "variables": [_told(launch, spec, code) for spec in specs]}
+        description |= {
+            "program": words,
+            "code": str(code),
+            "variables": [_variables(launch, spec, code) for spec in specs],
+        }
     (scratch / SHARED).mkdir()
     path = scratch / "world.json"
     path.write_text(json.dumps(description))
     return path
 
 
-def _told(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
+def _variables(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
     """A program's variables beyond the server's."""
     own = variables(
         rank=spec.rank,

@@ -25,15 +25,15 @@ from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.hang import HangWatch
 from harness.world.launch import Launch, describe
+from harness.world.pipes import CHUNK, Pipes
 from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
+from harness.world.rank_states import RankStates
+from harness.world.recorder import Recorder
 from harness.world.removal import remove
-from harness.world.roll import Roll
 from harness.world.room import RoomNotEmpty
 from harness.world.timers import Timers
-from harness.world.traces import Traces
-from harness.world.wires import CHUNK, Wires
 
 __all__ = ["Cancelled", "Launch", "World"]
 
@@ -68,10 +68,10 @@ class World:
         self._on_end = on_end
         self._keeps_waiting = keeps_waiting
         asked = [dict(launch.arguments), dict(launch.env)]
-        self._traces = Traces(size=launch.size, code=launch.folder, python=launch.python, asked=asked)
+        self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, asked=asked)
         self._begun = 0
         self._mark = ""
-        self._roll = Roll(size=launch.size)
+        self._states = RankStates(size=launch.size)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
@@ -86,7 +86,7 @@ class World:
         self._over = False
         self._buffer = b""
         self._gone = False
-        self._wires: Wires
+        self._pipes: Pipes
         self._ending: Ending
         self._hang: HangWatch | None = None
 
@@ -95,7 +95,7 @@ class World:
     @property
     def pids(self) -> Mapping[int, int]:
         """Rank to pid, of the ranks that were started."""
-        return self._roll.started
+        return self._states.started
 
     def signal(self, number: int, *, rank: int | None = None) -> None:
         """Send a signal to a rank, or to all that live; the keeper sends it, so that no reused pid is ever hit.
@@ -108,15 +108,15 @@ class World:
         with contextlib.suppress(OSError):
             with self._lock:
                 self._unlanded += 1
-            self._wires.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
+            self._pipes.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
-        self._traces.note(name, rank=rank, **values)
+        self._recorder.note(name, rank=rank, **values)
 
     def add(self, event: Event) -> None:
         """Add an event of the harness that happened at another moment than now."""
-        self._traces.add(event)
+        self._recorder.add(event)
 
     def hold(self, rank: int) -> None:
         """Keep a rank at the gate it stands at, until `release`. To be called from `on_gate`."""
@@ -197,24 +197,24 @@ class World:
                 else:
                     self._pool.discard(server)
         self.note("world.end")
-        return self._traces.capture(self._roll)
+        return self._recorder.capture(self._states)
 
     def _run(self, server: Server) -> None:
         if server.room is not None:
-            self._traces.room = server.room
+            self._recorder.room = server.room
             server.room.renew(self._launch.home)
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
         try:
-            with PortLease() as ports, Wires(size=self._launch.size, cancel=self._cancel) as self._wires:
-                self._traces.code = server.take_code(self._launch.folder)
+            with PortLease() as ports, Pipes(size=self._launch.size, cancel=self._cancel) as self._pipes:
+                self._recorder.code = server.take_code(self._launch.folder)
                 self._start(server, scratch, ports)
                 try:
                     self._watch()
                 except BaseException:
                     self._abandon()
                     raise
-                self._traces.collect(scratch, roll=self._roll, begun=self._begun, asked=self._ending.asked)
-                server.give_code(self._launch.folder, self._traces.code)
+                self._recorder.collect(scratch, states=self._states, begun=self._begun, asked=self._ending.asked)
+                server.give_code(self._launch.folder, self._recorder.code)
         finally:
             remove(scratch)
 
@@ -223,27 +223,27 @@ class World:
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
         rendezvous = self._prepare(ports)
-        handed = self._wires.hand(rendezvous.descriptors)
+        handed = self._pipes.hand(rendezvous.descriptors)
         description = describe(
-            launch, server=server, scratch=scratch, code=self._traces.code, rendezvous=rendezvous, world=self._mark
+            launch, server=server, scratch=scratch, code=self._recorder.code, rendezvous=rendezvous, world=self._mark
         )
         self._ending = Ending(
             self,
-            self._roll,
+            self._states,
             scratch=scratch,
-            code=self._traces.code,
+            code=self._recorder.code,
             deadline=launch.deadline,
             after_failure=launch.after_failure,
-            shorten=self._traces.shortened,
+            shorten=self._recorder.shortened,
             stacks=not launch.program,
         )
         if launch.hang is not None:
             self._hang = HangWatch(
-                launch.hang, world=self, roll=self._roll, deadline=self._ending.deadline, busy=self._busy
+                launch.hang, world=self, states=self._states, deadline=self._ending.deadline, busy=self._busy
             )
             self._ending.prove(self._hang)
         server.request(description, handed)
-        self._wires.handed()
+        self._pipes.handed()
 
     def _prepare(self, ports: PortLease) -> Rendezvous:
         launch = self._launch
@@ -252,13 +252,13 @@ class World:
         return BACKENDS[launch.backend].prepare(size=launch.size, ports=ports)
 
     def _harness_error(self, kind: str, error: Exception) -> None:
-        self.note("harness.error", type=kind, message=self._traces.shortened(str(error))[:2000])
+        self.note("harness.error", type=kind, message=self._recorder.shortened(str(error))[:2000])
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._gone:
-            ready = self._wires.ready(min(self._ending.patience(), self._timers.patience()))
+            ready = self._pipes.ready(min(self._ending.patience(), self._timers.patience()))
             kinds = {kind for kind, _, _ in ready}
             if "cancel" in kinds:
                 raise Cancelled
@@ -266,7 +266,7 @@ class World:
                 self._listen()
             for kind, rank, descriptor in ready:
                 # The keeper's news may have brought this pipe to its end already.
-                if (rank, descriptor) in self._wires.open(kind=kind):
+                if (rank, descriptor) in self._pipes.open(kind=kind):
                     if kind == "events":
                         self._read_events(rank, descriptor)
                     elif kind == "log":
@@ -274,14 +274,14 @@ class World:
             if not self._gone:
                 self._timers.run()
                 self._ending.judge()
-        for rank, descriptor in self._wires.open(kind="events"):
+        for rank, descriptor in self._pipes.open(kind="events"):
             self._read_what_waits(rank, descriptor, self._read_events)
-        for rank, descriptor in self._wires.open(kind="log"):
+        for rank, descriptor in self._pipes.open(kind="log"):
             self._read_what_waits(rank, descriptor, self._read_log)
 
     def _listen(self) -> None:
         try:
-            data = self._wires.control.recv(CHUNK)
+            data = self._pipes.control.recv(CHUNK)
         except ConnectionError:
             data = b""
         if not data:
@@ -295,23 +295,25 @@ class World:
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
             case "started":
-                self._roll.started[rank] = pid
-                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started", values=message))
+                self._states.started[rank] = pid
+                self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started", values=message))
             case "executed":
-                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message))
+                self._recorder.add(
+                    Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message)
+                )
             case "stopped" | "continued":
                 name = f"rank.{kind}"
-                self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
+                self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "signalled":
                 values = {"signal": signals.name(message["signal"]), "ranks": message["ranks"]}
-                self._traces.add(Event(ns=ns, by="server", name="world.signalled", values=values))
+                self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
                 with self._lock:
                     self._unlanded -= 1
                 self._answer()
             case "survivors":
-                self._traces.add(Event(ns=ns, by="server", name="world.survivors", values=message))
+                self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
             case "unable":
                 raise KeeperGone(f"the ranks could not be forked: {message['why']}")
             case "gone":
@@ -320,33 +322,33 @@ class World:
             do()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
-        for _, descriptor in self._wires.open(rank=rank, kind="events"):
+        for _, descriptor in self._pipes.open(rank=rank, kind="events"):
             self._read_what_waits(rank, descriptor, self._read_events)
-        self._roll.exited[rank] = ns
+        self._states.exited[rank] = ns
         if self._hang is not None:
             self._hang.heard()
         # Every channel closes when its rank ends; one that closed long before was closed by the subject.
         if ns - (closed := self._closed.get(rank, ns)) > CLOSED_EARLY:
-            self._traces.add(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
-        self._traces.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
+            self._recorder.add(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
+        self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
         self._held.pop(rank, None)
         if self._launch.program and values["code"] == 0:
-            self._roll.finished.add(rank)  # a program has no other way to say that it is done
-        if (values["code"] != 0 or rank not in self._roll.finished) and rank not in self._expected:
+            self._states.finished.add(rank)  # a program has no other way to say that it is done
+        if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
             self._ending.failed()
         self._start_line()
 
     def _read_what_waits(self, rank: int, descriptor: int, read: Callable[[int, int], int]) -> None:
         """Read what was written so far, and no more: a child of the rank may hold the pipe and write on for ever."""
-        waiting = self._wires.waiting(descriptor)
+        waiting = self._pipes.waiting(descriptor)
         while waiting > 0 and (taken := read(rank, descriptor)):
             waiting -= taken
-        if waiting <= 0 and not self._wires.waiting(descriptor):
+        if waiting <= 0 and not self._pipes.waiting(descriptor):
             read(rank, descriptor)
 
     def _read_events(self, rank: int, descriptor: int) -> int:
         channel = self._channels[rank]
-        data = self._wires.read(descriptor)
+        data = self._pipes.read(descriptor)
         for event in channel.close() if data is None else channel.feed(data):
             self._take(event)
         if data is None:
@@ -354,21 +356,21 @@ class World:
         return len(data or b"")
 
     def _read_log(self, rank: int, descriptor: int) -> int:
-        data = self._wires.read(descriptor)
-        self._traces.logs[rank].feed(data or b"")
+        data = self._pipes.read(descriptor)
+        self._recorder.logs[rank].feed(data or b"")
         return len(data or b"")
 
     def _take(self, event: Event) -> None:
-        self._traces.add(event)
+        self._recorder.add(event)
         if event.by != "rank" or event.rank is None:
             return
         if self._hang is not None:
             self._hang.heard()
         if event.name == "rank.begin":
-            self._roll.begun.add(event.rank)
+            self._states.begun.add(event.rank)
         elif event.name == "subject.end":
-            self._roll.finished.add(event.rank)
-        if event.name in self._launch.probes and (found := probe(self._roll.started.get(event.rank, -1))):
+            self._states.finished.add(event.rank)
+        if event.name in self._launch.probes and (found := probe(self._states.started.get(event.rank, -1))):
             # The rank stands at the gate: it is read as it is at this event.
             self.note("rank.measured", rank=event.rank, at=event.name, **found)
         if event.name in self._launch.gates and event.rank not in self._held and self._on_gate is not None:
@@ -389,13 +391,13 @@ class World:
         if rank in self._released:
             # A subject that says it again has waited once already.
             self._answer(rank)
-        self._roll.joined.add(rank)
+        self._states.joined.add(rank)
         self._start_line()
 
     def _start_line(self) -> None:
         """Let the ranks begin once all have joined, or once one has ended and the others cannot all join any more."""
-        waiting = self._roll.joined - self._released
-        if waiting and (len(self._roll.joined) == self._launch.size or self._roll.exited):
+        waiting = self._states.joined - self._released
+        if waiting and (len(self._states.joined) == self._launch.size or self._states.exited):
             self._released |= waiting
             self.note("world.start", ranks=sorted(waiting))
             if self._hang is not None:
@@ -408,7 +410,7 @@ class World:
             return "a rank waits at a gate"
         if self._timers.patience() < math.inf:
             return "a fault is not over"
-        if len(self._roll.started) < self._launch.size:
+        if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
         return self._keeps_waiting() if self._keeps_waiting is not None else ""
 
@@ -417,12 +419,12 @@ class World:
         self._unanswered += ranks
         if not self._unlanded:
             for rank in self._unanswered:
-                self._wires.answer(rank, self._orders.pop(rank, b""))
+                self._pipes.answer(rank, self._orders.pop(rank, b""))
             self._unanswered.clear()
 
     def _abandon(self) -> None:
         """Leave a world that is not done: tell its keeper, and stay until it has ended everybody, or some seconds."""
-        control = self._wires.control
+        control = self._pipes.control
         with contextlib.suppress(OSError):
             control.shutdown(socket.SHUT_WR)
             end = time.monotonic() + ABANDON_WITHIN

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.arguments import parser
-from harness.cli.verify import policy_of
+from harness.cli.commands import parser
+from harness.cli.verify import arguments, policy_of
 from tests.run.repositories import git
 
 
@@ -22,6 +22,6 @@ def test_the_list_is_that_of_the_repository_one_stands_in(tmp_path: Path, monkey
     monkeypatch.chdir(deep)
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "theirs" / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "theirs"))
-    found = policy_of(parser("verify").parse_args(["verify", "report.md"]))
+    found = policy_of(parser("verify", arguments).parse_args(["verify", "report.md"]))
     assert found.allowed_from == str(tmp_path / "mine" / ".rankproof" / "allowed_signers")
     assert found.allowed == b"# mine\n"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.arguments import parser
+from harness.cli import tokenizer
+from harness.cli.commands import parser
 from harness.gate.policy import parse_policy
 from harness.hub import RulesError, load_rules, parse_rules
 from harness.scenario import ScenarioError, json_schema, parse_scenario
@@ -110,7 +111,7 @@ def test_a_duration_is_written_in_one_way_everywhere(given: str) -> None:
     words = ["tokenizer", "lock", "org/name", "--deadline", given]
     assert refused(lambda: parse_rules(hub)) == (given in WRONG)
     assert refused(lambda: parse_policy(POLICY.format(given=given).encode(), name="p")) == (given in WRONG)
-    assert refused(lambda: parser("tokenizer").parse_args(words)) == (given in WRONG)
+    assert refused(lambda: parser("tokenizer", tokenizer.arguments).parse_args(words)) == (given in WRONG)
     messages = {}
     try:
         parse_scenario(SCENARIO.format(given=given).encode(), name="s")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from harness.forms.text import visible
 from harness.report.blocks import (
@@ -29,7 +30,7 @@ from harness.report.blocks import (
 )
 from harness.report.escape import escape_html, escape_inline_code, escape_markdown
 from harness.report.markdown import render_markdown
-from harness.report.terminal import columns, render_terminal
+from harness.report.terminal import render_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +105,10 @@ def _everywhere(text: str) -> list[Block]:
     ]
 
 
+def plain(blocks: list[Block]) -> str:
+    return render_terminal(blocks).plain
+
+
 def _hidden(rendered: str) -> list[str]:
     allowed = {"\n", "\u200c", "\u200d"}
     tags = {chr(code) for code in range(0xE0020, 0xE0080)}
@@ -114,7 +119,7 @@ def _hidden(rendered: str) -> list[str]:
 
 @given(text=FOREIGN)
 @example(text=MARKER)
-@pytest.mark.parametrize("render", [render_markdown, render_terminal])
+@pytest.mark.parametrize("render", [render_markdown, plain])
 def test_nothing_invisible_and_no_landmark(render: Callable[[list[Block]], str], text: str) -> None:
     """No rendering of foreign text holds control, direction or format characters, or a verifier's landmark."""
     rendered = render(_everywhere(text))
@@ -217,7 +222,7 @@ def test_foreign_text_is_bounded() -> None:
     """Long foreign text is cut, and the report says by how much."""
     assert render_markdown([Paragraph(Foreign("x" * 50, limit=10))]) == "xxxxxxxxxx... (40 more characters)\n"
     assert "(80 more characters)" in render_markdown([Code("x" * 100, limit=20)])
-    assert "(80 more characters)" in render_terminal([Code("x" * 100, limit=20)])
+    assert "(80 more characters)" in plain([Code("x" * 100, limit=20)])
 
 
 def test_markdown_as_a_whole() -> None:
@@ -260,6 +265,19 @@ def test_terminal_fits_its_width() -> None:
         ("check", "what it said"), (("ready", Foreign("日本語" * 40)), ("b", "words " * 30)), align=("right", "left")
     )
     for width in (40, 60, 100):
-        text = render_terminal([Heading(1, "Results"), table, Paragraph("word " * 50), BulletList(("x " * 60,))], width)
-        assert max(columns(line) for line in text.splitlines()) <= width
+        blocks: list[Block] = [Heading(1, "Results"), table, Paragraph("word " * 50), BulletList(("x " * 60,))]
+        text = render_terminal(blocks, width).plain
+        assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "日本語" in text
+
+
+def test_a_terminal_shows_structure_in_styles() -> None:
+    """Headings, verdicts and changed lines have styles of ours; foreign text has none, whatever it says."""
+    blocks: list[Block] = [
+        Heading(2, "Results"),
+        Paragraph(Strong("FAIL"), " ", Foreign("[bold]PASS[/bold] \x1b[32mPASS")),
+        Code("+ added", "diff"),
+    ]
+    text = render_terminal(blocks)
+    styled = {text.plain[span.start : span.end]: str(span.style) for span in text.spans if span.style}
+    assert styled == {"Results": "bold", "FAIL": "bold red", "    + added": "green"}

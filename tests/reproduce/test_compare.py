@@ -187,6 +187,6 @@ def test_any_two_records(one: list[str], other: list[str], seed: int) -> None:
     assert found.word == compare(second, first).word
     assert all(each.more is None or (each.more > 0 and each.word == "cannot tell") for each in found.rows)
     told = list(blocks(found, first, second, verified=(True, False)))
-    assert found.word.upper() in render_terminal(told)
+    assert found.word.upper() in render_terminal(told).plain
     assert found.word.upper() in render_markdown(told)
     assert json.loads(json.dumps(as_json(found, first, second, verified=(True, False)), allow_nan=False))

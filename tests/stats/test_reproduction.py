@@ -196,7 +196,7 @@ def test_a_signature_leaves_out_what_changes_from_run_to_run() -> None:
     found = signature_of(one, history(1, error(1, 3), gone))
     assert found == signature_of(other, history(1, error(1, 99)))
     assert found is not None
-    assert found.told() == "Oops in f of s.py at 'assert x' on rank 1; checks: ended on rank 1, met on rank 1"
+    assert found.description() == "Oops in f of s.py at 'assert x' on rank 1; checks: ended on rank 1, met on rank 1"
 
 
 def test_a_signature_tells_ranks_errors_lines_and_faults() -> None:
@@ -229,5 +229,5 @@ def test_an_error_of_any_form_has_a_signature(values: dict[str, Any]) -> None:
         trial(Moment(rank=1, ms=1.0, what="a"), checks={"met": [1]}), history(1, error(1, 3, **values))
     )
     assert found is not None
-    assert len(found.told().encode()) < 5000
+    assert len(found.description().encode()) < 5000
     assert found.ranks == [1]

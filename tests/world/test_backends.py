@@ -81,7 +81,7 @@ def test_a_ring_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "at least 2 ranks" in str(KINDS["mlx-ring"].refusal(size=1))
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlx" else found(name))
-    assert str(KINDS["mlx-ring"].refusal(size=2)).startswith("MLX is not installed here: pip install 'mlx")
+    assert str(KINDS["mlx-ring"].refusal(size=2)) == "mlx is not installed here: pip install 'rankproof[mlx]'"
 
 
 def test_ranks_without_a_group_are_told_who_they_are(live: Live) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.world import ending
 from harness.world.ending import Ending
-from harness.world.roll import Roll
+from harness.world.rank_states import RankStates
 
 
 class Noted:
@@ -34,7 +34,7 @@ def test_time_in_which_the_harness_itself_slept_is_not_its_ranks(
     clock = [100.0]
     monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     world = Noted()
-    roll = Roll(size=1, started={0: 2**22 + 1})
+    roll = RankStates(size=1, started={0: 2**22 + 1})
     watch = Ending(world, roll, scratch=tmp_path, code=tmp_path, deadline=10.0, after_failure=1.0, shorten=str)
     clock[0] += watch.patience() + slept
     watch.judge()

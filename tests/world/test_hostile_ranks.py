@@ -36,7 +36,7 @@ def test_stacks_name_no_folder_of_the_machine(live: Live) -> None:
     """Stacks are evidence: files are named relative to the arm, the project or the import path."""
     lived = live("stuck:deaf", deadline=0.5)
     for text in lived.capture.stacks.values():
-        assert b'File "harness/rank/life.py"' in text
+        assert b'File "harness/rank/lifecycle.py"' in text
         assert b'File "/' not in text
         assert str(Path.home()).encode() not in text
 

@@ -18,14 +18,21 @@ def test_every_known_place_is_cut_off(tmp_path: Path) -> None:
         for file in (
             f"{arm}/deep/subject.py",
             f"{escaped}/subject.py",
-            f"{ROOT}/harness/rank/life.py",
+            f"{ROOT}/harness/rank/lifecycle.py",
             threading.__file__,
             "/nowhere/known/secret.py",
             "<string>",
         )
     )
     files = [line.split('"')[1] for line in shorten(text, folder=arm).splitlines()]
-    assert files == ["deep/subject.py", "subject.py", "harness/rank/life.py", "threading.py", "secret.py", "<string>"]
+    assert files == [
+        "deep/subject.py",
+        "subject.py",
+        "harness/rank/lifecycle.py",
+        "threading.py",
+        "secret.py",
+        "<string>",
+    ]
 
 
 def test_the_home_folder_is_never_named() -> None:

@@ -10,7 +10,6 @@ import argparse
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
 
 from harness.cli import INCONCLUSIVE
 from harness.forms.extras import missing
@@ -18,9 +17,9 @@ from harness.forms.extras import missing
 COMMANDS = ("identity", "diff", "lock", "verify")
 
 
-def add(group: Any) -> None:
+def arguments(parser: argparse.ArgumentParser) -> None:
     """Add every command of the group to its parser."""
-    commands = group.add_subparsers(dest="tokenizer_command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="tokenizer_command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         command = _module(name)
         command.arguments(

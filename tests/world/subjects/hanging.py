@@ -228,7 +228,7 @@ def spins(context):
 
 def catches_nothing(context):
     """Rank 1 no longer answers when it is asked where it stands."""
-    from harness.rank.life import STACK_SIGNAL
+    from harness.rank.lifecycle import STACK_SIGNAL
 
     if context.rank == 1:
         signal.signal(STACK_SIGNAL, signal.SIG_DFL)

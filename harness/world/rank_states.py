@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True)
-class Roll:
+class RankStates:
     """What is known of the ranks so far.
 
     Attributes:

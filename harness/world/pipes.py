@@ -16,7 +16,7 @@ CHUNK = 256 * 1024
 Kind = Literal["events", "log", "control", "cancel"]
 
 
-class Wires:
+class Pipes:
     """Descriptors of one world. Leaving the `with` block closes the harness' ends, whatever happened.
 
     Attributes:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from harness.events import Event
 from harness.forms.strict_json import JSON
-from harness.rank.life import STACKS
+from harness.rank.lifecycle import STACKS
 from harness.world.capture import Capture, apart, as_evidence
 from harness.world.leftovers import read_error, read_stack
 from harness.world.log import Log
 from harness.world.missed import is_below_home, missed
 from harness.world.paths import shorten
-from harness.world.roll import Roll
+from harness.world.rank_states import RankStates
 from harness.world.room import Room
 
 
-class Traces:
+class Recorder:
     """Gathers them while the world lives, and makes them evidence when it is over.
 
     Attributes:
@@ -51,12 +51,12 @@ class Traces:
         """Add an event of the harness, that happens now."""
         self.add(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
 
-    def collect(self, scratch: Path, *, roll: Roll, begun: int, asked: bool) -> None:
+    def collect(self, scratch: Path, *, states: RankStates, begun: int, asked: bool) -> None:
         """Take what the ranks left in their folders. To be called when all have ended.
 
         Args:
             scratch: the world's folder.
-            roll: what is known of the ranks.
+            states: what is known of the ranks.
             begun: CLOCK_MONOTONIC nanoseconds before which no rank can have said anything.
             asked: whether they were asked where they stand.
         """
@@ -68,18 +68,18 @@ class Traces:
                 if self.room and (models := missed(found, asked=self._asked, code=self.code)):
                     self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
                 ns = found.pop("ns")
-                last = roll.exited.get(rank, time.monotonic_ns())
+                last = states.exited.get(rank, time.monotonic_ns())
                 in_time = isinstance(ns, int) and begun <= ns <= last
                 self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=found))
             if dropped := log.dropped():
                 self.note("log.cut", rank=rank, bytes=log.total, dropped=dropped)
 
-    def capture(self, roll: Roll) -> Capture:
+    def capture(self, states: RankStates) -> Capture:
         """All of it as evidence, without the names of this machine."""
         loaded: dict[str, bytes] = {}
         events = []
         for event in self._events:
-            pid = roll.started.get(event.rank) if event.rank is not None else None
+            pid = states.started.get(event.rank) if event.rank is not None else None
             events.append(apart(as_evidence(event, pid=pid, code=self.code, room=self.room), loaded=loaded))
         return Capture(
             events=tuple(sorted(events, key=lambda event: event.ns)),

@@ -14,7 +14,7 @@ EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
 
 
-class SampleCell(Frozen):
+class ShownCell(Frozen):
     """What one check saw on one rank, and the line of the trial's events that shows it."""
 
     rank: int
@@ -23,13 +23,13 @@ class SampleCell(Frozen):
     line: int | None = None
 
 
-class SampleRow(Frozen):
+class ShownRow(Frozen):
     """One check over the ranks it asked."""
 
     check: str
     kind: str
     passed: bool
-    cells: list[SampleCell]
+    cells: list[ShownCell]
     reason: str = ""
     line: int | None = None
 
@@ -42,17 +42,19 @@ class Excerpt(Frozen):
     text: str
 
 
-class Sample(Frozen):
+class ShownTrial(Frozen):
     """One trial: which it is, what every check saw, and the end of what failed ranks printed."""
 
     index: int
     evidence: str
     outcome: Literal["pass", "fail", "void"]
-    rows: list[SampleRow]
+    rows: list[ShownRow]
     printed: list[Excerpt]
 
 
-def make(trial: Trial, findings: Sequence[Finding], *, read: Callable[[str], bytes], names: Collection[str]) -> Sample:
+def make(
+    trial: Trial, findings: Sequence[Finding], *, read: Callable[[str], bytes], names: Collection[str]
+) -> ShownTrial:
     """Make the sample of a trial from its findings and its logs."""
     failed = sorted({rank for failure in trial.failures for rank in failure.ranks})
     printed = []
@@ -60,7 +62,7 @@ def make(trial: Trial, findings: Sequence[Finding], *, read: Callable[[str], byt
         path = log_path(trial.evidence, rank)
         if path in names:
             printed.append(Excerpt(rank=rank, path=path, text=_tail(read(path))))
-    return Sample(
+    return ShownTrial(
         index=trial.index,
         evidence=trial.evidence,
         outcome=trial.outcome,
@@ -74,9 +76,9 @@ def log_path(evidence: str, rank: int) -> str:
     return f"{evidence.rpartition('/')[0]}/rank-{rank}.log"
 
 
-def _row(finding: Finding) -> SampleRow:
+def _row(finding: Finding) -> ShownRow:
     cells = [
-        SampleCell(
+        ShownCell(
             rank=found.rank,
             passed=found.passed,
             shown=found.reason if found.observed is None else shown(found.observed),
@@ -84,7 +86,7 @@ def _row(finding: Finding) -> SampleRow:
         )
         for found in finding.ranks
     ]
-    return SampleRow(
+    return ShownRow(
         check=finding.check,
         kind=finding.kind,
         passed=finding.passed,

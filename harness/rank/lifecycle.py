@@ -24,13 +24,13 @@ from types import ModuleType
 from typing import Any
 
 from harness.rank import failure
+from harness.rank.arm_finder import prefer, strays
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
 from harness.rank.environment import describe
 from harness.rank.groups import Watch
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, swallowed
-from harness.rank.precedence import prefer, strays
 from harness.rank.seeding import seed
 from harness.rank.spec import RankSpec
 
