@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 
-from harness.gate.basis import Basis
-from harness.gate.case import TrustedScenario
+from harness.gate.basis import Basis, TrustedScenario
 from harness.gate.objects import NoCommit, below, blob_id
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from harness.record.model import Record
-from harness.reproduce.row import Row, Word
-from harness.reproduce.surroundings import surroundings
+from harness.record.reproduced import differences
 from harness.scenario import SIGNIFICANT, trials_needed
 from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
@@ -26,11 +25,43 @@ from harness.stats.outcome import Trial
 from harness.stats.rates import fisher_two_sided, least_trials, mcnemar, pairs_to_tell, trials_to_tell
 from harness.stats.verdict import CellVerdict, Tally
 
+Word = Literal["same", "changed", "cannot tell"]
+Kind = Literal["verdict", "candidate", "control", "check", "time", "measured", "environment", "scenario"]
+DECIDING: frozenset[Kind] = frozenset({"verdict", "candidate", "control", "check"})
+ABSENT = "none"
 CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
 ENOUGH = 6
 
 _Ruling: TypeAlias = tuple[Word, str, int | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one thing is in either record.
+
+    Attributes:
+        kind: what it is about.
+        cell: the cell, or empty where it is about the whole run.
+        what: its name.
+        values: what it is in the first record and in the second, in words.
+        word: what comparing says.
+        how: the test behind the word; empty where the values are simply compared.
+        more: further trials, on each side, that would settle a `cannot tell`; None where nobody can say.
+    """
+
+    kind: Kind
+    cell: str
+    what: str
+    values: tuple[str, str]
+    word: Word
+    how: str = ""
+    more: int | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the answer of the whole comparison depends on it."""
+        return self.kind in DECIDING
 
 
 class OtherScenario(ValueError):
@@ -89,7 +120,7 @@ def compare(first: Record, second: Record) -> Comparison:
             pairs += len(_sides(cell.candidate, match.candidate).pairs)
         rows += _cell(cell, match, margin=margin, confidence=confidence)
     rows += [_missing(cell, second_lacks=False) for cell in known.values()]
-    return Comparison(pairs=pairs, rows=(*rows, *surroundings(first, second)))
+    return Comparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
 
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
@@ -248,3 +279,46 @@ def _interval(one: Summary | None, unit: str) -> str:
         return "not measured"
     digits = 3 if unit == "s" else 0
     return f"{one.median:.{digits}f} {unit} ({one.low:.{digits}f} to {one.high:.{digits}f}, n = {one.count})"
+
+
+def _surroundings(first: Record, second: Record) -> Iterator[Row]:
+    """A row for each difference, or one that says there is none."""
+    one, other = _question(first), _question(second)
+    names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
+    for name in names:
+        yield Row("scenario", "", name, (one.get(name, ABSENT), other.get(name, ABSENT)), "changed")
+    if not names:
+        yield Row("scenario", "", "scenario, code and inputs", ("", ""), "same")
+    changes = differences(None, first.run, second.run)
+    for change in changes:
+        yield Row("environment", "", change.what, (change.then, change.now), "changed")
+    if not changes:
+        packages = len(first.run.environment.packages)
+        yield Row("environment", "", f"machine, interpreter, variables and {packages} packages", ("", ""), "same")
+
+
+def _question(record: Record) -> dict[str, str]:
+    scenario, run = record.scenario, record.run
+    found = {
+        "scenario file": f"sha256 {scenario.sha256[:12]}",
+        "set on the command line": "  ".join(run.overrides) or ABSENT,
+        "root seed": scenario.seed,
+        "trials asked": f"{scenario.candidate_trials} candidate, {scenario.control_trials} control",
+        "accepted failure rate": f"{scenario.accept_rate:.3g} at {scenario.accept_confidence:.0%}",
+        "control must fail": scenario.must_fail or ABSENT,
+        "commit": _commit(record),
+    }
+    if run.room is not None:
+        found["home folder of the ranks"] = run.room.home
+    for name, arm in record.arms.items():
+        found[f"arguments of the {name}"] = arm.arguments
+        found |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}
+        if arm.revision is not None:
+            found[f"revision of the {name}"] = arm.revision.commit[:12]
+    return found | {f"input {given.name}": f"sha256 {given.digest[:12]}" for given in run.inputs}
+
+
+def _commit(record: Record) -> str:
+    source = record.run.source
+    state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
+    return f"{source.commit[:12]}, {state}" if source.commit else "unknown"
