@@ -12,11 +12,12 @@ from pathlib import Path
 
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
-from harness.gate.objects import File, NotTrusted, Objects, below
+from harness.gate.objects import NotTrusted, Objects
 from harness.gate.policy import Policy, Required, parse_policy
 from harness.record.model import Record
+from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree
-from harness.run.arms.revision import LINK, SUBMODULE
+from harness.run.arms.revision import LINK, SUBMODULE, Entry
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 from harness.trust import signers
 from harness.trust.signers import SignerPolicy, SignersMalformed
@@ -39,7 +40,7 @@ class TrustedScenario:
     path: str
     sha256: str
     scenario: Scenario
-    files: Mapping[str, File]
+    files: Mapping[str, Entry]
 
     @property
     def folder(self) -> str:
@@ -87,9 +88,9 @@ class Basis:
     signers: SignerPolicy
     scenarios: Mapping[str, TrustedScenario]
     locks: frozenset[str]
-    trusted_files: Mapping[str, File]
+    trusted_files: Mapping[str, Entry]
     trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
-    commit_files: Mapping[str, File]
+    commit_files: Mapping[str, Entry]
     contains: Callable[[str], bool]
     tree: Callable[[str], Tree]
 

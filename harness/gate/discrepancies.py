@@ -6,9 +6,10 @@ import hashlib
 import posixpath
 
 from harness.gate.basis import Basis, TrustedScenario
-from harness.gate.objects import NoCommit, below, blob_id
+from harness.gate.objects import NoCommit, blob_id
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record
+from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
 from harness.run.arms.revision import RevisionError
 from harness.scenario import Arm, parse_scenario
