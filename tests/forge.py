@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.forms import manifest
 from harness.forms.digest import mark
 from harness.record import sources
 from harness.record.assemble import assemble
@@ -21,7 +22,7 @@ from harness.report.report import render
 from harness.report.views import checked
 from harness.run.replay import RecordReplay
 from harness.scenario import derive_seed, parse_scenario
-from harness.trust import footer, manifest, sshsig, statement
+from harness.trust import footer, sshsig, statement
 from harness.trust.replay import Replay
 
 REPORT = "report.md"

@@ -9,8 +9,7 @@ import sys
 from collections import Counter
 
 from harness.cli.run import program
-from harness.forms.text import visible
-from harness.report.words import plural
+from harness.forms.text import plural, visible
 from harness.reproduce.passes import Outcome, Passes, answer, between, joint, seeds_word, why_not_varied
 from harness.reproduce.rerun import new_root
 from harness.reproduce.vary import WALKED, Walk

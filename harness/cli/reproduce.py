@@ -17,10 +17,9 @@ from harness.cli.passes import make, print_plan
 from harness.cli.progress import progress_for
 from harness.cli.run import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
-from harness.report.words import plural
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.passes import Passes
 from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 if TYPE_CHECKING:
     from rich.text import Text
 
+from harness.forms.text import visible_lines
+
 # Its reader has left, it was opened for reading only, its terminal is gone.
 LOST = (errno.EPIPE, errno.EBADF, errno.EIO)
 
@@ -36,7 +38,7 @@ class Shown:
             OSError: no space is left.
         """
         try:
-            self.bare.write(shown(text))
+            self.bare.write(visible_lines(text))
         except OSError as error:
             self._lost(error)
         return len(text)
@@ -63,16 +65,6 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.bare, name)
-
-
-def shown(text: str) -> str:
-    """Text of several lines with everything invisible in it as an escape."""
-    # Most text is printable ASCII, in which nothing is hidden; what is needed for more takes time to load.
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    from harness.forms.text import visible_lines
-
-    return visible_lines(text)
 
 
 def is_watched(stream: TextIO) -> bool:

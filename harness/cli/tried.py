@@ -10,9 +10,8 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
 from harness.cli.load import tell
 from harness.cli.progress import Spoken
 from harness.events import Event
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.history import Seen, ended
-from harness.report.words import plural
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.tried import NoSuchCell, Tried, TriedArm, attempt
 from harness.scenario import LoadedScenario, Scenario, ScenarioError

@@ -4,28 +4,54 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 
 MARK = 16
 
 
+def sha256(content: bytes) -> str:
+    """The sha256 of bytes: 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, read in pieces.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def git_blob(size: int) -> hashlib._Hash:
+    """What git's id of a file is made with, to be fed its `size` bytes: 40 hexadecimal digits."""
+    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+
 def mark(begin: bytes) -> str:
-    """What every rank of a world is told, and tells, of which world it is: a digest of the world's first line.
+    """Which world a rank belongs to, as it is given to every rank and comes back: a digest of the world's first line.
 
     Args:
         begin: the line of `world.begin`, as it stands in `events.jsonl`, without its newline.
     """
-    return hashlib.sha256(begin).hexdigest()[:MARK]
+    return sha256(begin)[:MARK]
 
 
-EMPTY = hashlib.sha256().hexdigest()
+EMPTY = sha256(b"")
 """The sha256 of nothing."""
 
 
-def fold(files: Mapping[str, str]) -> str:
-    """One digest for many files: sha256 over their sorted `sha256  path` lines, as `sha256sum` writes them.
+def lines(files: Mapping[str, str]) -> bytes:
+    """Files as `sha256sum` lists them, sorted by path; names that are not UTF-8 stay as they are.
 
     Args:
         files: path inside the folder to sha256, both as text.
     """
-    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
-    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+    text = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
+    return text.encode("utf-8", "surrogateescape")
+
+
+def fold(files: Mapping[str, str]) -> str:
+    """One digest for many files: the sha256 of their `lines`."""
+    return sha256(lines(files))

@@ -197,8 +197,8 @@ class _Builder:
                 self.add(mark, "has a merge key; write the keys out", parent)
                 return
             if key in NULL or key in TRUTH or NUMBER.fullmatch(key):
-                found = printable(key) or "nothing"
-                self.add(mark, "has a key that is not a text; put it in quotes", parent, found=found)
+                shown_key = printable(key) or "nothing"
+                self.add(mark, "has a key that is not a text; put it in quotes", parent, found=shown_key)
                 return
         if not self.encodable(key, mark, parent) or frame.path is None or not isinstance(frame.node, dict):
             return

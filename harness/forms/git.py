@@ -11,7 +11,7 @@ from harness.forms.text import printable
 
 ANSWER_WITHIN = 120.0
 NO_ANSWER = 127
-"""Exit status where there is no git, or none that answers in time; as a shell has it for a missing command."""
+"""Exit status where git is missing, or does not answer in time; as a shell has it for a missing command."""
 
 # Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
 SETTINGS = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import stat
 from pathlib import Path
 
 from harness.forms.problem import Problem, ScenarioError
+from harness.forms.regular_file import read_regular
 from harness.forms.text import escape
 
 SIZE_LIMIT = 256 * 1024
@@ -48,28 +49,12 @@ def read_source(path: Path, *, remedy: str = "name a scenario file or a folder w
 
     `remedy` says what to do where it cannot be opened.
     """
-    file = str(path)
     try:
-        # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise refusal(file, f"cannot be opened ({reason}); {remedy}") from None
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise refusal(file, "is not a regular file; name a plain file")
-        if status.st_size > SIZE_LIMIT:
-            raise too_large(file, f"{status.st_size} bytes")
-        data = bytearray()
-        try:
-            while len(data) <= SIZE_LIMIT and (part := stream.read(SIZE_LIMIT + 1 - len(data))):
-                data += part
-        except OSError as error:
-            raise refusal(file, f"cannot be read ({error.strerror}); check the file and its disk") from None
-    if len(data) > SIZE_LIMIT:
-        raise too_large(file, f"more than {SIZE_LIMIT} bytes")
-    return bytes(data)
+        return read_regular(path, limit=SIZE_LIMIT)
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise too_large(str(path), f"more than {SIZE_LIMIT} bytes") from None
+        raise refusal(str(path), f"cannot be read ({error.strerror}); {remedy}") from None
 
 
 def decode(data: bytes, *, name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 JSON: TypeAlias = Any
 # Deep enough for any fact; shallow enough that whoever reads a stranger's values never runs out of stack.
 DEPTH_LIMIT = 64
+TOO_DEEP = f"not strict JSON: nested deeper than {DEPTH_LIMIT}"
 
 
 class NotStrict(ValueError):
@@ -35,8 +36,10 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> JSON:
         value = _WITH_CONSTANTS.decode(text) if constants else _decoded(text)
     except NotStrict:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise NotStrict(f"not JSON: {str(error)[:200]}") from None
+    except RecursionError:
+        raise NotStrict(TOO_DEEP) from None
     if text.count("[") + text.count("{") > DEPTH_LIMIT:
         _limit_depth(value)
     return value
@@ -88,4 +91,4 @@ def _limit_depth(value: JSON) -> None:
         ]
         if not layer:
             return
-    raise NotStrict(f"not strict JSON: nested deeper than {DEPTH_LIMIT}")
+    raise NotStrict(TOO_DEEP)

@@ -10,7 +10,7 @@ render to the same bytes on every machine that verifies it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 SHOWN_LIMIT = 60
@@ -41,7 +41,7 @@ _SELECTOR = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _HIDDEN = f"(?P<flag>{_FLAGS})|[{_INVISIBLE}]|{_JOINER}|(?<![^{_SELECTOR}])[{_SELECTOR}]"
 
 # Lines by which a verifier finds its way. Only the tool itself may write them.
-_LANDMARK = re.compile(r"-----(?:BEGIN|END) SSH SIGNATURE-----|Manifest: `|Made: `")
+_LANDMARK = r"-----(?:BEGIN|END) SSH SIGNATURE-----|Manifest: `|Made: `"
 
 
 def bounded(text: str, limit: int | None) -> str:
@@ -58,7 +58,7 @@ def visible(text: str, limit: int | None = None) -> str:
         text: anybody's.
         limit: characters of it that are shown, with a count of the rest; None: all.
     """
-    return _LANDMARK.sub(lambda m: escape(m[0][0]) + m[0][1:], _visible(bounded(text, limit)))
+    return _compiled(_LANDMARK).sub(lambda m: escape(m[0][0]) + m[0][1:], _visible(bounded(text, limit)))
 
 
 def visible_lines(text: str) -> str:
@@ -82,6 +82,18 @@ def listed(words: Iterable[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}" if names else "nothing"
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def numbered(noun: str, numbers: Sequence[int]) -> str:
+    """`rank 1`, `ranks 1, 2`, or `no rank`."""
+    if len(numbers) < 2:
+        return f"{noun} {numbers[0]}" if numbers else f"no {noun}"
+    return f"{noun}s {', '.join(map(str, numbers))}"
+
+
 def escape(character: str) -> str:
     """Write one character as an escape that Python, and YAML's double-quoted style, understand."""
     short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
@@ -93,9 +105,10 @@ def _visible(text: str) -> str:
     # Most text is printable ASCII, in which nothing is hidden; asking that first takes a tenth of the time.
     if text.isascii() and text.isprintable():
         return text
-    return _hidden().sub(lambda match: match[0] if match["flag"] else escape(match[0]), text)
+    return _compiled(_HIDDEN).sub(lambda match: match[0] if match["flag"] else escape(match[0]), text)
 
 
 @cache
-def _hidden() -> re.Pattern[str]:
-    return re.compile(_HIDDEN)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """At first use: most commands print nothing but ASCII."""
+    return re.compile(pattern)

@@ -13,31 +13,30 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.forms.text import visible
+from harness.forms.model import Model
+from harness.forms.text import plural, visible
 from harness.gate.basis import Basis, read_basis
 from harness.gate.objects import Objects
 from harness.gate.report import Refusal, Report
 from harness.gate.reports import Runs, find_runs, verified
 from harness.gate.requirements import CODES, Answer, Requirement, answer, requirements
-from harness.record.facts import Frozen
-from harness.report.words import plural
 
 
-class TrustedRevision(Frozen):
+class TrustedRevision(Model):
     """The revision that decided."""
 
     ref: str
     commit: str
 
 
-class PolicyFile(Frozen):
+class PolicyFile(Model):
     """The policy, by its path in the trusted revision."""
 
     path: str
     sha256: str
 
 
-class ReportLine(Frozen):
+class ReportLine(Model):
     """A verified report of the commit. `made` is the signer's own claim."""
 
     place: str
@@ -50,7 +49,7 @@ class ReportLine(Frozen):
     roles: list[str]
 
 
-class Decision(Frozen):
+class Decision(Model):
     """What a gate decided, as `rankproof gate --json` prints it.
 
     Attributes:

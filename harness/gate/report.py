@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from harness.forms.model import Model
 from harness.forms.text import visible
 from harness.gate.policy import Role
-from harness.record.facts import Frozen
 from harness.record.model import Record
 
 SHOWN = 3
@@ -52,7 +52,7 @@ class Report:
         return self.made or datetime.min.replace(tzinfo=UTC), self.record.run.id
 
 
-class Refusal(Frozen):
+class Refusal(Model):
     """A report that says it is of the commit, and that verification refused; `word` as in docs/verify.md."""
 
     place: str

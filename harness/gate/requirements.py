@@ -20,13 +20,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.forms.text import visible
+from harness.forms.model import Model
+from harness.forms.text import plural, visible
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
 from harness.gate.report import Refusal, Report, some
 from harness.gate.rules import RULES, Ruling, Word, holds
-from harness.record.facts import Frozen
-from harness.report.words import plural
 
 Answer = Literal["OPEN", "CLOSED", "CANNOT TELL", "NOT VERIFIED"]
 CODES: dict[Answer, int] = {"OPEN": 0, "CLOSED": 1, "CANNOT TELL": 2, "NOT VERIFIED": 3}
@@ -34,7 +33,7 @@ CODES: dict[Answer, int] = {"OPEN": 0, "CLOSED": 1, "CANNOT TELL": 2, "NOT VERIF
 OF_CELLS = ("verdict", "cells")
 
 
-class Requirement(Frozen):
+class Requirement(Model):
     """One rule, and what became of it.
 
     Attributes:

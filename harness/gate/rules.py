@@ -11,10 +11,10 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Literal
 
+from harness.forms.text import plural
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
 from harness.gate.report import Report, some
-from harness.report.words import plural
 from harness.stats.verdict import CellVerdict
 
 # Clocks of two machines differ a little; a report from the day after tomorrow is something else.
@@ -157,6 +157,14 @@ def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", f"{basis.challenge!r} is signed into the report"
 
 
+def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
+    used = report.record.run.plugins
+    strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
+    if strange:
+        return "REFUSED", f"the policy does not list the plug-in {some(strange)}: it says what the run's kinds mean"
+    return "MET", f"{plural(len(used), 'plug-in')}, by the policy" if used else "none was used"
+
+
 def _jobs(basis: Basis, _required: Required, report: Report) -> Ruling:
     most, jobs = basis.policy.max_jobs, report.record.run.jobs
     if most is not None and jobs > most:
@@ -212,6 +220,7 @@ RULES: dict[str, Rule] = {
     "trials": _trials,
     "age": _age,
     "challenge": _challenge,
+    "plugins": _plugins,
     "jobs": _jobs,
     "nix": _nix,
     "lock": _lock,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from harness.forms.strict_json import strict_json
 from harness.hub.problem import LogLost
 
 End = Literal["whole", "truncated", "reset", "closed", "peer-left", "timed-out", "stopped", "refused"]
@@ -73,13 +74,12 @@ class Access:
         """Read back what `line` wrote.
 
         Raises:
-            ValueError: the line is no line of an access log.
+            ValueError: it is not a line of an access log.
         """
-        found = json.loads(line)
-        if not isinstance(found, dict) or set(found) != {field.name for field in fields(cls)}:
-            raise ValueError("no line of an access log: the keys differ")
-        found["rules"] = tuple(found["rules"])
-        return cls(**found)
+        values = strict_json(line)
+        if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:
+            raise ValueError("not a line of an access log: the keys differ")
+        return cls(**values | {"rules": tuple(values["rules"])})
 
 
 def read_log(path: Path) -> tuple[Access, ...]:

@@ -83,7 +83,7 @@ class Changed(Exception):
 
 
 def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
-    """The pieces of the body as (from, to), the last of them last; one empty piece where there is no body."""
+    """The pieces of the body as (from, to), the last of them last; one empty piece for an answer without a body."""
     ends = [*range(CHUNK, outgoing.sent, CHUNK), outgoing.sent]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 

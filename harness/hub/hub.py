@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Serves a folder of repositories in the hub's protocol, on this machine only unless told otherwise.
+    """Serves a folder of repositories in the hub's protocol, on this machine only unless `host` says otherwise.
 
         with Hub(folder, rules=Path("rules.yaml"), log=Path("access.jsonl")) as hub:
             environment = {"HF_ENDPOINT": hub.endpoint_for("rank-0")}
@@ -65,7 +65,7 @@ class Hub:
         """Read the folder and serve it; returns when connections are accepted."""
         if self._thread is not None:
             raise HubError("this hub was started already; make a new one")
-        rules = load_rules(self._rules) if isinstance(self._rules, Path) else self._rules or no_rules()
+        rules = load_rules(self._rules) if isinstance(self._rules, Path) else self._rules or Rules(schema=1)
         self.repositories = read_folder(self.folder)
         self._log = AccessLog(self._log_path, keep=self._keep)
         self._loop = asyncio.new_event_loop()
@@ -125,7 +125,7 @@ class Hub:
         """All requests so far, in the order in which they were logged. Every answer that arrived is among them.
 
         Raises:
-            HubError: the hub failed, or was told not to keep requests.
+            HubError: the hub failed, or keeps no requests.
         """
         self.check()
         if not self._keep:
@@ -139,13 +139,11 @@ class Hub:
 
     def open_connections(self) -> int:
         """Connections that are open now."""
-        server = self._server
-        return self._call(_count_open(server)) if server is not None and self._alive() else 0
+        return self._counted(Server.open_connections)
 
     def busy(self) -> int:
         """Requests that are being answered now."""
-        server = self._server
-        return self._call(_count_busy(server)) if server is not None and self._alive() else 0
+        return self._counted(Server.busy)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the hub fails or is stopped; returns whether it did within the time."""
@@ -185,6 +183,12 @@ class Hub:
     def _alive(self) -> bool:
         return self._loop is not None and self._loop.is_running()
 
+    def _counted(self, count: Callable[[Server], int]) -> int:
+        async def counted(server: Server) -> int:
+            return count(server)
+
+        return self._call(counted(self._server)) if self._server is not None and self._alive() else 0
+
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -197,16 +201,3 @@ class Hub:
         if self._log is not None:
             self._log.close()
         self._done.set()
-
-
-async def _count_open(server: Server) -> int:
-    return server.open_connections()
-
-
-async def _count_busy(server: Server) -> int:
-    return server.busy()
-
-
-def no_rules() -> Rules:
-    """The rules of a healthy hub."""
-    return Rules.model_validate({"schema": 1})

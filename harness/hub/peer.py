@@ -71,15 +71,15 @@ def _inode(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     )
     head = struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG) as asked:
-            asked.settimeout(1.0)
-            asked.sendto(head + body, (0, 0))
-            told = asked.recv(4096)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG) as kernel:
+            kernel.settimeout(1.0)
+            kernel.sendto(head + body, (0, 0))
+            answer = kernel.recv(4096)
     except OSError:
         return None
-    if len(told) < INODE_AT + 4 or struct.unpack_from("=H", told, 4)[0] != SOCK_DIAG_BY_FAMILY:
+    if len(answer) < INODE_AT + 4 or struct.unpack_from("=H", answer, 4)[0] != SOCK_DIAG_BY_FAMILY:
         return None
-    return int(struct.unpack_from("=I", told, INODE_AT)[0]) or None
+    return int(struct.unpack_from("=I", answer, INODE_AT)[0]) or None
 
 
 def _holds(pid: int, wanted: str) -> bool:

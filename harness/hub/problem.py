@@ -23,4 +23,4 @@ class RulesError(HubError):
 
 
 class LogLost(HubError):
-    """The access log could not be written; the hub stopped, because an answer without its line is no evidence."""
+    """The access log could not be written; the hub stopped, because an answer without its line is not evidence."""

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import yaml
 
+from harness.forms.digest import git_blob
 from harness.hub.problem import HubError
 
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
@@ -101,9 +102,9 @@ class ServedRepository:
         if name in self.revisions:
             return self.revisions[name]
         if re.fullmatch(r"[0-9a-f]{7,40}", name):
-            found = {one.commit: one for one in self.revisions.values() if one.commit.startswith(name)}
-            if len(found) == 1:
-                return next(iter(found.values()))
+            matching = {one.commit: one for one in self.revisions.values() if one.commit.startswith(name)}
+            if len(matching) == 1:
+                return next(iter(matching.values()))
         return None
 
 
@@ -115,12 +116,12 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
     """
     if not folder.is_dir():
         raise HubError(f"{folder}: no such folder; `rankproof hub layouts --out {folder}` writes one to try")
-    found: dict[str, dict[str, Revision]] = {}
+    by_id: dict[str, dict[str, Revision]] = {}
     for identity, name, place in _places(folder):
-        found.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
-    if not found:
+        by_id.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
+    if not by_id:
         raise HubError(f"{folder}: holds no repository; a repository is a folder ORG/NAME with files in it")
-    return {identity: ServedRepository(identity, revisions) for identity, revisions in sorted(found.items())}
+    return {identity: ServedRepository(identity, revisions) for identity, revisions in sorted(by_id.items())}
 
 
 def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -135,17 +136,19 @@ def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
         for inner in sorted(path for path in outer.iterdir() if path.is_dir() and not path.name.startswith(".")):
             name, revision = _named(inner)
             if not NAME.fullmatch(outer.name):
-                raise HubError(f"{outer}: is no name of an organisation; rename it to letters, digits, '.', '_', '-'")
+                raise HubError(
+                    f"{outer}: is not a name of an organisation; rename it to letters, digits, '.', '_', '-'"
+                )
             yield f"{outer.name}/{name}", revision, inner
 
 
 def _named(folder: Path) -> tuple[str, str]:
     name, _, revision = folder.name.partition("@")
     if not NAME.fullmatch(name):
-        raise HubError(f"{folder}: is no name of a repository; rename it to letters, digits, '.', '_', '-'")
+        raise HubError(f"{folder}: is not a name of a repository; rename it to letters, digits, '.', '_', '-'")
     revision = unquote(revision) or MAIN
     if not revision.isprintable() or len(revision) > 200 or ".." in revision or re.search(r"[\s\\~^:?*\[]", revision):
-        raise HubError(f"{folder}: what stands after @ is no name of a branch or tag")
+        raise HubError(f"{folder}: what stands after @ cannot name a branch or tag")
     return name, revision
 
 
@@ -153,7 +156,7 @@ def read_revision(folder: Path, *, name: str, root: Path) -> Revision:
     """Read one folder as a commit. Links may point anywhere inside ``root``, nowhere else.
 
     Raises:
-        HubError: a link that leaves ``root``, something that is no file, too many files, or an unreadable file.
+        HubError: a link that leaves ``root``, something that is not a file, too many files, or an unreadable file.
     """
     patterns = _lfs_patterns(folder)
     files: dict[str, File] = {}
@@ -163,7 +166,7 @@ def read_revision(folder: Path, *, name: str, root: Path) -> Revision:
         if not real.is_relative_to(top):
             raise HubError(f"{path}: is a link out of {root}; copy the file into the repository")
         if not real.is_file():
-            raise HubError(f"{path}: is no regular file; remove it from the repository")
+            raise HubError(f"{path}: is not a regular file; remove it from the repository")
         file = _read_file(path, inside=path.relative_to(folder).as_posix(), patterns=patterns)
         files[file.path] = file
         if len(files) > FILE_LIMIT:
@@ -190,7 +193,7 @@ def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
     try:
         with path.open("rb") as stream:
             status = os.fstat(stream.fileno())
-            git = hashlib.sha1(f"blob {status.st_size}\0".encode(), usedforsecurity=False)
+            git = git_blob(status.st_size)
             sha = hashlib.sha256()
             while chunk := stream.read(CHUNK):
                 git.update(chunk)

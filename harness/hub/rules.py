@@ -49,7 +49,7 @@ OF_A_BODY = frozenset({"truncate", "wrong-bytes"})
 
 
 class Missing(Model):
-    """404: the client is told that the file does not exist.
+    """404: the file does not exist.
 
     With ``commit`` the answer carries X-Repo-Commit, as the public hub's does, and clients write it down for ever.
     """

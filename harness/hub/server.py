@@ -127,7 +127,7 @@ class Server:
         """Stop answering for good."""
         if not self.failed.done():
             self.failed.set_exception(error)
-            self.failed.exception()  # whoever asks gets it; nobody asking is no complaint of the loop's
+            self.failed.exception()  # whoever asks gets it; the loop has nothing to complain about where nobody asks
         if self._listener is not None:
             self._listener.close()
         self._cut("the hub failed", keep=asyncio.current_task())
@@ -269,23 +269,23 @@ class Server:
             self.log.write(exchange.access(end))
             (_reset if outgoing.then == "reset" else asyncio.StreamWriter.close)(writer)
             return False
-        found = outgoing.answer
+        reply = outgoing.answer
         bodiless = request is not None and request.method == "HEAD"
         pieces = [(0, 0)] if bodiless else body_chunks(outgoing)
         flipped = outgoing.flipped
         try:
-            data = read_piece(found, *pieces[0], flipped=flipped)
+            data = read_piece(reply, *pieces[0], flipped=flipped)
         except Changed as error:
             exchange.note = str(error)
             return await self._send(exchange, truly(failure(500, str(error))), request)
-        exchange.status, exchange.commit = found.status, found.headers.get("X-Repo-Commit")
-        data = head_of(outgoing, found, request) + data
+        exchange.status, exchange.commit = reply.status, reply.headers.get("X-Repo-Commit")
+        data = head_of(outgoing, reply, request) + data
         exchange.sent = pieces[0][1]
         for piece in pieces[1:]:
             writer.write(data)
             await self._drained(exchange)
             try:
-                data = read_piece(found, *piece, flipped=flipped)
+                data = read_piece(reply, *piece, flipped=flipped)
             except Changed as error:
                 exchange.note = str(error)
                 self.log.write(exchange.access("truncated"))
@@ -346,8 +346,8 @@ def _hold(host: str, port: int) -> socket.socket:
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """Close with RST: linger on, for no time."""
-    found = writer.get_extra_info("socket")
-    if found is not None:
+    connection = writer.get_extra_info("socket")
+    if connection is not None:
         with contextlib.suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

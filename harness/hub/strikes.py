@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from harness.forms.digest import sha256
 from harness.hub.rules import Latency, Rule, Rules
 from harness.hub.target import Target
 
@@ -122,5 +122,4 @@ def _matches(rule: Rule, *, client: str, method: str, target: Target) -> bool:
 
 def _chance(*parts: object) -> float:
     """A number from 0 up to 1 that follows from its parts alone."""
-    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:7], "big") / (1 << 56)
+    return int(sha256("\0".join(map(str, parts)).encode())[:14], 16) / (1 << 56)

@@ -162,7 +162,7 @@ def _segment(raw: str) -> str:
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadTarget("the address is no UTF-8") from error
+        raise BadTarget("the address is not UTF-8") from error
     if not text.isprintable() or "\\" in text:
         raise BadTarget("the address holds a control character or a backslash")
     if {"..", "."} & set(text.split("/")):

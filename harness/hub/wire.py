@@ -13,7 +13,7 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class BadRequest(Exception):
-    """What came is no request that the hub answers; ``status`` is the answer."""
+    """What came is not a request that the hub answers; ``status`` is the answer."""
 
     def __init__(self, status: int, message: str, *, method: str | None = None, address: str = "") -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ async def read_request(reader: asyncio.StreamReader, limits: Limits) -> Request:
 
     Raises:
         Silent: nothing came.
-        BadRequest: something came that is no request, or came too slowly, or is too large.
+        BadRequest: something came that is not a request, or came too slowly, or is too large.
     """
     try:
         first = await asyncio.wait_for(reader.read(1), limits.idle)
@@ -81,7 +81,7 @@ def _head(data: bytes) -> Request:
     lines = data[:-4].decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not TOKEN.fullmatch(words[0]) or not re.fullmatch(r"HTTP/1\.[01]", words[2]):
-        raise BadRequest(400, "the first line is no HTTP/1.1 request")
+        raise BadRequest(400, "the first line is not an HTTP/1.1 request")
     method, address = words[0], words[1]
     if len(lines) - 1 > HEADER_LIMIT:
         raise BadRequest(431, f"there are more than {HEADER_LIMIT} headers", method=method, address=address)
@@ -115,18 +115,18 @@ def read_range(text: str | None, size: int) -> tuple[int, int] | None:
     Raises:
         ValueError: the range begins after the end (416).
     """
-    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (text or "").replace(" ", ""))
-    if found is None or not (found[1] or found[2]):
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (text or "").replace(" ", ""))
+    if match is None or not (match[1] or match[2]):
         return None
-    if not found[1]:
-        last = int(found[2])
+    if not match[1]:
+        last = int(match[2])
         if last == 0:
             raise ValueError("an empty range")
         return max(0, size - last), size
-    first = int(found[1])
-    end = min(size, int(found[2]) + 1) if found[2] else size
+    first = int(match[1])
+    end = min(size, int(match[2]) + 1) if match[2] else size
     if first >= size:
         raise ValueError("the range begins after the end")
-    if found[2] and int(found[2]) < first:
+    if match[2] and int(match[2]) < first:
         return None
     return first, end

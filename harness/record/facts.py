@@ -10,8 +10,9 @@ import hashlib
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
+from harness.forms.model import Model
 from harness.reason import Skip
 
 PATH = "evidence/run.json"
@@ -23,13 +24,7 @@ HOME_INPUT = "world.home"
 """The input that `world.home` names: no input of a scenario has this name."""
 
 
-class Frozen(BaseModel):
-    """A value of the record: closed, and not changed once made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
-
-
-class Package(Frozen):
+class Package(Model):
     """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
 
     The same wheel gives the same value on every machine, whoever installed it and wherever: `harness.record.packages`.
@@ -40,7 +35,7 @@ class Package(Frozen):
     record: str | None
 
 
-class NixFacts(Frozen):
+class NixFacts(Model):
     """The Nix environment that a run took place in. None means that Nix, or git, did not tell.
 
     Attributes:
@@ -71,7 +66,7 @@ class NixFacts(Frozen):
     driver: list[str]
 
 
-class Environment(Frozen):
+class Environment(Model):
     """Where the run took place. No host name, no user name, no path, no value of a variable outside the allow-list.
 
     Attributes:
@@ -102,7 +97,7 @@ class Environment(Frozen):
     packages: list[Package]
 
 
-class Source(Frozen):
+class Source(Model):
     """The repository the scenario lies in. None means unknown: a git that failed is not a clean tree.
 
     `scenario` is the path of the scenario's folder inside it.
@@ -117,7 +112,7 @@ class Source(Frozen):
     why_unknown: str = ""
 
 
-class InputFacts(Frozen):
+class InputFacts(Model):
     """A resolved input.
 
     Attributes:
@@ -135,7 +130,7 @@ class InputFacts(Frozen):
     files: dict[str, str]
 
 
-class RoomFacts(Frozen):
+class RoomFacts(Model):
     """What ranks had for home, caches and temporary folder, and what their worlds shared on purpose.
 
     Attributes:
@@ -150,7 +145,7 @@ class RoomFacts(Frozen):
     compiled: list[str]
 
 
-class RevisionFacts(Frozen):
+class RevisionFacts(Model):
     """Where the code of an arm was laid out from.
 
     Attributes:
@@ -170,7 +165,7 @@ class RevisionFacts(Frozen):
     folder: str
 
 
-class Installed(Frozen):
+class Installed(Model):
     """A package of an arm's own environment.
 
     Attributes:
@@ -185,7 +180,7 @@ class Installed(Frozen):
     record: str
 
 
-class ArmEnvironmentFacts(Frozen):
+class ArmEnvironmentFacts(Model):
     """The environment that an arm's ranks ran in, where it is not the harness' own.
 
     Attributes:
@@ -212,7 +207,7 @@ class ArmEnvironmentFacts(Frozen):
 ReportDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class ChangeFacts(Frozen):
+class ChangeFacts(Model):
     """The one thing that a pass of a reproduction changes against the pass beside it.
 
     Attributes:
@@ -229,7 +224,7 @@ class ChangeFacts(Frozen):
     beside: ReportDigest
 
 
-class Reproduces(Frozen):
+class Reproduces(Model):
     """Which report a run was made to reproduce.
 
     Attributes:
@@ -246,7 +241,7 @@ class Reproduces(Frozen):
     varied: ChangeFacts | None = None
 
 
-class SourceFacts(Frozen):
+class SourceFacts(Model):
     """What the repository holds of the code that ranks of an arm loaded beside what was staged.
 
     Of an arm from a revision that revision, patched where it is; else the folder as it stood.
@@ -261,7 +256,7 @@ class SourceFacts(Frozen):
     files: dict[str, str]
 
 
-class CellFacts(Frozen):
+class CellFacts(Model):
     """How many trials of a cell there are, or why there are none. `arguments` are the entry's, per arm."""
 
     id: str
@@ -270,7 +265,7 @@ class CellFacts(Frozen):
     control: Annotated[int, Field(ge=0)]
 
 
-class PluginFacts(Frozen):
+class PluginFacts(Model):
     """A kind of another distribution that the run used; see `harness.plugins.Plugin`."""
 
     group: str
@@ -283,7 +278,7 @@ class PluginFacts(Frozen):
         return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
 
 
-class RunFacts(Frozen):
+class RunFacts(Model):
     """The facts of one run of one scenario.
 
     Attributes:
@@ -309,10 +304,10 @@ class RunFacts(Frozen):
     environment: Environment
     inputs: list[InputFacts]
     arguments: dict[str, dict[str, JsonValue]]
-    revisions: dict[str, RevisionFacts] = {}
-    environments: dict[str, ArmEnvironmentFacts] = {}
+    revisions: dict[str, RevisionFacts] = Field(default_factory=dict)
+    environments: dict[str, ArmEnvironmentFacts] = Field(default_factory=dict)
     reproduces: Reproduces | None = None
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
-    plugins: list[PluginFacts] = []
+    plugins: list[PluginFacts] = Field(default_factory=list)
     cells: list[CellFacts]

@@ -6,10 +6,9 @@ import json
 from functools import cache
 from typing import TypeVar
 
-from pydantic import ValidationError
-
-from harness.forms.strict_json import JSON, NotStrict, strict_json
-from harness.record.facts import Frozen, RevisionFacts, RunFacts
+from harness.forms.model import Model, parse_json
+from harness.forms.strict_json import JSON
+from harness.record.facts import RevisionFacts, RunFacts
 from harness.record.reproduced import Comparison
 from harness.stats.verdict import Judgement
 
@@ -20,7 +19,7 @@ class RecordError(ValueError):
     """A record, or the evidence it is made from, that cannot be read; the message says which part."""
 
 
-class FaultSummary(Frozen):
+class FaultSummary(Model):
     """A fault as the report names it: its id, its kind, the arm it strikes, what it does to which ranks, in words."""
 
     id: str
@@ -29,7 +28,7 @@ class FaultSummary(Frozen):
     description: str
 
 
-class ScenarioSummary(Frozen):
+class ScenarioSummary(Model):
     """What the report says about the scenario; the file itself is evidence.
 
     `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code.
@@ -55,7 +54,7 @@ class ScenarioSummary(Frozen):
     faults: list[FaultSummary]
 
 
-class ArmSummary(Frozen):
+class ArmSummary(Model):
     """What an arm is made of: its files with their sha256, the arguments of its entry, and the commit it came from."""
 
     files: dict[str, str]
@@ -63,7 +62,7 @@ class ArmSummary(Frozen):
     revision: RevisionFacts | None = None
 
 
-class Record(Frozen):
+class Record(Model):
     """The whole record.
 
     Attributes:
@@ -126,7 +125,7 @@ def _encoder(depth: int) -> json.JSONEncoder:
     return json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=separators)
 
 
-T = TypeVar("T", bound=Frozen)
+T = TypeVar("T", bound=Model)
 
 
 def read_model(model: type[T], data: bytes, *, name: str) -> T:
@@ -136,10 +135,6 @@ def read_model(model: type[T], data: bytes, *, name: str) -> T:
         RecordError: not strict JSON, or not this model; the message names the first place.
     """
     try:
-        return model.model_validate(strict_json(data))
-    except NotStrict as error:
+        return parse_json(model, data)
+    except ValueError as error:
         raise RecordError(f"{name}: {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise RecordError(f"{name}: {place}: {first['msg']}") from None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from harness import __version__
-from harness.record.facts import Environment, Frozen, Package, RunFacts
+from harness.forms.model import Model
+from harness.record.facts import Environment, Package, RunFacts
 from harness.scenario import Needs, Scenario
 from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
@@ -31,7 +32,7 @@ MATTERS = {
 APART = {"variables", "packages", "lock", "nix"}
 
 
-class ReproducedRun(Frozen):
+class ReproducedRun(Model):
     """The run that is reproduced.
 
     Attributes:
@@ -91,7 +92,7 @@ class Here:
     rankproof: str = __version__
 
 
-class Difference(Frozen):
+class Difference(Model):
     """Something in which the two machines or environments differ."""
 
     group: Group
@@ -100,7 +101,7 @@ class Difference(Frozen):
     now: str
 
 
-class Comparison(Frozen):
+class Comparison(Model):
     """A reproduction, and the run that it reproduces.
 
     Attributes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harness.forms.manifest import encode
 from harness.record.facts import SOURCE_FOLDER
 
 PATH = "evidence/source-files.sha256"
@@ -19,8 +20,7 @@ def listing(digests: Mapping[str, str]) -> bytes:
     Args:
         digests: path in the results folder to sha256 in hex; what lies outside `evidence/source/` is left out.
     """
-    found = sorted((path.encode(), digest) for path, digest in digests.items() if path.startswith(f"{SOURCE_FOLDER}/"))
-    return b"".join(digest.encode() + b"  " + path + b"\n" for path, digest in found)
+    return encode({path: digest for path, digest in digests.items() if path.startswith(f"{SOURCE_FOLDER}/")})
 
 
 def of_arm(digests: Mapping[str, str], arm: str) -> dict[str, str]:

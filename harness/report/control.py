@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
 from harness.report.blocks import (
@@ -20,7 +21,6 @@ from harness.report.blocks import (
 )
 from harness.report.figures import lanes_path
 from harness.report.ranks import sample_table, standing
-from harness.report.words import plural
 from harness.stats.verdict import CellVerdict
 
 

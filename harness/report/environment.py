@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arm_environment import installed
 from harness.record.facts import RunFacts
@@ -23,7 +24,6 @@ from harness.report.blocks import (
     Text,
 )
 from harness.report.nix import made_by, nix_rows, nix_warnings
-from harness.report.words import plural
 
 RUN = Evidence(facts.PATH)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
 from harness.report.blocks import (
@@ -20,7 +21,6 @@ from harness.report.blocks import (
     Part,
     Table,
 )
-from harness.report.words import plural
 from harness.stats.outcome import Strike, Trial
 from harness.stats.verdict import CellVerdict, Tally
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.forms.text import plural
 from harness.record import facts
 from harness.record.facts import Environment
 from harness.report.blocks import Block, BulletList, Claim, Code, Evidence, Foreign, Paragraph, Part, Text
-from harness.report.words import plural
 
 RUN = Evidence(facts.PATH)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harness.forms.text import plural
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report.blocks import Block, Foreign, Heading, Table
@@ -17,7 +18,6 @@ from harness.report.html import anchor, inline, render_html
 from harness.report.report import blocks
 from harness.report.stylesheet import STYLE
 from harness.report.view import Basis, View
-from harness.report.words import plural
 
 CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 HEAD = f"""\

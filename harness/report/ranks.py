@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from harness.forms.text import plural
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
@@ -22,7 +23,6 @@ from harness.report.blocks import (
     Text,
 )
 from harness.report.figures import lanes_path
-from harness.report.words import plural
 from harness.stats.outcome import Arm, Moment
 from harness.stats.shown_trial import ShownRow, ShownTrial
 from harness.stats.verdict import CellVerdict, Tally

@@ -6,6 +6,7 @@ was asked, what came out, can these checks fail at all, what was changed, where,
 
 from __future__ import annotations
 
+from harness.forms.text import plural
 from harness.record import facts
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import PATH as RECORD_PATH
@@ -35,7 +36,7 @@ from harness.report.limits import limits_section
 from harness.report.markdown import render_markdown
 from harness.report.ranks import ranks_section
 from harness.report.reproduction import head_rows, reproduction_section
-from harness.report.words import answer, percent, plural
+from harness.report.words import answer, percent
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.verdict import CellVerdict
 

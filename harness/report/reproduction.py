@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.forms.text import plural
 from harness.record import facts
 from harness.record.change import is_shown
 from harness.record.model import Record
@@ -22,7 +23,6 @@ from harness.report.blocks import (
     Table,
     Text,
 )
-from harness.report.words import plural
 from harness.stats.reproduction import CellAnswer
 
 RUN = Evidence(facts.PATH)

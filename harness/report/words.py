@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 
+from harness.forms.text import plural
 from harness.record.model import Record
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 rank`, `2 ranks`."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def percent(rate: float) -> str:

@@ -21,11 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from harness.forms.model import Model
-from harness.forms.strict_json import NotStrict, strict_json
-from harness.trust import manifest
+from harness.forms import manifest
+from harness.forms.model import Model, parse_json
 
 FORMAT: Literal[1] = 1
 INDEX = "index.json"
@@ -182,12 +181,9 @@ def _read_index(stream: _Stream) -> Index:
     data = b"".join(stream.take(size))
     stream.demand(_padding(size), what="the padding of the index")
     try:
-        index = Index.model_validate(strict_json(data))
-    except NotStrict as error:
-        raise ArchiveError(f"its index is {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ArchiveError(f"its index: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        index = parse_json(Index, data)
+    except ValueError as error:
+        raise ArchiveError(f"its index: {error}") from None
     if index.encode() != data:
         raise ArchiveError("its index is not written the one way an index is")
     return index

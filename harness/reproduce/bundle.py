@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness import __version__
+from harness.forms import manifest
+from harness.forms.digest import sha256_of
 from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
@@ -24,7 +26,7 @@ from harness.report.views import checked
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
 from harness.reproduce.leaks import Leak, Needles
 from harness.run.inputs import InputError, digests, leaves
-from harness.trust import manifest, statement
+from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 
 REPORT = "report.md"
@@ -225,8 +227,7 @@ def _write(out: Path, index: Index, content: _Content) -> str:
             except BaseException:
                 out.unlink()
                 raise
-        with out.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(out)
     except FileExistsError:
         raise BundleError(f"{out} is there already: remove it, or name another file with --out") from None
     except ArchiveError as error:

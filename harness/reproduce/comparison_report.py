@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from harness.forms.text import plural
 from harness.record.model import Record
 from harness.report.blocks import Block, Code, Foreign, Heading, Note, Paragraph, Part, Strong, Table
-from harness.report.words import plural
 from harness.reproduce.comparison import Comparison, Kind, Row
 
 SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms import manifest
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.assemble import assemble
@@ -21,7 +22,6 @@ from harness.reproduce.bundle import BESIDE
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.profile import profile
-from harness.trust import manifest
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable, verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification

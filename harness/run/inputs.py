@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.digest import fold
+from harness.forms.digest import fold, sha256_of
 from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import HOME_INPUT, InputFacts
@@ -145,8 +144,7 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
     found = {}
     for file in files:
         try:
-            with file.open("rb") as stream:
-                found[file.relative_to(root).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
+            found[file.relative_to(root).as_posix()] = sha256_of(file)
         except OSError as error:
             raise InputError(f"input {name}: {os.path.relpath(file, root)} cannot be read: {error.strerror}") from None
     return found

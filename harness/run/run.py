@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import __version__
+from harness.forms import manifest
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
@@ -46,7 +47,7 @@ from harness.run.progress import Plan, Progress
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
 from harness.scenario import LoadedScenario, Problem, Scenario, override
-from harness.trust import footer, manifest, statement
+from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.world.pool import ServerFailed, ServerPool

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.forms.problem import Problem
+from harness.forms.text import numbered
 from harness.scenario.draft import Draft
 
 OF_ONE = "in a world of one rank nothing distributed is tried"
@@ -26,8 +27,7 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    who = f"rank {left[0]}" if len(left) == 1 else f"ranks {', '.join(map(str, left))}"
-    return f"no check asks {who} of {size} for anything but how it ended"
+    return f"no check asks {numbered('rank', left)} of {size} for anything but how it ended"
 
 
 def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:

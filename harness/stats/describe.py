@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from harness.checks.finding import canonical
 from harness.forms.strict_json import JSON
 from harness.history import History, ended
@@ -53,13 +51,6 @@ def shown(value: JSON) -> str:
     if isinstance(value, dict) and all(isinstance(inner, str | int | float) for inner in value.values()):
         return short(", ".join(f"{key} {inner}" for key, inner in value.items()))
     return short(canonical(value))
-
-
-def ranks_in_words(ranks: Sequence[int]) -> str:
-    """`rank 1`, or `ranks 1, 2`."""
-    if not ranks:
-        return "no rank"
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
 def short(text: str) -> str:

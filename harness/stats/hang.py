@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.forms.strict_json import JSON
+from harness.forms.text import numbered
 from harness.history import History
 from harness.history.silence import window
 from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
-from harness.stats.describe import how_it_ended, ranks_in_words
+from harness.stats.describe import how_it_ended
 
 # How much later than asked for the harness may look.
 SLACK = 1.0
@@ -70,7 +71,7 @@ def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of
     if lost:
         where = standing(history, lost[0], line_of) or how_it_ended(history, lost[0])
         return DeviationCode.HANG_ELSEWHERE, f"rank {lost[0]} does not hang at {place}: {where}"
-    return DeviationCode.OTHER_RANKS, f"{ranks_in_words(there)} hang at {place} instead of {ranks_in_words(wanted)}"
+    return DeviationCode.OTHER_RANKS, f"{numbered('rank', there)} hang at {place} instead of {numbered('rank', wanted)}"
 
 
 def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bool:

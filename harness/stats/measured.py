@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from harness.forms.model import Model
 from harness.history import History
 from harness.history.hub_log import incomplete, of_rank
 from harness.scenario import Measure
-from harness.stats.frozen import Frozen
 from harness.stats.outcome import Arm
 
 BEGIN, END = "subject.begin", "subject.end"
@@ -28,7 +28,7 @@ OF_THE_HUB = ("requests", "received")
 CONFIDENCE = 0.95
 
 
-class Summary(Frozen):
+class Summary(Model):
     """Values of one rank in one arm. `low` and `high` hold the median at 95 %; fewer than six values they span."""
 
     count: int
@@ -37,7 +37,7 @@ class Summary(Frozen):
     high: float
 
 
-class Measured(Frozen):
+class Measured(Model):
     """One row of the impact table: one measurement on one rank. An arm that is absent was not measured."""
 
     id: str

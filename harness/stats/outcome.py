@@ -10,18 +10,19 @@ from pydantic import Field
 from harness.checks import Finding, RankFinding, judge_trial
 from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
+from harness.forms.model import Model
+from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.reason import Deviation, Void, VoidCode
 from harness.scenario import Scenario
-from harness.stats.describe import harness_error, how_it_ended, ranks_in_words, short, shown
-from harness.stats.frozen import Frozen
+from harness.stats.describe import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
 
 Arm = Literal["candidate", "control"]
 
 
-class Moment(Frozen):
+class Moment(Model):
     """One rank failing: when (milliseconds after the trial began), and how."""
 
     rank: int | None
@@ -30,7 +31,7 @@ class Moment(Frozen):
     line: int | None = None
 
 
-class Failure(Frozen):
+class Failure(Model):
     """A check that does not hold: on which ranks, and why."""
 
     check: str
@@ -39,7 +40,7 @@ class Failure(Frozen):
     line: int | None = None
 
 
-class Strike(Frozen):
+class Strike(Model):
     """One fault on one rank: whether it struck, was taken back, is proved, and the lines of the events that show it."""
 
     fault: str
@@ -51,7 +52,7 @@ class Strike(Frozen):
     lines: list[int]
 
 
-class Trial(Frozen):
+class Trial(Model):
     """What became of one trial.
 
     Attributes:
@@ -216,7 +217,7 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
             found.append((ns, Moment(rank=rank, ms=round((ns - begin) / 1e6, 3), what=what, line=seen.line)))
     for seen in history.noted("world.deadline"):
         ms = round((seen.event.ns - begin) / 1e6, 3)
-        what = f"deadline: {ranks_in_words(tuple(seen.event.values.get('ranks', ())))} still ran"
+        what = f"deadline: {numbered('rank', tuple(seen.event.values.get('ranks', ())))} still ran"
         found.append((seen.event.ns, Moment(rank=None, ms=ms, what=what, line=seen.line)))
     return [moment for _, moment in sorted(found, key=lambda item: item[0])]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from harness.forms.model import Model
 from harness.history import History
 from harness.scenario import Scenario
-from harness.stats.frozen import Frozen
 from harness.stats.numbers import numbers_of
 from harness.stats.signature import Signature, signature_of
 from harness.stats.verdict import CellVerdict, Tally, Word
 
 
-class TrialProfile(Frozen):
+class TrialProfile(Model):
     """One trial: what became of it, how it failed, what its ranks reported by check."""
 
     index: int
@@ -23,7 +23,7 @@ class TrialProfile(Frozen):
     numbers: dict[str, str]
 
 
-class CellProfile(Frozen):
+class CellProfile(Model):
     """One cell: its verdict with the reasons, and the trials of both arms."""
 
     id: str

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any
 
 from harness.forms.digest import EMPTY
+from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.history import History
 from harness.scenario.environment import normal
-from harness.stats.frozen import Frozen
 
 FOLDER = "evidence/loaded"
 NAMED = re.compile(r"[0-9a-f]{64}")
@@ -84,7 +84,7 @@ class Told:
     beside: frozenset[str]
 
 
-class Summary(Frozen):
+class Summary(Model):
     """What the trials of a cell told of the code that ran beside the arm's folder.
 
     Attributes:

@@ -13,8 +13,8 @@ from typing import Literal
 
 from harness.checks.check import ValueCheck
 from harness.checks.within import WithinCheck
+from harness.forms.model import Model
 from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.frozen import Frozen
 from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm
 from harness.stats.profile import CellProfile, TrialProfile
@@ -26,7 +26,7 @@ Answer = Literal["REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "NOT REPRODUCE
 ORDER: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "CANNOT TELL", "REPRODUCED")
 
 
-class Counts(Frozen):
+class Counts(Model):
     """One arm then and now: failed of counted trials, void ones, and Fisher's two-sided p."""
 
     arm: Arm
@@ -51,7 +51,7 @@ class Counts(Frozen):
         return usual[0] in self.failures_now and usual[1] in self.failures_then
 
 
-class ValueComparison(Frozen):
+class ValueComparison(Model):
     """The values of one check in one arm: in how many of the trials with the same seed they are the same."""
 
     arm: Arm
@@ -61,7 +61,7 @@ class ValueComparison(Frozen):
     compared: int
 
 
-class CellAnswer(Frozen):
+class CellAnswer(Model):
     """One cell: the answer, the three questions, and why.
 
     Attributes:
@@ -82,7 +82,7 @@ class CellAnswer(Frozen):
     more_trials: int | None = None
 
 
-class Reproduction(Frozen):
+class Reproduction(Model):
     """The answer of a run to another, and that of every cell."""
 
     answer: Answer

@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 from harness.checks import Finding
+from harness.forms.model import Model
 from harness.stats.describe import shown
-from harness.stats.frozen import Frozen
 from harness.stats.outcome import Trial
 
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
 
 
-class ShownCell(Frozen):
+class ShownCell(Model):
     """What one check saw on one rank, and the line of the trial's events that shows it."""
 
     rank: int
@@ -23,7 +23,7 @@ class ShownCell(Frozen):
     line: int | None = None
 
 
-class ShownRow(Frozen):
+class ShownRow(Model):
     """One check over the ranks it asked."""
 
     check: str
@@ -34,7 +34,7 @@ class ShownRow(Frozen):
     line: int | None = None
 
 
-class Excerpt(Frozen):
+class Excerpt(Model):
     """The last lines a rank printed, as it printed them."""
 
     rank: int
@@ -42,7 +42,7 @@ class Excerpt(Frozen):
     text: str
 
 
-class ShownTrial(Frozen):
+class ShownTrial(Model):
     """One trial: which it is, what every check saw, and the end of what failed ranks printed."""
 
     index: int

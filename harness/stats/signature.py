@@ -6,14 +6,15 @@ that its peer is gone is a race: they are left out.
 
 from __future__ import annotations
 
+from harness.forms.model import Model
+from harness.forms.text import numbered
 from harness.history import History, ended
-from harness.stats.frozen import Frozen
 from harness.stats.outcome import Trial
 
 CAUSE_LIMIT = 600
 
 
-class Signature(Frozen):
+class Signature(Model):
     """A failure as two runs can have it in common.
 
     Attributes:
@@ -31,7 +32,7 @@ class Signature(Frozen):
 
     def description(self) -> str:
         """In one line."""
-        parts = [self.cause + (f" on {_ranks(self.ranks)}" if self.ranks and self.cause else "")]
+        parts = [self.cause + (f" on {numbered('rank', self.ranks)}" if self.ranks and self.cause else "")]
         parts += [f"checks: {', '.join(self.checks)}" if self.checks else "", *self.faults]
         return "; ".join(part for part in parts if part)
 
@@ -56,7 +57,7 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
     for failure in trial.failures:
         where = failure.ranks if ranks is None else [rank for rank in failure.ranks if rank in ranks]
         if where or not failure.ranks:
-            checks.append(failure.check + (f" on {_ranks(where)}" if where else ""))
+            checks.append(failure.check + (f" on {numbered('rank', where)}" if where else ""))
     own = [check for check in checks if not check.startswith("world:")]
     return Signature(
         cause=cause,
@@ -85,7 +86,3 @@ def _cause(history: History, rank: int) -> str:
     if (end := history.exit(rank)) is not None:
         return ended(end.event.values)
     return "its end was not seen"
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from harness.forms.model import Model
 from harness.history import History
-from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf, text_of, threads_at
 
 FRAMES_SHOWN = 12
@@ -13,7 +13,7 @@ FRAMES_SHOWN = 12
 HUNG = ("world.deadline", "world.still", "world.unproved")
 
 
-class Standing(Frozen):
+class Standing(Model):
     """One rank: the line of the event that shows it, and its calls, innermost first, one text each."""
 
     rank: int
@@ -21,7 +21,7 @@ class Standing(Frozen):
     calls: list[str]
 
 
-class HungTrial(Frozen):
+class HungTrial(Model):
     """The first trial of an arm whose world had to be stopped: where each of its ranks stood, and how that was proved.
 
     `proof` says for how long nothing moved, or why that is not proved; it is empty where no hang was to be proved.

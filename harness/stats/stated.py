@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness.checks import KINDS, Finding
 from harness.checks.check import FailsAt
+from harness.forms.text import numbered
 from harness.history import History
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import MustFail
-from harness.stats.describe import harness_error, how_it_ended, ranks_in_words
+from harness.stats.describe import harness_error, how_it_ended
 from harness.stats.ends import RankEnd, ends
 from harness.stats.hang import hang_deviation
 
@@ -62,8 +63,8 @@ def deviation(
     if history.noted("world.deadline"):
         return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
     if finding.failed_ranks != wanted:
-        text = f"check {must_fail.check} failed on {ranks_in_words(finding.failed_ranks)}"
-        return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {ranks_in_words(wanted)}")
+        text = f"check {must_fail.check} failed on {numbered('rank', finding.failed_ranks)}"
+        return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', wanted)}")
     moments = []
     for rank in wanted:
         at = _failed_as_stated(must_fail, finding, history, found, rank)
@@ -72,7 +73,7 @@ def deviation(
         if at is not None:
             moments.append(at)
     if not moments:
-        return Deviation(DeviationCode.PEER_GONE_ONLY, f"{ranks_in_words(wanted)} only noticed that a peer was gone")
+        return Deviation(DeviationCode.PEER_GONE_ONLY, f"{numbered('rank', wanted)} only noticed that a peer was gone")
     return _other_cause(must_fail, history, found, wanted=wanted, before=min(moments))
 
 

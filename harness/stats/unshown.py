@@ -14,10 +14,10 @@ from harness.checks import Finding
 from harness.checks.finding import canonical
 from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
+from harness.forms.model import Model
 from harness.history import History
 from harness.scenario import Cell, Scenario
 from harness.scenario.shown_lint import OF_ONE, unasked
-from harness.stats.frozen import Frozen
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
 
@@ -31,7 +31,7 @@ LINES_READ = 1000
 LINE_LIMIT = 300
 
 
-class Printed(Frozen):
+class Printed(Model):
     """A traceback that a rank printed in a trial that passed.
 
     Attributes:

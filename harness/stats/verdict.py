@@ -16,13 +16,13 @@ from pydantic import Field
 
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
+from harness.forms.model import Model
 from harness.history import History
 from harness.history.silence import longest_silence
 from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
 from harness.stats import environment, measured, outcome, provenance, shown_trial
 from harness.stats.environment import ArmEnvironment
-from harness.stats.frozen import Frozen
 from harness.stats.hang import LineOf
 from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import Measured
@@ -34,7 +34,7 @@ Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
-class Instead(Frozen):
+class Instead(Model):
     """What a control did instead of failing as stated, and in how many trials."""
 
     code: DeviationCode = Field(strict=False)
@@ -42,7 +42,7 @@ class Instead(Frozen):
     count: int
 
 
-class Tally(Frozen):
+class Tally(Model):
     """One arm of a cell, counted.
 
     Attributes:
@@ -68,7 +68,7 @@ class Tally(Frozen):
     p_value: float | None = None
 
 
-class CellVerdict(Frozen):
+class CellVerdict(Model):
     """One cell: its verdict, every reason for it (none for PASS) with its code, and per arm one trial rank by rank.
 
     `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
@@ -91,7 +91,7 @@ class CellVerdict(Frozen):
     measured: list[Measured] = Field(default_factory=list)
 
 
-class Judgement(Frozen):
+class Judgement(Model):
     """A scenario judged: what the record states and a verifier works out again.
 
     `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that passed.

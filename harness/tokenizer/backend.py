@@ -44,11 +44,11 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
     normalizer = components.normalizer(head["normalizer"])
     added = head["added_tokens"]
     state = components.state(head) if alone else {}
-    asked = backend
+    plain = backend
     if not alone and (head["padding"] or head["truncation"] or backend.encode_special_tokens != encode_special_tokens):
-        asked = view(backend, head, encode_special_tokens=encode_special_tokens)
-    ids = NONE if "dropout" in options else _probe_ids(asked)
-    added_ids = NONE if "dropout" in options else _added_ids(asked, added)
+        plain = view(backend, head, encode_special_tokens=encode_special_tokens)
+    ids = NONE if "dropout" in options else _probe_ids(plain)
+    added_ids = NONE if "dropout" in options else _added_ids(plain, added)
     encoding = {
         "vocabulary": vocabulary,
         "merges": merges,
@@ -127,19 +127,19 @@ def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
     How a backend finds them depends on the order in which they and the normalizer were set, which is not written down.
     """
     with panics_become(Unidentifiable, "the tokenizer fails on a text with an added token"):
-        found = [_ids(backend, f"a{token['content']} b {token['content'].lower()}") for token in added[:MOST_ADDED]]
-    return digest_text(canonical_json(found))
+        ids = [_ids(backend, f"a{token['content']} b {token['content'].lower()}") for token in added[:MOST_ADDED]]
+    return digest_text(canonical_json(ids))
 
 
 def _probe_ids(backend: Any) -> str:
     """Ids of every probe, with and without the special tokens around it, and of one pair, as JSON."""
-    found: dict[str, Any] = {}
+    ids: dict[str, Any] = {}
     with panics_become(Unidentifiable, "the tokenizer fails on a text of the probe corpus"):
         for name, text in PROBES.items():
-            found[name] = _ids(backend, text)
-        found["with special tokens"] = _ids(backend, PROBES["plain"], special=True)
-        found["pair"] = _ids(backend, PROBES[PAIR[0]], PROBES[PAIR[1]], special=True)
-    return canonical_json(found)
+            ids[name] = _ids(backend, text)
+        ids["with special tokens"] = _ids(backend, PROBES["plain"], special=True)
+        ids["pair"] = _ids(backend, PROBES[PAIR[0]], PROBES[PAIR[1]], special=True)
+    return canonical_json(ids)
 
 
 def _ids(backend: Any, *texts: str, special: bool = False) -> list[int] | str:

@@ -1,4 +1,4 @@
-"""The process that reads files nobody vouches for: `python -m harness.tokenizer.child`, asked over stdin.
+"""The process that reads files nobody vouches for: `python -m harness.tokenizer.child`, with its request on stdin.
 
 It limits itself before it opens anything. A panic, an endless regular expression or a stack overflow ends this process
 and no other. It writes nothing but its answer.
@@ -23,50 +23,50 @@ LARGEST_ANSWER = 8 << 20
 
 def main() -> int:
     """Answer one request with one line of JSON."""
-    asked = json.loads(sys.stdin.read())
-    _limit(memory=asked["memory"], seconds=asked["seconds"])
+    request = json.loads(sys.stdin.read())
+    _limit(memory=request["memory"], seconds=request["seconds"])
     # What the library prints of a panic is repeated in the answer.
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
     try:
-        made = {"answer": ANSWERS[asked["question"]](asked)}
+        made = {"answer": ANSWERS[request["question"]](request)}
     except NotComparable as error:
         made = {"not comparable": str(error)}
     except Unreadable as error:
         made = {"refused": str(error)}
     except TokenizerError as error:
-        made = {"refused": f"{' or '.join(asked['paths'])}: {error}"}
+        made = {"refused": f"{' or '.join(request['paths'])}: {error}"}
     except MemoryError:
-        made = {"refused": f"{asked['paths'][0]}: needs more memory than the {asked['memory']} bytes it may have"}
-    except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them must be told
-        made = {"refused": f"{asked['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
+        made = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
+    except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
+        made = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
     text = json.dumps(made)
     if len(text) > LARGEST_ANSWER:
-        text = json.dumps({"refused": f"{asked['paths'][0]}: gives short texts millions of ids; that is no tokenizer"})
+        text = json.dumps(
+            {"refused": f"{request['paths'][0]}: gives short texts millions of ids; a tokenizer does not"}
+        )
     answer.write(text)
     answer.close()
     return 0
 
 
-def _identify(asked: dict[str, Any]) -> str:
-    from harness.tokenizer.repository import read_path
-    from harness.tokenizer.repository_identity import identify_repository
+def _identify(request: dict[str, Any]) -> str:
+    from harness.tokenizer.files import identify_files, read_path
 
-    return identify_repository(read_path(Path(asked["paths"][0]))).to_json()
+    return identify_files(read_path(Path(request["paths"][0]))).to_json()
 
 
-def _difference(asked: dict[str, Any]) -> list[dict[str, Any]]:
+def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
     from harness.tokenizer.difference import between
-    from harness.tokenizer.repository import read_path
-    from harness.tokenizer.repository_identity import identify_repository
+    from harness.tokenizer.files import identify_files, read_path
     from harness.tokenizer.subject import on_backend
 
     sides = []
-    for path in asked["paths"]:
-        found = read_path(Path(path))
-        templates = None if found.alone else found.templates
-        sides.append(on_backend(identify_repository(found), found.backend, templates=templates))
+    for path in request["paths"]:
+        files = read_path(Path(path))
+        templates = None if files.alone else files.templates
+        sides.append(on_backend(identify_files(files), files.backend, templates=templates))
     return [asdict(one) for one in between(*sides)]
 
 

@@ -81,22 +81,22 @@ def between(first: Subject, second: Subject) -> list[Difference]:
             "which cannot have them (a tokenizers.Tokenizer, or a tokenizer.json by itself): compare two of one "
             "sort, such as two folders, or the `backend_tokenizer` of a transformers object with the encoder"
         )
-    found: list[Difference] = []
+    rows: list[Difference] = []
     if a["encoding"] != b["encoding"]:
-        found += _encoding(first, second)
-    found += _names(a, b)
-    found += _templates(first, second)
+        rows += _encoding(first, second)
+    rows += _names(a, b)
+    rows += _templates(first, second)
     if a.get("own code") != b.get("own code"):
         words = (
             f"methods that decide ids were replaced: {a.get('own code', 'none')} against {b.get('own code', 'none')}"
         )
-        found.append(_row("own code", words, semantic=True, example=search(first, second, ())))
+        rows.append(_row("own code", words, semantic=True, example=search(first, second, ())))
     if a["decoder"] != b["decoder"] and "Python" not in a["kind"] + b["kind"]:
         words = _component("decoder", first, second)
-        found.append(_row("decoder", words, semantic=False, example=search_decoding(first, second)))
-    said = {one.part for one in found} | SAID | FOLLOWS
-    found += [_row(part, words, semantic=False) for part, words in _others(a, b, said=said)]
-    return sorted(found, key=lambda one: not one.semantic)
+        rows.append(_row("decoder", words, semantic=False, example=search_decoding(first, second)))
+    said = {one.part for one in rows} | SAID | FOLLOWS
+    rows += [_row(part, words, semantic=False) for part, words in _others(a, b, said=said)]
+    return sorted(rows, key=lambda one: not one.semantic)
 
 
 def _encoding(first: Subject, second: Subject) -> list[Difference]:
@@ -359,9 +359,11 @@ def _row(part: str, words: str, *, semantic: bool, example: Example | None = Non
 
 def _paths(a: Any, b: Any) -> str:
     """Where two values differ, as `path: one against other`."""
-    found = list(islice(_differing(a, b, ""), NAMED + 1))
-    shown = "; ".join(f"{path + ' ' if path else ''}{_value(x)} against {_value(y)}" for path, x, y in found[:NAMED])
-    return shown + ("; …" if len(found) > NAMED else "")
+    differences = list(islice(_differing(a, b, ""), NAMED + 1))
+    shown = "; ".join(
+        f"{path + ' ' if path else ''}{_value(x)} against {_value(y)}" for path, x, y in differences[:NAMED]
+    )
+    return shown + ("; …" if len(differences) > NAMED else "")
 
 
 def _differing(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

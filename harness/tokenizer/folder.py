@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness.forms.text import visible
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.problem import NotComparable, Unreadable, printable
+from harness.tokenizer.problem import NotComparable, Unreadable
 
 MEMORY = 2 << 30
 SECONDS = 60
@@ -75,13 +76,13 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         raise NotComparable(answer["not comparable"])
     if "refused" in answer:
         # Names of files and texts of errors come from files that nobody vouches for; a terminal would obey them.
-        raise Unreadable(printable(answer["refused"]))
+        raise Unreadable(visible(answer["refused"]))
     return answer["answer"]
 
 
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
-        return f"needs more than {seconds} s of CPU time to read; that is no tokenizer"
+        return f"needs more than {seconds} s of CPU time to read, which a tokenizer does not"
     name = signal.Signals(number).name if number in {one.value for one in signal.Signals} else str(number)
     return (
         f"the process that read it died of {name}: the tokenizers library crashed on it, or wanted more than "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.tokenizer.digest import canonical_json, digest
 from harness.tokenizer.probes import VERSION as PROBES_VERSION
 from harness.tokenizer.problem import IdentityMalformed
@@ -71,8 +71,8 @@ class Identity:
         if len(text) > LARGEST:
             raise IdentityMalformed(f"an identity has at most {LARGEST} characters, not {len(text)}")
         try:
-            read = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
+            read = strict_json(text)
+        except NotStrict as error:
             raise IdentityMalformed(f"not an identity: {error}") from None
         keys = {"schema", "probes", "depth", "semantic", "full", "parts"}
         if not isinstance(read, dict) or set(read) != keys:
@@ -103,14 +103,3 @@ class Identity:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Identity.from_json, (self.to_json(),)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key is given twice")
-    return made
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

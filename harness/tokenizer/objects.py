@@ -91,8 +91,8 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     parts |= own_code(tokenizer)
     parts |= transformers_parts(tokenizer)
     if depth == "full":
-        asked = view(backend, pieces.head, encode_special_tokens=bool(special))
-        parts |= deep_parts(asked, tokenizer.get_vocab())
+        plain = view(backend, pieces.head, encode_special_tokens=bool(special))
+        parts |= deep_parts(plain, tokenizer.get_vocab())
     return parts
 
 

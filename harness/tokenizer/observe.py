@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness.forms.digest import git_blob, sha256
+
 PACKAGES = (
     "transformers",
     "tokenizers",
@@ -56,22 +58,22 @@ FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECA
 
 def versions() -> dict[str, Any]:
     """Python, the packages that take part in loading, and the variables they read; of a secret only that it is set."""
-    found = {}
+    packages = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+            packages[name] = metadata.version(name)
     variables = {
         name: ("is set" if SECRET.search(name) else short(value))
         for name, value in sorted(os.environ.items())
         if name.startswith(VARIABLES)
     }
-    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": found, "variables": variables}
+    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": packages, "variables": variables}
 
 
 def describe(tokenizer: Any) -> dict[str, Any]:
     """Class, module and backend of a transformers tokenizer, its length, the ids of eight texts, its templates.
 
-    What the object itself refuses to tell is told as the exception that it raised.
+    Where the object refuses to answer stands the exception that it raised.
     """
     kind = type(tokenizer)
     backend = getattr(tokenizer, "_tokenizer", None)
@@ -206,7 +208,7 @@ class Logs(logging.Handler):
             return self._first
         return self._failures if is_failure and len(self._failures) < FAILURES else self._last
 
-    def told(self) -> dict[str, Any]:
+    def messages(self) -> dict[str, Any]:
         """The messages, oldest first, and how many were dropped."""
         with self._guard:
             kept = [*self._first.items(), *self._failures.items(), *self._last.items()]
@@ -253,12 +255,12 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 lists["wrong"].append(inside)
         elif "snapshots" in parts:
             lists["files"].append(inside)
-    told: dict[str, Any] = {"blobs": blobs, "bytes": size}
-    for name, found in lists.items():
-        told[name] = [short(one) for one in found[:NAMES]]
-        if len(found) > NAMES:
-            told[f"{name}_more"] = len(found) - NAMES
-    return told
+    contents: dict[str, Any] = {"blobs": blobs, "bytes": size}
+    for name, entries in lists.items():
+        contents[name] = [short(one) for one in entries[:NAMES]]
+        if len(entries) > NAMES:
+            contents[f"{name}_more"] = len(entries) - NAMES
+    return contents
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -276,17 +278,12 @@ def _read(path: Path) -> str:
 
 
 def _holds_its_name(path: Path) -> bool:
-    """Whether a blob holds what its name says; a name that is no digest says nothing."""
-    if re.fullmatch("[0-9a-f]{64}", path.name):
-        digest = hashlib.sha256()
-    elif re.fullmatch("[0-9a-f]{40}", path.name):
-        digest = hashlib.sha1(usedforsecurity=False)
-    else:
+    """Whether a blob holds what its name says; a name that is not a digest says nothing."""
+    if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", path.name):
         return True
     try:
+        digest = git_blob(path.stat().st_size) if len(path.name) == 40 else hashlib.sha256()
         with path.open("rb") as stream:
-            if len(path.name) == 40:
-                digest.update(b"blob %d\0" % os.fstat(stream.fileno()).st_size)
             while part := stream.read(1 << 20):
                 digest.update(part)
     except OSError:
@@ -307,4 +304,4 @@ def _or_error(ask: Any) -> Any:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()
+    return sha256(repr(value).encode("utf-8", "backslashreplace"))

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from harness.forms.text import visible
+
 
 class TokenizerError(Exception):
     """Any of the errors of this package."""
@@ -22,7 +24,7 @@ class Unreadable(TokenizerError):
 
 
 class Unidentifiable(TokenizerError):
-    """There is no identity for this object; the message says why and what to identify instead."""
+    """This object cannot be given an identity; the message says why and what to identify instead."""
 
 
 class NotComparable(TokenizerError):
@@ -54,9 +56,4 @@ def panics_become(kind: type[TokenizerError], doing: str) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """The first 300 characters of what an exception says, on one line."""
-    return printable(" ".join(str(error).split())[:300]) or type(error).__name__
-
-
-def printable(text: str) -> str:
-    """A text without what a terminal would obey: other characters are escaped."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return visible(" ".join(str(error).split())[:300]) or type(error).__name__

@@ -55,15 +55,15 @@ def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
     """Every part of a tokenizer that is Python code. The cheap form leaves out the round trip only."""
     with panics_become(Unidentifiable, "this tokenizer does not work"):
         vocabulary = tokenizer.get_vocab()
-        found = {name: _ids(tokenizer, text) for name, text in PROBES.items()}
-        found["with special tokens"] = list(tokenizer.encode(PROBES["plain"]))
+        ids = {name: _ids(tokenizer, text) for name, text in PROBES.items()}
+        ids["with special tokens"] = list(tokenizer.encode(PROBES["plain"]))
         names = transformers_parts(tokenizer)
     kind = type(tokenizer)
     code = code_of(kind)
     vocabulary_part = vocabulary_digest(vocabulary)
     state = digest_text(canonical_json(_state(_held(tokenizer))))
     added = digest_text(canonical_json(_state(getattr(tokenizer, "added_tokens_decoder", {}))))
-    encoding = [code, vocabulary_part, state, added, found]
+    encoding = [code, vocabulary_part, state, added, ids]
     parts = {
         "scope": "tokenizer",
         "kind": "transformers in Python",
@@ -74,7 +74,7 @@ def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
         "added tokens": added,
         "state": state,
         "code": canonical_json(code),
-        "probe ids": canonical_json(found),
+        "probe ids": canonical_json(ids),
         **dict.fromkeys(("merges", "normalizer", "pre_tokenizer", "post_processor", "decoder"), NONE),
         **own_code(tokenizer),
         **names,
@@ -96,8 +96,8 @@ def _ids(tokenizer: Any, text: str) -> list[int] | str:
 
 
 def _ids_or_none(tokenizer: Any, text: str) -> Sequence[int]:
-    found = _ids(tokenizer, text)
-    return [] if isinstance(found, str) else found
+    ids = _ids(tokenizer, text)
+    return [] if isinstance(ids, str) else ids
 
 
 def _engine(tokenizer: Any) -> str:

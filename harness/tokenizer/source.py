@@ -49,7 +49,7 @@ def code_of(kind: type) -> dict[str, dict[str, str] | str]:
             file = Path(inspect.getfile(one))
             # An installed package is one version as a whole, and may be large.
             files = _with_neighbours(file) if one.__module__.startswith(BESIDE) else [file]
-            found = {
+            digests = {
                 Path(os.path.relpath(beside, file.parent)).as_posix(): digest_text(beside.read_bytes())
                 for beside in files
             }
@@ -58,15 +58,15 @@ def code_of(kind: type) -> dict[str, dict[str, str] | str]:
             continue
         names = (name for name in vars(one) if name not in UNWRITTEN)
         defined = sorted(name for name in names if name in WRITTEN or not name.startswith("__"))
-        made[one.__qualname__] = found | {"defines": digest_text("\n".join(defined))}
+        made[one.__qualname__] = digests | {"defines": digest_text("\n".join(defined))}
     return made
 
 
 def _with_neighbours(file: Path) -> list[Path]:
     """A file and those it imports relatively, directly or not; an empty `__init__.py` says nothing."""
     start = file.with_name("__init__.py")
-    found = {file, start} if start.is_file() and start.stat().st_size else {file}
-    waiting = list(found)
+    files = {file, start} if start.is_file() and start.stat().st_size else {file}
+    waiting = list(files)
     while waiting:
         one = waiting.pop()
         for level, name, members in _relative_imports(compile(one.read_bytes(), one, "exec", dont_inherit=True)):
@@ -74,10 +74,10 @@ def _with_neighbours(file: Path) -> list[Path]:
             for path in (place, *(place / member for member in members)):
                 for candidate in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
                     there = Path(os.path.normpath(candidate))
-                    if there not in found and there.is_file() and there.stat().st_size:
-                        found.add(there)
+                    if there not in files and there.is_file() and there.stat().st_size:
+                        files.add(there)
                         waiting.append(there)
-    return sorted(found)
+    return sorted(files)
 
 
 def _relative_imports(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:

@@ -38,16 +38,16 @@ class Subject:
 def on_backend(identity: Identity, backend: Any, *, templates: object = None) -> Subject:
     """The side of a `tokenizers.Tokenizer`; it is not changed."""
     pieces = read(backend)
-    asked = backend
+    plain = backend
     if identity.parts["scope"] == "tokenizer":
-        asked = view(backend, pieces.head, encode_special_tokens=identity.parts["encode special tokens"] == "true")
+        plain = view(backend, pieces.head, encode_special_tokens=identity.parts["encode special tokens"] == "true")
 
     def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
-        found: list[int] | str = _quietly(lambda: asked.encode(*texts, add_special_tokens=special).ids)
-        return found
+        ids: list[int] | str = _quietly(lambda: plain.encode(*texts, add_special_tokens=special).ids)
+        return ids
 
     def decode(ids: list[int]) -> str:
-        return str(_quietly(lambda: asked.decode(ids, skip_special_tokens=False)))
+        return str(_quietly(lambda: plain.decode(ids, skip_special_tokens=False)))
 
     return Subject(
         identity=identity,
@@ -88,11 +88,11 @@ def by_name(templates: object) -> dict[str, str]:
 def _quietly(ask: Callable[[], Any]) -> Any:
     """An answer, or the error in words: where one side fails and the other does not, that is the difference."""
     try:
-        found = ask()
+        answer = ask()
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         return f"error: {str(error)[:120]}"
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         return f"error: the library panicked: {str(error)[:100]}"
-    return list(found) if isinstance(found, list) else found
+    return list(answer) if isinstance(answer, list) else answer

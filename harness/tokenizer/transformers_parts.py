@@ -39,8 +39,8 @@ def transformers_parts(tokenizer: Any) -> Parts:
     """Names, templates and settings of any transformers tokenizer."""
 
     def token_to_id(token: str) -> int | None:
-        found = tokenizer.convert_tokens_to_ids(token)
-        return int(found) if found is not None else None
+        index = tokenizer.convert_tokens_to_ids(token)
+        return int(index) if index is not None else None
 
     named = dict(tokenizer.special_tokens_map)
     extra = named.pop("additional_special_tokens", [])
@@ -52,12 +52,14 @@ def transformers_parts(tokenizer: Any) -> Parts:
 
 def own_code(tokenizer: object) -> Parts:
     """Digests of methods that decide ids and that are not transformers' own base classes'."""
-    found = {name: source_of(vars(tokenizer)[name]) for name in DECIDING if name in vars(tokenizer)}
+    digests = {name: source_of(vars(tokenizer)[name]) for name in DECIDING if name in vars(tokenizer)}
     for kind in type(tokenizer).__mro__:
         if kind.__module__.startswith("transformers.tokenization_") or kind is object:
             continue
-        found |= {f"{kind.__qualname__}.{name}": source_of(vars(kind)[name]) for name in DECIDING if name in vars(kind)}
-    return {"own code": canonical_json(found)} if found else {}
+        digests |= {
+            f"{kind.__qualname__}.{name}": source_of(vars(kind)[name]) for name in DECIDING if name in vars(kind)
+        }
+    return {"own code": canonical_json(digests)} if digests else {}
 
 
 def _plain(value: object) -> object:

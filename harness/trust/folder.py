@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from harness.forms.manifest import DEEPEST, MOST_FILES
+from harness.forms.manifest import NAME as MANIFEST
 from harness.reason import RefusalWord
 from harness.trust import sshsig
-from harness.trust.manifest import DEEPEST, MOST_FILES
-from harness.trust.manifest import NAME as MANIFEST
 from harness.trust.repairs import LARGEST as LARGEST_REPAIRED
 from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from harness.forms.manifest import NAME as MANIFEST
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.reason import RefusalWord
 from harness.record import sources
@@ -23,7 +24,6 @@ from harness.stats.intervals import lower_bound
 from harness.stats.verdict import CellVerdict
 from harness.trust.dsse import PAYLOAD_TYPE, MalformedEnvelope, encode, keys, pae, read
 from harness.trust.footer import Refusal
-from harness.trust.manifest import NAME as MANIFEST
 from harness.trust.sshsig import NAMESPACE_ATTESTATION
 
 if TYPE_CHECKING:

@@ -43,12 +43,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from harness.forms.manifest import NAME as MANIFEST
+from harness.forms.manifest import ManifestMalformed, parse
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.trust import statement
 from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
-from harness.trust.manifest import NAME as MANIFEST
-from harness.trust.manifest import ManifestMalformed, parse
 from harness.trust.repairs import first_difference, repair_of, repaired
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.signers import NotAllowed, SignerPolicy, choose

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
+from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.rank.failure import FILE_NAME
 
@@ -37,20 +36,6 @@ def read_stack(path: Path) -> bytes | None:
 def _read(path: Path, *, limit: int, cut: bool = False) -> bytes | None:
     """Read a regular file, never through a link and never one that blocks."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_regular(path, limit=limit, follow=False, cut=cut)
     except OSError:
         return None
-    try:
-        # Python itself refuses to make a file of a folder's descriptor: look first.
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        content = b""
-        while len(content) <= limit and (more := os.read(descriptor, limit + 1 - len(content))):
-            content += more
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    if len(content) > limit:
-        return content[:limit] if cut else None
-    return content

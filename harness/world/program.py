@@ -6,7 +6,6 @@ its first event, `ready`: it is answered when every rank is ready.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.forms.digest import fold
+from harness.forms.digest import fold, sha256_of
 from harness.forms.strict_json import JSON
 from harness.world.environment import server_environment
 
@@ -143,17 +142,15 @@ def proof(argv: Sequence[str], *, code: Path) -> dict[str, JSON]:
     """
     beginning = f"{code}{os.sep}"
     digests = {
-        path.relative_to(code).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(code).as_posix(): sha256_of(path)
         for path in sorted(code.rglob("*"))
         if path.is_file() and not path.is_symlink()
     }
     named = list(dict.fromkeys(word[len(beginning) :] for word in argv if word.startswith(beginning)))
     own = argv[0].startswith(beginning)
-    with Path(argv[0]).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {
         "program": argv[0][len(beginning) :] if own else Path(argv[0]).name,
-        "sha256": digest,
+        "sha256": sha256_of(Path(argv[0])),
         "files": [{"file": name, "sha256": digests.get(name, "unreadable")} for name in named],
         "folder": fold(digests),
     }

@@ -128,7 +128,7 @@ def load_and_compare(context, *, loader, repository, patience):
             tokenizer = within(patience, LOADERS[loader], repository, cache, patience=patience)
         except Exception as error:
             context.emit("tokenizer.failed", error=observe.chain(error))
-            context.emit("tokenizer.logs", **logs.told())
+            context.emit("tokenizer.logs", **logs.messages())
             raise
         context.emit("tokenizer.load.end")
     found = tokenizers_of.identify(tokenizer)

@@ -73,7 +73,7 @@ def loads(context, *, repository, threads=1, source="hub", cache="cold", in_turn
             bad = isinstance(outcome, BaseException)
             told = {"error": observe.chain(outcome)} if bad else {"tokenizer": observe.describe(outcome)}
             context.emit("tokenizer.slot", slot=slot, failed=bad, **told)
-        context.emit("tokenizer.logs", **logs.told())
+        context.emit("tokenizer.logs", **logs.messages())
         context.emit("cache.after", **observe.cache(folder))
         if ask:
             context.emit("neighbour.asked", told=apart(lambda: answer(repository)))

@@ -14,7 +14,8 @@ from typing import TextIO, cast
 import pytest
 
 from harness.cli.progress import Watched
-from harness.cli.streams import Shown, shown
+from harness.cli.streams import Shown
+from harness.forms.text import visible_lines
 from harness.run.run import Plan
 from harness.scenario import Cell
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment
@@ -112,7 +113,7 @@ def test_results_in_a_loop_of_links_is_bad_usage(rankproof: Callable[..., Ran], 
 @pytest.mark.parametrize("text", ["plain", "two\nlines\n", "é日本\u05d0👩\u200d🚀 a\u0301", ""])
 def test_what_people_write_is_shown_as_it_is(text: str) -> None:
     """Accents, right-to-left scripts and emoji with their joiners are nothing to hide."""
-    assert shown(text) == text
+    assert visible_lines(text) == text
 
 
 def hides_something(text: str) -> bool:

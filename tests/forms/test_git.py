@@ -39,6 +39,6 @@ def test_what_a_hook_was_started_with_is_not_heard(repository: Path, monkeypatch
 
 
 def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
-    """Where there is no git, the result says so and what to do."""
+    """Where git is missing, the result says so and what to do."""
     done = git("rev-parse", "HEAD", folder=repository, environ={"PATH": "/nowhere"})
     assert (done.returncode, complaint(done.stderr)) == (NO_ANSWER, "git is not installed here: install it")

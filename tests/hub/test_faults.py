@@ -47,11 +47,11 @@ def test_rate_limit(folder: Path, ask: Ask, headers: str, limit: bool, retry: bo
     """`rate-limit` is a 429 with the headers asked for, which the real client can read."""
     rule = f"role: model_info, answer: {{kind: rate-limit, headers: {headers}, reset: 7s}}"
     reply, _ = struck(folder, ask, rule, INFO)
-    told = parse_ratelimit_headers(reply.headers)
+    limits = parse_ratelimit_headers(reply.headers)
     assert reply.status == 429
-    assert (told is not None, "Retry-After" in reply.headers) == (limit, retry)
-    if told is not None:
-        assert (told.resource_type, told.remaining, told.reset_in_seconds) == ("api", 0, 7)
+    assert (limits is not None, "Retry-After" in reply.headers) == (limit, retry)
+    if limits is not None:
+        assert (limits.resource_type, limits.remaining, limits.reset_in_seconds) == ("api", 0, 7)
 
 
 def test_server_error(folder: Path, ask: Ask) -> None:
@@ -150,23 +150,23 @@ def test_refuse_closes_the_port_for_a_time(folder: Path, ask: Ask) -> None:
     assert ends == [("whole", ()), ("refused", ("it",)), ("whole", ())]
 
 
-def statuses(folder: Path, ask: Ask, when: str, asked: list[str], role: str = "config.json") -> list[int]:
+def statuses(folder: Path, ask: Ask, when: str, clients: list[str], role: str = "config.json") -> list[int]:
     rule = f"role: {role}, method: GET, answer: {{kind: error}}, when: {{{when}}}"
     with Hub(folder, rules=one_rule(rule)) as hub:
-        return [ask(hub, CONFIG, client=client).status for client in asked]
+        return [ask(hub, CONFIG, client=client).status for client in clients]
 
 
 def test_when(folder: Path, ask: Ask) -> None:
     """times, requests and quota count for each client or for all, as the rule says."""
-    asked = ["a", "a", "b", "a", "b", "b"]
+    clients = ["a", "a", "b", "a", "b", "b"]
     ok, no = 200, 503
-    assert statuses(folder, ask, "times: 1", asked) == [no, ok, no, ok, ok, ok]
-    assert statuses(folder, ask, "times: 1, per: all", asked) == [no, ok, ok, ok, ok, ok]
-    assert statuses(folder, ask, "requests: [2, 2]", asked) == [ok, no, ok, ok, no, ok]
-    assert statuses(folder, ask, "quota: 4, window: 1h", asked) == [ok, ok, ok, ok, no, no]
-    assert statuses(folder, ask, "quota: 2, window: 1h, per: client", asked) == [ok, ok, ok, no, ok, no]
-    assert statuses(folder, ask, "seconds: [0s, 1h], times: 2, per: all", asked) == [no, no, ok, ok, ok, ok]
-    assert statuses(folder, ask, "seconds: [1h, 2h]", asked) == [ok] * 6
+    assert statuses(folder, ask, "times: 1", clients) == [no, ok, no, ok, ok, ok]
+    assert statuses(folder, ask, "times: 1, per: all", clients) == [no, ok, ok, ok, ok, ok]
+    assert statuses(folder, ask, "requests: [2, 2]", clients) == [ok, no, ok, ok, no, ok]
+    assert statuses(folder, ask, "quota: 4, window: 1h", clients) == [ok, ok, ok, ok, no, no]
+    assert statuses(folder, ask, "quota: 2, window: 1h, per: client", clients) == [ok, ok, ok, no, ok, no]
+    assert statuses(folder, ask, "seconds: [0s, 1h], times: 2, per: all", clients) == [no, no, ok, ok, ok, ok]
+    assert statuses(folder, ask, "seconds: [1h, 2h]", clients) == [ok] * 6
     assert statuses(folder, ask, "times: 9", ["a"], role="tokenizer.json") == [ok]
 
 
@@ -175,11 +175,11 @@ def test_a_quota_tells_its_window(folder: Path, ask: Ask) -> None:
     rule = "role: model_info, answer: {kind: rate-limit}, when: {quota: 1, window: 5min}"
     with Hub(folder, rules=one_rule(rule)) as hub:
         first, second = ask(hub, INFO), ask(hub, INFO)
-    told = parse_ratelimit_headers(second.headers)
+    limits = parse_ratelimit_headers(second.headers)
     assert (first.status, second.status) == (200, 429)
-    assert told is not None
-    assert (told.limit, told.window_seconds) == (1, 300)
-    assert 0 < told.reset_in_seconds <= 300
+    assert limits is not None
+    assert (limits.limit, limits.window_seconds) == (1, 300)
+    assert 0 < limits.reset_in_seconds <= 300
 
 
 def test_a_strike_that_changes_nothing_is_no_strike(folder: Path, ask: Ask) -> None:

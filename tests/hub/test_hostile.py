@@ -81,7 +81,7 @@ def test_bad_addresses_are_refused_and_logged(folder: Path, path: str) -> None:
     ],
 )
 def test_bad_requests_are_refused_and_logged(folder: Path, data: bytes, status: int) -> None:
-    """What is no request, or too large a one, gets the status that says so and one line; the hub goes on."""
+    """What is not a request, or too large a one, gets the status that says so and one line; the hub goes on."""
     with Hub(folder) as hub:
         answer = raw(hub, data, finish=True)
         lines = hub.requests()
@@ -109,7 +109,7 @@ def test_slow_clients_are_dropped(folder: Path) -> None:
 
 
 def test_too_many_connections_get_503(folder: Path) -> None:
-    """Above the limit a client is told so, and the log has the line."""
+    """Above the limit a client is refused with the reason, and the log has the line."""
     with Hub(folder, limits=Limits(connections=2)) as hub:
         address = ("127.0.0.1", int(hub.endpoint.rpartition(":")[2]))
         request = f"HEAD {CONFIG} HTTP/1.1\r\n\r\n".encode()

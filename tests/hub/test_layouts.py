@@ -105,7 +105,7 @@ def test_the_cache_is_made_once_and_mended(tmp_path: Path) -> None:
 
 
 def test_unknown_layouts_and_full_folders_are_errors(tmp_path: Path) -> None:
-    """A layout that is none is told with those that are; nothing is written over."""
+    """An unknown layout is named with those that there are; nothing is written over."""
     with pytest.raises(HubError, match="gpt2"):
         write(tmp_path, ["gpt3"])
     write(tmp_path, ["templates"])

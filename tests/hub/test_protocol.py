@@ -50,7 +50,7 @@ def test_the_real_client_sees_repositories_trees_and_revisions(folder: Path) -> 
 
 
 def test_the_real_client_downloads_by_branch_tag_and_commit(folder: Path, tmp_path: Path) -> None:
-    """Files arrive with their bytes, under the commit that the hub told."""
+    """Files arrive with their bytes, under the commit that the hub named."""
     with Hub(folder) as hub:
         api = HfApi(endpoint=hub.endpoint, token=False)
         commit = str(api.model_info("acme/tiny", revision="v1.0").sha)

@@ -62,7 +62,7 @@ HEAD = "schema: 1\nrules:\n"
     ],
 )
 def test_mistakes_are_named_with_line_and_column(text: str, wanted: str) -> None:
-    """A mistake is told with file, line, column, key and what is allowed."""
+    """A mistake is named with file, line, column, key and what is allowed."""
     with pytest.raises(RulesError) as caught:
         parse_rules(text, name="r.yaml")
     assert any(wanted in problem and problem.startswith("r.yaml:") for problem in caught.value.problems), caught.value
@@ -139,7 +139,7 @@ def test_all_mistakes_come_at_once() -> None:
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     """A file that is absent, huge or not UTF-8 is an error of its own."""
-    with pytest.raises(RulesError, match="cannot be opened"):
+    with pytest.raises(RulesError, match="cannot be read"):
         load_rules(tmp_path / "absent")
     (tmp_path / "huge").write_bytes(b"#" * (1 << 21))
     with pytest.raises(RulesError, match="too large"):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.forms import manifest
 from harness.record.model import Record
 from harness.report.report import render
-from harness.trust import footer, manifest
+from harness.trust import footer
 from harness.trust.key import find_signer
 from tests.run.conftest import ALONE, APART, SCENARIO, Ran
 

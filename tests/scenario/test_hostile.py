@@ -118,4 +118,4 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", ["missing.yaml", "a\0b", "x" * 5000])
 def test_a_file_that_cannot_be_opened_is_one_problem(name: str, tmp_path: Path) -> None:
     """A missing or impossible name is an error like any other."""
-    assert "cannot be opened" in refusal(tmp_path / name)
+    assert "cannot be read" in refusal(tmp_path / name)

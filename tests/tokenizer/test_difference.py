@@ -99,7 +99,7 @@ def test_a_template_is_shown_by_its_first_line_that_differs(tmp_path: Path) -> N
 
 
 def test_names_are_told_with_their_ids(tmp_path: Path) -> None:
-    """An end token that is another is told with both ids; what it is called is semantic."""
+    """An end token that is another is named with both ids; what it is called is semantic."""
     a = write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG)
     b = write_folder(tmp_path / "b", content=raw("byte_level"), config=CONFIG | {"eos_token": "<|pad|>"})
     words = [one.words for one in difference(a, b) if one.semantic]

@@ -55,7 +55,7 @@ def test_identifying_leaves_the_tokenizer_alone(sort: str) -> None:
 
 
 def test_what_is_not_written_down_is_seen() -> None:
-    """Whether special tokens in a text are split is no part of tokenizer.json, and changes the semantic digest."""
+    """Whether special tokens in a text are split does not stand in tokenizer.json, and changes the semantic digest."""
     made = tokenizer(raw("byte_level"))
     before = identify(made)
     made.encode_special_tokens = True
@@ -63,7 +63,7 @@ def test_what_is_not_written_down_is_seen() -> None:
 
 
 def test_how_added_tokens_are_found_is_seen() -> None:
-    """An added token that is no longer special is still split as one: not written down, and told from a fresh copy."""
+    """An added token, special no longer, is still split as one: not written down, and seen beside a fresh copy."""
     made = tokenizer(raw("byte_level"))
     made.add_tokens([AddedToken("<|end|>", special=False, normalized=False)])
     made.encode_special_tokens = True

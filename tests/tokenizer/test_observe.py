@@ -33,7 +33,7 @@ def refuse() -> None:
 
 
 def test_a_chain_tells_how_its_links_are_tied() -> None:
-    """Cause, context and suppressed context are told apart, each link with its deepest frame."""
+    """Cause, context and suppressed context are distinguished, each link with its deepest frame."""
 
     def caused() -> None:
         try:
@@ -108,8 +108,8 @@ def test_debug_messages_are_kept_and_nothing_more_is_printed(library: logging.Lo
         library.debug("Failed to use it: %s", "429 for 0b0e6a1c-2f54-4e0e-9a3a-5d2b6a1f0001 in /a/cache/blob")
         library.getChild("part").warning("a warning")
     library.debug("later")
-    told = logs.told()
-    assert [(row["level"], row["message"]) for row in told["messages"]] == [
+    values = logs.messages()
+    assert [(row["level"], row["message"]) for row in values["messages"]] == [
         ("DEBUG", "Failed to use it: 429 for … in …/blob"), ("WARNING", "a warning"),
     ]  # fmt: skip
     assert library.printed == ["a warning"]  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ def test_a_message_keeps_the_exception_that_was_being_handled(library: logging.L
         except OSError as error:
             library.debug("Failed to use it: %s", error)
         library.debug("after it")
-    swallowed, after = logs.told()["messages"]
+    swallowed, after = logs.messages()["messages"]
     assert [link["type"] for link in swallowed["handling"]] == ["OSError", "JSONDecodeError"]
     assert "handling" not in after
 
@@ -143,14 +143,14 @@ def test_many_messages_stay_small(library: logging.Logger) -> None:
             library.debug("message %d %s", number, "x" * 5000)
             library.debug("the same")
         library.debug("does not fit %d", "text")
-    told = logs.told()
-    messages = {row["message"][:14].strip(): row["times"] for row in told["messages"]}
+    values = logs.messages()
+    messages = {row["message"][:14].strip(): row["times"] for row in values["messages"]}
     assert messages["the same"] == 10_000
     assert "Failed to use" in messages
     assert "message 0 xxxx" in messages
     assert "does not fit %" in messages
-    assert told["dropped"] > 9000
-    assert len(json.dumps(told)) < EVENT_LIMIT / 4
+    assert values["dropped"] > 9000
+    assert len(json.dumps(values)) < EVENT_LIMIT / 4
 
 
 def test_a_cache_tells_damage_and_leftovers(tmp_path: Path) -> None:
@@ -173,14 +173,14 @@ def test_a_cache_tells_damage_and_leftovers(tmp_path: Path) -> None:
         (repository / name).write_bytes(data)
     (tmp_path / ".locks").mkdir()
     (tmp_path / ".locks" / "x.lock").touch()
-    told = observe.cache(tmp_path)
-    assert told["wrong"] == [f"models--a--b/blobs/{'0' * 64}", f"models--a--b/blobs/{'1' * 40}"]
-    assert (told["blobs"], told["refs"]) == (4, ["models--a--b/refs/main abc"])
-    assert [len(told[name]) for name in ("incomplete", "no_exist", "locks", "files")] == [1, 1, 1, 1]
+    values = observe.cache(tmp_path)
+    assert values["wrong"] == [f"models--a--b/blobs/{'0' * 64}", f"models--a--b/blobs/{'1' * 40}"]
+    assert (values["blobs"], values["refs"]) == (4, ["models--a--b/refs/main abc"])
+    assert [len(values[name]) for name in ("incomplete", "no_exist", "locks", "files")] == [1, 1, 1, 1]
     for number in range(500):
         (repository / "snapshots" / "abc" / f"{number}.txt").touch()
-    told = observe.cache(tmp_path)
-    assert (len(told["files"]), told["files_more"]) == (observe.NAMES, 501 - observe.NAMES)
+    values = observe.cache(tmp_path)
+    assert (len(values["files"]), values["files_more"]) == (observe.NAMES, 501 - observe.NAMES)
     assert observe.cache(tmp_path / "nowhere")["blobs"] == 0
 
 
@@ -188,11 +188,11 @@ def test_secrets_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a token only that it is set."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    told = observe.versions()
-    assert told["variables"]["HF_TOKEN"] == "is set"  # noqa: S105
-    assert told["variables"]["HF_HUB_OFFLINE"] == "1"
-    assert "hf_secret" not in json.dumps(told)
-    assert told["packages"]["tokenizers"]
+    values = observe.versions()
+    assert values["variables"]["HF_TOKEN"] == "is set"  # noqa: S105
+    assert values["variables"]["HF_HUB_OFFLINE"] == "1"
+    assert "hf_secret" not in json.dumps(values)
+    assert values["packages"]["tokenizers"]
 
 
 def test_an_object_that_refuses_is_described_all_the_same() -> None:
@@ -202,8 +202,8 @@ def test_an_object_that_refuses_is_described_all_the_same() -> None:
         def __len__(self) -> int:
             raise NotImplementedError
 
-    told = observe.describe(Broken())
-    assert (told["class"], told["length"]["error"], told["ids"]["error"]) == (
+    values = observe.describe(Broken())
+    assert (values["class"], values["length"]["error"], values["ids"]["error"]) == (
         "Broken", "NotImplementedError", "AttributeError",
     )  # fmt: skip
 

@@ -46,7 +46,7 @@ ALIKE: dict[str, tuple[str, Raw]] = {
     "a named token with flags": ("byte_level", CONFIG | {"sep_token": TYPED}),
     "a token with flags and a name of its own": ("byte_level", CONFIG | {"image_token": TYPED}),
     "an extra token with flags": ("byte_level", CONFIG | {"extra_special_tokens": [TYPED, "<r>"]}),
-    "what is no token": ("byte_level", CONFIG | {"image_token": PLAIN, "foo_token_id": 5, "sep_token": None}),
+    "what is not a token": ("byte_level", CONFIG | {"image_token": PLAIN, "foo_token_id": 5, "sep_token": None}),
     "special tokens are split": ("byte_level", CONFIG | {"split_special_tokens": True}),
 }  # fmt: skip
 

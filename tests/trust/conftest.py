@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.forms.manifest import encode
 from harness.trust import sshsig
 from harness.trust.folder import verify_folder
 from harness.trust.footer import attach, signed_part
-from harness.trust.manifest import encode
 from harness.trust.replay import Read, Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_REPORT

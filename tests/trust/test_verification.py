@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.forms.manifest import ManifestMalformed, encode, parse
 from harness.trust import sshsig
 from harness.trust.footer import (
     Footer,
@@ -22,7 +23,6 @@ from harness.trust.footer import (
     stated_time,
     unsigned_footer,
 )
-from harness.trust.manifest import ManifestMalformed, encode, parse
 from harness.trust.repairs import repaired
 from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy

@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
+from harness.forms import manifest
 from harness.forms.cache import cache_folder
+from harness.forms.digest import sha256, sha256_of
 from harness.hub.layouts.catalogue import LAYOUTS, Files
 from harness.hub.problem import HubError
 
 ORGANISATION = "rankproof"
-MANIFEST = "MANIFEST.sha256"
 
 __all__ = ["LAYOUTS", "ORGANISATION", "cached", "digest", "identity", "repository_files", "write"]
 
@@ -83,7 +84,7 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
         OSError: the cache cannot be written.
     """
     wanted = sorted(LAYOUTS if names is None else set(names))
-    key = hashlib.sha256("\n".join([digest(), *wanted]).encode()).hexdigest()[:32]
+    key = sha256("\n".join([digest(), *wanted]).encode())[:32]
     root = cache or cache_folder("layouts")
     place = root / key
     if _is_whole(place):
@@ -92,8 +93,7 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
     making = root / f".making-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         write(making, wanted)
-        lines = [f"{_sha256(path)}  {path.relative_to(making).as_posix()}\n" for path in _files(making)]
-        (making / MANIFEST).write_text("".join(lines), encoding="utf-8")
+        (making / manifest.NAME).write_bytes(manifest.encode(_digests(making)))
         if place.exists():
             # Damaged: moved aside first, since a folder cannot be replaced in one step.
             place.rename(root / f".damaged-{os.getpid()}-{secrets.token_hex(4)}")
@@ -113,17 +113,11 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
 def _is_whole(place: Path) -> bool:
     """Whether a folder of the cache holds exactly what its manifest says."""
     try:
-        lines = (place / MANIFEST).read_text("utf-8").splitlines()
-        said = {path: value for value, path in (line.split("  ", 1) for line in lines)}
-        return said == {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)}
+        return manifest.parse((place / manifest.NAME).read_bytes()) == _digests(place)
     except (OSError, ValueError):
         return False
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _digests(folder: Path) -> dict[str, str]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != manifest.NAME)
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}

@@ -18,7 +18,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,11 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
+from harness.forms.digest import fold, lines, sha256, sha256_of
+from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record.arm_environment import own_environments
-from harness.record.facts import ArmEnvironmentFacts, Frozen, Installed
+from harness.record.facts import ArmEnvironmentFacts, Installed
 from harness.run.environments import interpreters, pip
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
 from harness.run.environments.pip import EnvironmentProblem, Unavailable
@@ -65,7 +67,7 @@ class Cached:
     bytes: int
 
 
-class Stamp(Frozen):
+class Stamp(Model):
     """What `stamp.json` holds.
 
     Attributes:
@@ -229,13 +231,13 @@ def _make(place: Path, wanted: Environment, base: Interpreter) -> Stamp:
             report.unlink()  # it holds addresses
         facts = _facts(folder, wanted, base, resolved)
         files = _digests(folder)
-        listing.write_bytes(_lines(files))
+        listing.write_bytes(lines(files))
         stamp = Stamp(
             format=FORMAT,
             folder=folder.name,
             description=description(wanted, base),
             bytes=sum((folder / name).lstat().st_size for name in files),
-            content=hashlib.sha256(_lines(files)).hexdigest(),
+            content=fold(files),
             seen=_seen(folder),
             facts=facts,
         )
@@ -341,7 +343,7 @@ def _same(folder: Path, stamp: Stamp) -> str | None:
     if not folder.is_dir():
         return None
     seen = _seen(folder)
-    if seen == stamp.seen or hashlib.sha256(_lines(_digests(folder))).hexdigest() == stamp.content:
+    if seen == stamp.seen or fold(_digests(folder)) == stamp.content:
         return seen
     return None
 
@@ -381,14 +383,6 @@ def _digests(folder: Path) -> dict[str, str]:
     """Sha256 of each file by its name in the folder; of a link, that of its target's name."""
     found = {}
     for path in _files(folder):
-        if path.is_symlink():
-            data = hashlib.sha256(os.fsencode(path.readlink()))
-        else:
-            with path.open("rb") as file:
-                data = hashlib.file_digest(file, "sha256")
-        found[str(path.relative_to(folder))] = data.hexdigest()
+        own = sha256(os.fsencode(path.readlink())) if path.is_symlink() else sha256_of(path)
+        found[str(path.relative_to(folder))] = own
     return found
-
-
-def _lines(files: Mapping[str, str]) -> bytes:
-    return "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items())).encode("utf-8", "surrogateescape")

@@ -33,7 +33,7 @@ class Way(NamedTuple):
 def way_to(address: str, *, timeout: float) -> Way:
     """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
     way = _way(address, timeout=timeout)
-    # The one place where the library connects, for all four kinds of connection; there is no public one.
+    # The one place where the library connects, for all four kinds of connection; it is private.
     way.connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
     return way
 
@@ -97,12 +97,12 @@ def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]
     """The addresses of a host, looked up in a thread that is left to itself when the time is over."""
     with contextlib.suppress(socket.gaierror):
         return _plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-    found: list[tuple[str, int]] = []
+    addresses: list[tuple[str, int]] = []
     failed: list[Exception] = []
 
     def ask() -> None:
         try:
-            found.extend(_plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+            addresses.extend(_plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
         except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
             failed.append(error)
 
@@ -111,11 +111,11 @@ def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]
     asking.join(seconds)
     if failed:
         raise failed[0]
-    if not found:
+    if not addresses:
         raise TimeoutError(f"the name {host} was not looked up within {seconds:.1f} s")
-    return found
+    return addresses
 
 
-def _plain(found: list[Any]) -> list[tuple[str, int]]:
+def _plain(answers: list[Any]) -> list[tuple[str, int]]:
     """Address and port; an IPv6 address of a link keeps the link in its text."""
-    return [(str(where[0]), int(where[1])) for *_, where in found]
+    return [(str(where[0]), int(where[1])) for *_, where in answers]

@@ -23,7 +23,7 @@ def examine(folder: Path, names: Iterable[str]) -> None:
     """Read every such file once: a key that stands twice means the last one to some readers and the first to others.
 
     Raises:
-        BuildFailed: one of them is no JSON object with one meaning.
+        BuildFailed: one of them is not a JSON object with one meaning.
     """
     for name in sorted(set(names) & set(OBJECTS)):
         read(folder, name)
@@ -33,12 +33,12 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     """One of these files.
 
     Raises:
-        BuildFailed: it is no JSON object with one meaning.
+        BuildFailed: it is not a JSON object with one meaning.
     """
     try:
-        found = strict_json((folder / name).read_bytes(), constants=True)
+        tree = strict_json((folder / name).read_bytes(), constants=True)
     except ValueError as error:
         raise BuildFailed(f"{folder / name} is not JSON with one meaning: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(tree, dict):
         raise BuildFailed(f"{folder / name} is not an object")
-    return found
+    return tree

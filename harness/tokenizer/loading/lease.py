@@ -17,6 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.failure import CacheFailed, LockTimeout
 
 # What file systems without locks answer (Lustre without -o flock, some NFS and FUSE).
@@ -78,7 +79,7 @@ def _sign(holder: Path) -> None:
 
 def _holder(holder: Path) -> tuple[int | None, str]:
     try:
-        signed = json.loads(holder.read_text(encoding="utf-8"))
+        signed = strict_json(holder.read_bytes())
         pid, host, since = int(signed["pid"]), str(signed["host"]), float(signed["since"])
     except (OSError, ValueError, KeyError, TypeError):
         return None, "a process that did not leave its pid"
@@ -94,7 +95,7 @@ def _state(pid: int) -> str:
     try:
         status = psutil.Process(pid).status()
     except psutil.NoSuchProcess:
-        return " (it is no more: a process that it forked still holds the lock)"
+        return " (it has ended: a process that it forked still holds the lock)"
     except psutil.Error:
         return ""
     if status == psutil.STATUS_STOPPED:

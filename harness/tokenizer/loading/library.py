@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.tokenizer.loading.code import load_class
 from harness.tokenizer.loading.document import read
 from harness.tokenizer.loading.failure import BuildFailed, LoadError, SourceRefused
 from harness.tokenizer.loading.manifest import FileRecord
+from harness.tokenizer.loading.remote_code import load_class
 
 LIBRARIES = ("transformers", "tokenizers", "huggingface_hub", "sentencepiece", "tiktoken")
 LOGGERS = ("transformers", "huggingface_hub")
@@ -66,11 +66,11 @@ def auto_tokenizer() -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that have a say in what a tokenizer does."""
-    found = {}
+    installed = {}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def build(

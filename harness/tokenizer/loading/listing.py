@@ -12,8 +12,9 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 
+from harness.forms.digest import git_blob
 from harness.tokenizer.loading.failure import BytesDiffer, SourceRefused
-from harness.tokenizer.loading.source import COMMIT, Limits, Repository, checked_name, is_tokenizer_file
+from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, checked_name, is_tokenizer_file
 from harness.tokenizer.loading.wire import Wire
 
 _SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
@@ -37,8 +38,7 @@ class Promise:
 
     def digests(self) -> tuple[hashlib._Hash, hashlib._Hash]:
         """Fresh sha256 and git blob digests to feed the bytes to."""
-        blob = hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
-        return hashlib.sha256(), blob
+        return hashlib.sha256(), git_blob(self.size)
 
     def broken_by(self, *, sha256: str, blob: str) -> str | None:
         """In words what bytes with these digests are not; None if they are what was promised."""
@@ -57,7 +57,7 @@ class Resolved:
     names: frozenset[str]
 
 
-def resolve(wire: Wire, repository: Repository, revision: str) -> Resolved:
+def resolve(wire: Wire, repository: HubRepository, revision: str) -> Resolved:
     """Turn a revision into a commit, in one request.
 
     Raises:
@@ -81,7 +81,7 @@ def resolve(wire: Wire, repository: Repository, revision: str) -> Resolved:
     return wire.json(path, read)[0]
 
 
-def promises(wire: Wire, repository: Repository, resolved: Resolved, *, limits: Limits) -> tuple[Promise, ...]:
+def promises(wire: Wire, repository: HubRepository, resolved: Resolved, *, limits: Limits) -> tuple[Promise, ...]:
     """The tokenizer files of a commit, by path, as the hub describes them.
 
     Raises:
@@ -91,23 +91,23 @@ def promises(wire: Wire, repository: Repository, resolved: Resolved, *, limits: 
     """
     first = f"/api/models/{repository.name}/tree/{resolved.commit}?recursive=true&expand=false"
     page: str | None = first
-    found: dict[str, Promise] = {}
+    promised: dict[str, Promise] = {}
     pages = 0
     while page is not None:
         entries, page = wire.json(page, _page)
         pages += 1
         for promise in entries:
-            if promise.path in found:
+            if promise.path in promised:
                 raise BytesDiffer(f"{wire.endpoint}{first}: it lists {promise.path!r} twice")
-            found[promise.path] = promise
-        if len(found) > limits.entries or pages > limits.entries:
+            promised[promise.path] = promise
+        if len(promised) > limits.entries or pages > limits.entries:
             raise SourceRefused(f"{repository.name} lists more than {limits.entries:,} files: see Limits(entries=...)")
-    odd = sorted(name for name in resolved.names ^ found.keys() if is_tokenizer_file(name))
+    odd = sorted(name for name in resolved.names ^ promised.keys() if is_tokenizer_file(name))
     if odd:
         raise BytesDiffer(
             f"{wire.endpoint}{first}: the hub's two listings of commit {resolved.commit} disagree about {_few(odd)}"
         )
-    return tuple(found[name] for name in sorted(found) if is_tokenizer_file(name))
+    return tuple(promised[name] for name in sorted(promised) if is_tokenizer_file(name))
 
 
 def _page(answer: object) -> list[Promise]:

@@ -19,7 +19,7 @@ from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
 from harness.tokenizer.loading.request import Request
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
-from harness.tokenizer.loading.source import COMMIT, Limits, Repository, check_limits, checked_revision, parse
+from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, check_limits, checked_revision, parse
 from harness.tokenizer.loading.wire import Deadline, Wire
 from harness.tokenizer.problem import TokenizerError
 
@@ -45,7 +45,7 @@ class Loaded:
 
     tokenizer: Any
     identity: Identity
-    source: Repository | Path
+    source: HubRepository | Path
     commit: str | None
     snapshot: Path
     files: tuple[FileRecord, ...]
@@ -62,11 +62,11 @@ class Loaded:
         """
         kind = type(self.tokenizer)
         return Lock(
-            schema_=1,
-            repository=self.source.name if isinstance(self.source, Repository) else None,
+            schema=1,
+            repository=self.source.name if isinstance(self.source, HubRepository) else None,
             commit=self.commit,
             files=self.files,
-            tokenizer_class=f"{kind.__module__}.{kind.__qualname__}",
+            **{"class": f"{kind.__module__}.{kind.__qualname__}"},
             options=lockable(dict(self.options)),
             made_with=versions(),
             identity=as_json(self.identity),
@@ -147,13 +147,13 @@ def load(
         tokenizer, logs = build(snapshot.folder, snapshot.files, trust_remote_code=trust_remote_code, options=chosen)
         if isinstance(where, Path):
             _unchanged(where, snapshot)
-        found = _checked(tokenizer, wanted, pinned, remarks)
+        identity = _checked(tokenizer, wanted, pinned, remarks)
     except LoadError as error:
         error.requests = tuple(account)
         raise
     return Loaded(
         tokenizer=tokenizer,
-        identity=found,
+        identity=identity,
         source=where,
         commit=commit,
         snapshot=snapshot.folder,
@@ -168,7 +168,9 @@ def load(
 class _Fetch:
     """One load's way from a revision to a snapshot; asks the hub at most once for each thing."""
 
-    def __init__(self, repository: Repository, *, store: Store, wire: Wire, limits: Limits, remarks: list[str]) -> None:
+    def __init__(
+        self, repository: HubRepository, *, store: Store, wire: Wire, limits: Limits, remarks: list[str]
+    ) -> None:
         self._repository = repository
         self._store = store
         self._wire = wire
@@ -270,15 +272,15 @@ def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | No
     from harness.tokenizer import identify
 
     try:
-        found = identify(tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap")
-        if isinstance(expected, Identity) and found.full != expected.full:
-            raise IdentityDiffers(f"this is not the expected tokenizer: {in_words(expected, found)}")
-        if isinstance(expected, str) and expected not in {found.semantic, found.full}:
+        identity = identify(tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap")
+        if isinstance(expected, Identity) and identity.full != expected.full:
+            raise IdentityDiffers(f"this is not the expected tokenizer: {in_words(expected, identity)}")
+        if isinstance(expected, str) and expected not in {identity.semantic, identity.full}:
             # A full digest names one depth, and the text does not say which.
             deep = identify(tokenizer, depth="full")
             if expected != deep.full:
                 raise IdentityDiffers(
-                    f"this is not the expected tokenizer: expected was {expected}, found are {found.semantic} "
+                    f"this is not the expected tokenizer: expected was {expected}, found are {identity.semantic} "
                     f"(semantic) and {deep.full} (full); the identity instead of its digest would say what differs"
                 )
         if lock is not None:
@@ -289,7 +291,7 @@ def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | No
         raise
     except TokenizerError as error:
         raise BuildFailed(f"the {type(tokenizer).__name__} that was built has no identity: {error}") from error
-    return found
+    return identity
 
 
 def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | None:
@@ -331,23 +333,23 @@ def _token(given: str | bool | None) -> str | None:
         return given
     if given is False:
         return None
-    found = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
-    if not found:
+    token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    if not token:
         home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
         stored = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
         try:
-            found = stored.read_text(encoding="utf-8")
+            token = stored.read_text(encoding="utf-8")
         except (OSError, ValueError):
-            found = None
-    found = found.strip() if found else None
-    if given is True and not found:
+            token = None
+    token = token.strip() if token else None
+    if given is True and not token:
         raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
-    return found or None
+    return token or None
 
 
 def as_json(identity: Identity) -> dict[str, Any]:
     """An identity as the object of a lock file."""
     import json
 
-    found: dict[str, Any] = json.loads(identity.to_json())
-    return found
+    value: dict[str, Any] = json.loads(identity.to_json())
+    return value

@@ -7,14 +7,16 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, JsonValue
 
-from harness.forms.strict_json import strict_json
+from harness.forms.fields import SchemaVersion
+from harness.forms.model import Model, parse_json
+from harness.forms.regular_file import read_regular
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.loading.failure import CacheFailed, SourceRefused
-from harness.tokenizer.loading.manifest import Closed, Commit, Files
+from harness.tokenizer.loading.manifest import Commit, Files
 from harness.tokenizer.loading.source import checked_repository
 
 MOST_BYTES = 16 * 2**20
@@ -25,7 +27,7 @@ def _is_identity(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return value
 
 
-class Lock(Closed):
+class Lock(Model):
     """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
 
     Attributes:
@@ -39,7 +41,7 @@ class Lock(Closed):
         identity: the identity of what was built, as `Identity.to_json` writes it.
     """
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: SchemaVersion = Field(alias="schema")
     repository: Annotated[str, AfterValidator(checked_repository)] | None
     commit: Commit | None
     files: Files
@@ -64,23 +66,15 @@ def read(path: Path) -> Lock:
         SourceRefused: it is missing, too large, or not exactly a lock file.
     """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
+        content = read_regular(path, limit=MOST_BYTES)
     except OSError as error:
         raise SourceRefused(f"cannot read the lock file {path}: {error.strerror}") from error
-    if len(content) > MOST_BYTES:
-        raise SourceRefused(f"{path} is no lock file: it has more than {MOST_BYTES:,} bytes")
     try:
-        strict_json(content)
-        lock = Lock.model_validate_json(content, by_alias=True, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise SourceRefused(f"{path} is no lock file: {where}: {first['msg']}") from None
+        lock = parse_json(Lock, content)
     except ValueError as error:
-        raise SourceRefused(f"{path} is no lock file: {error}") from None
+        raise SourceRefused(f"{path} is not a lock file: {error}") from None
     if (lock.repository is None) != (lock.commit is None):
-        raise SourceRefused(f"{path} is no lock file: repository and commit belong together")
+        raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
     return lock
 
 
@@ -107,7 +101,7 @@ def lockable(options: dict[str, Any]) -> dict[str, JsonValue]:
     """Options as they stand in a lock file.
 
     Raises:
-        SourceRefused: one of them is no JSON value.
+        SourceRefused: one of them is not a JSON value.
     """
     for name, value in options.items():
         try:

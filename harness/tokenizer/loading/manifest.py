@@ -6,25 +6,19 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field, Strict
 
+from harness.forms.fields import SchemaVersion, Sha256
+from harness.forms.model import Model
 from harness.tokenizer.loading.failure import CacheFailed
 from harness.tokenizer.loading.source import COMMIT, checked_name, is_tokenizer_file
 
-
-class Closed(BaseModel):
-    """A model of a file: no unknown key, no coercion, no change after it is made."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_by_name=True, validate_by_alias=True)
-
-
-Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 Commit = Annotated[str, Field(pattern=rf"\A{COMMIT.pattern}\z")]
 
 
-class FileRecord(Closed):
+class FileRecord(Model):
     """One file.
 
     Attributes:
@@ -44,13 +38,13 @@ def _each_once(files: tuple[FileRecord, ...]) -> tuple[FileRecord, ...]:
     return files
 
 
-Files = Annotated[tuple[FileRecord, ...], Field(min_length=1), AfterValidator(_each_once)]
+Files = Annotated[tuple[FileRecord, ...], Strict(False), Field(min_length=1), AfterValidator(_each_once)]
 
 
-class Manifest(Closed):
+class Manifest(Model):
     """What a snapshot in the cache holds: exactly these files, and no other."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: SchemaVersion = Field(alias="schema")
     endpoint: str
     repository: str
     commit: Commit
@@ -71,7 +65,7 @@ def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
     def unreadable(error: OSError) -> None:
         raise CacheFailed(f"cannot read {error.filename}: {error.strerror}") from error
 
-    found: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
     for place, folders, names in os.walk(folder, onerror=unreadable):
         if only_tokenizer_files:
             folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
@@ -80,10 +74,10 @@ def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
             path = where.relative_to(folder).as_posix()
             if not only_tokenizer_files or is_tokenizer_file(path):
                 try:
-                    found.append((path, where.stat().st_size))
+                    files.append((path, where.stat().st_size))
                 except OSError as error:
                     raise CacheFailed(f"cannot read {where}: {error.strerror}") from error
-    return sorted(found)
+    return sorted(files)
 
 
 def records(folder: Path, *, only_tokenizer_files: bool) -> tuple[FileRecord, ...]:
@@ -100,19 +94,17 @@ def record(where: Path, path: str) -> FileRecord:
     """Read one file.
 
     Raises:
-        CacheFailed: it cannot be read, or is no regular file.
+        CacheFailed: it cannot be read, or is not a regular file.
     """
     try:
         if not stat.S_ISREG(where.stat().st_mode):
             raise CacheFailed(f"{where} is not a regular file")
-        digest, size = hashlib.sha256(), 0
         with where.open("rb") as stream:
-            while piece := stream.read(2**20):
-                digest.update(piece)
-                size += len(piece)
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            size = stream.tell()
     except OSError as error:
         raise CacheFailed(f"cannot read {where}: {error.strerror}") from error
-    return FileRecord(path=path, size=size, sha256=digest.hexdigest())
+    return FileRecord(path=path, size=size, sha256=digest)
 
 
 def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> list[str]:

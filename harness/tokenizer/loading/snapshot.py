@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import http.client
 import os
 import secrets
@@ -24,15 +23,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from harness.forms.strict_json import strict_json
+from harness.forms.digest import sha256
+from harness.forms.model import parse_json
 from harness.tokenizer.loading.document import examine
 from harness.tokenizer.loading.failure import CacheFailed, LoadError
 from harness.tokenizer.loading.lease import held
 from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, records
-from harness.tokenizer.loading.source import Repository
+from harness.tokenizer.loading.source import HubRepository
 from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire
 
 _ABANDONED = 24 * 3600.0
@@ -62,12 +60,12 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def place(self, repository: Repository, commit: str) -> Path:
+    def place(self, repository: HubRepository, commit: str) -> Path:
         """Where the snapshot lies, or would lie. Two hubs never share one: only each one's own word is verified."""
-        key = hashlib.sha256(f"{repository.endpoint}\n{repository.name}".encode()).hexdigest()[:8]
+        key = sha256(f"{repository.endpoint}\n{repository.name}".encode())[:8]
         return self.root / f"{repository.name.replace('/', '--')}-{key}" / commit
 
-    def find(self, repository: Repository, commit: str) -> Snapshot | None:
+    def find(self, repository: HubRepository, commit: str) -> Snapshot | None:
         """The snapshot, its bytes read and compared with its manifest; None if there is none.
 
         Raises:
@@ -84,9 +82,8 @@ class Store:
         except OSError as error:
             raise CacheFailed(f"cannot read {place}/manifest.json: {error.strerror}") from error
         try:
-            strict_json(text)
-            manifest = Manifest.model_validate_json(text, by_alias=True, by_name=False)
-        except (ValueError, ValidationError) as error:
+            manifest = parse_json(Manifest, text)
+        except ValueError as error:
             raise Damaged(f"{place}/manifest.json cannot be read: {error}") from error
         if (manifest.endpoint, manifest.repository, manifest.commit) != (repository.endpoint, repository.name, commit):
             raise Damaged(f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}")
@@ -96,7 +93,7 @@ class Store:
         return Snapshot(folder=place / "files", files=manifest.files)
 
     @contextlib.contextmanager
-    def fetching(self, repository: Repository, commit: str, *, seconds: float) -> Iterator[None]:
+    def fetching(self, repository: HubRepository, commit: str, *, seconds: float) -> Iterator[None]:
         """Be the only one who fetches this snapshot, where the file system has locks.
 
         Raises:
@@ -113,12 +110,12 @@ class Store:
         with held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds):
             yield
 
-    def fill(self, repository: Repository, commit: str, promises: Sequence[Promise], *, wire: Wire) -> Snapshot:
+    def fill(self, repository: HubRepository, commit: str, promises: Sequence[Promise], *, wire: Wire) -> Snapshot:
         """Fetch every promised file into a folder of its own, verify it, and give it the snapshot's name.
 
         Raises:
             HubFailed: a file did not come, or came with other bytes.
-            BuildFailed: a file is no JSON with one meaning.
+            BuildFailed: a file is not JSON with one meaning.
             CacheFailed: it cannot be written.
         """
         self._sweep()
@@ -132,14 +129,16 @@ class Store:
             # Once, here: bytes that are compared with the manifest at every load need no second look.
             examine(partial / "files", (file.path for file in files))
             manifest = Manifest(
-                schema_=1, endpoint=repository.endpoint, repository=repository.name, commit=commit, files=files
+                schema=1, endpoint=repository.endpoint, repository=repository.name, commit=commit, files=files
             )
             _write(partial / "manifest.json", manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
             return self._publish(partial, repository, commit, files)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
-    def _publish(self, partial: Path, repository: Repository, commit: str, files: tuple[FileRecord, ...]) -> Snapshot:
+    def _publish(
+        self, partial: Path, repository: HubRepository, commit: str, files: tuple[FileRecord, ...]
+    ) -> Snapshot:
         place = self.place(repository, commit)
         for _ in range(3):
             try:
@@ -179,7 +178,7 @@ class Store:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _fetch(wire: Wire, repository: Repository, commit: str, promise: Promise, *, into: Path) -> FileRecord:
+def _fetch(wire: Wire, repository: HubRepository, commit: str, promise: Promise, *, into: Path) -> FileRecord:
     target = into / promise.path
     path = f"/{repository.name}/resolve/{commit}/{urllib.parse.quote(promise.path)}"
 
@@ -274,4 +273,4 @@ def _here() -> str:
         with contextlib.suppress(OSError):
             place = Path(where)
             parts.append(str(place.readlink()) if place.is_symlink() else place.read_text(encoding="ascii"))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return sha256("\n".join(parts).encode())[:12]

@@ -54,14 +54,14 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repository:
+class HubRepository:
     """A repository on a hub."""
 
     endpoint: str
     name: str
 
 
-def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> Repository | Path:
+def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubRepository | Path:
     """Tell a repository's name from a folder.
 
     A `Path`, and text that starts with `.`, `/` or `~`, is a folder; other text is a name such as `org/model`. Where a
@@ -83,7 +83,7 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> Repository
             f"{source!r} is a repository's name and a folder in the working directory: pass ./{source} for the folder, "
             "or start elsewhere for the repository"
         )
-    return Repository(endpoint=checked_endpoint(endpoint), name=source)
+    return HubRepository(endpoint=checked_endpoint(endpoint), name=source)
 
 
 def checked_repository(name: str) -> str:
@@ -156,7 +156,7 @@ def _unsafe(name: str) -> str | None:
 def is_tokenizer_file(name: str) -> bool:
     """Whether this path of a repository belongs to its tokenizer.
 
-    By suffix and place, and generously: a file that is left out cannot be told from one that does not exist, so all
+    By suffix and place, and generously: a file that is left out looks like one that does not exist, so all
     small text formats at the root count, chat templates in their folder, and Python files anywhere (remote code).
     """
     path = PurePosixPath(name)

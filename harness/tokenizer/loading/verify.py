@@ -58,10 +58,10 @@ def verify(
         except (IdentityDiffers, BytesDiffer) as error:
             return Verified(differences=(str(error),), remarks=())
         return Verified(differences=(), remarks=loaded.remarks)
-    found = records(where, only_tokenizer_files=True)
-    said = changes(lock.files, found)
+    files = records(where, only_tokenizer_files=True)
+    said = changes(lock.files, files)
     remarks: list[str] = []
-    if trust_remote_code and _code(lock.files) != _code(found):
+    if trust_remote_code and _code(lock.files) != _code(files):
         return Verified(differences=(*said, "its code is not the locked code, so it was not run"), remarks=())
     try:
         built = load(where, trust_remote_code=trust_remote_code, options=lock.options).tokenizer

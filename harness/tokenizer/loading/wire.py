@@ -186,7 +186,7 @@ class Wire:
             headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}"}
             if self._token and _origin(address) == own:
                 headers["Authorization"] = f"Bearer {self._token}"
-            with self._asked(address, headers, attempt) as (response, body):
+            with self._exchange(address, headers, attempt) as (response, body):
                 if response.status not in _REDIRECTS:
                     self._judge(path, response, attempt)
                     return take(body, response.headers)
@@ -197,7 +197,7 @@ class Wire:
         raise HubFailed(f"{self._where(path)}: it redirects in circles")
 
     @contextlib.contextmanager
-    def _asked(
+    def _exchange(
         self, address: str, headers: dict[str, str], attempt: int
     ) -> Iterator[tuple[http.client.HTTPResponse, Body]]:
         begun = time.monotonic()
@@ -264,7 +264,7 @@ class Wire:
         if status == 404:
             raise Passing(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
         if status in {408, 425, 429} or status >= 500:
-            raise Passing(said, status=status, wait=_asked_wait(response.headers))
+            raise Passing(said, status=status, wait=_wanted_wait(response.headers))
         raise HubFailed(f"{self._where(path)}: {said}", status=status, attempts=attempt)
 
     def _next(self, headers: http.client.HTTPMessage) -> str | None:
@@ -277,12 +277,12 @@ class Wire:
         return None
 
 
-def _asked_wait(headers: http.client.HTTPMessage) -> float | None:
+def _wanted_wait(headers: http.client.HTTPMessage) -> float | None:
     """Seconds until the hub's quota is fresh: `RateLimit: "api";r=0;t=123`, or `Retry-After: 123`."""
-    found = re.search(r"\br=0\b.*\bt=(\d{1,9})\b", headers.get("RateLimit", ""))
+    match = re.search(r"\br=0\b.*\bt=(\d{1,9})\b", headers.get("RateLimit", ""))
     after = headers.get("Retry-After", "")
-    if found:
-        return float(found.group(1))
+    if match:
+        return float(match.group(1))
     return float(after) if re.fullmatch(r"\d{1,9}", after) else None
 
 

@@ -97,20 +97,20 @@ class FakeHub:
     """Serves `files` as the repository `org/name` at COMMIT; `replace` maps a path's end to who answers instead.
 
     Attributes:
-        asked: the path of every request, in order.
+        paths: the path of every request, in order.
         headers: the headers of every request, in order.
     """
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files = dict(files)
         self.replace: dict[str, Replacement] = {}
-        self.asked: list[str] = []
+        self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
         hub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                hub.asked.append(self.path)
+                hub.paths.append(self.path)
                 hub.headers.append(dict(self.headers))
                 for end, answer in hub.replace.items():
                     if self.path.partition("?")[0].endswith(end):

@@ -54,7 +54,7 @@ def test_code_from_a_hub_needs_a_commit(tmp_path: Path) -> None:
         given = {"endpoint": hub.endpoint, "cache": tmp_path / "cache", "deadline": 5.0, "trust_remote_code": True}
         with pytest.raises(SourceRefused, match="pass a commit"):
             load("org/name", **given)  # type: ignore[arg-type]
-        assert hub.asked == []
+        assert hub.paths == []
         pinned = load("org/name", revision=COMMIT, **given)  # type: ignore[arg-type]
         assert load("org/name", lock=pinned.lock(), **given).requests == ()  # type: ignore[arg-type]
     finally:

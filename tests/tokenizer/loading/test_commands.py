@@ -48,4 +48,4 @@ def test_what_cannot_be_found_out_is_no_verdict(
     assert main(["tokenizer", "lock", "../nothing", "-o", str(lock), *hub]) == USAGE
     lock.write_text("{}")
     assert main(["tokenizer", "verify", "org/name", "--lock", str(lock), *hub]) == USAGE
-    assert "no lock file" in capsys.readouterr().err
+    assert "not a lock file" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def start(fake: FakeHub, cache: Path) -> subprocess.Popen[bytes]:
 
 
 def test_a_downloader_killed_half_way_harms_nobody(fake: FakeHub, tmp_path: Path) -> None:
-    """After SIGKILL in the middle of a file there is no snapshot, no lock to wait for, and the next fetch works."""
+    """After SIGKILL in the middle of a file neither a snapshot nor a lock is left, and the next fetch works."""
     reached, go_on = held_back(fake)
     child = start(fake, tmp_path)
     try:
@@ -127,9 +127,9 @@ def test_a_stopped_holder_is_named(fake: FakeHub, tmp_path: Path) -> None:
 def test_a_lock_file_of_the_dead_is_no_lock(fake: FakeHub, tmp_path: Path) -> None:
     """Lock and holder files that somebody left behind hold nobody up."""
     from harness.tokenizer.loading.snapshot import Store
-    from harness.tokenizer.loading.source import Repository
+    from harness.tokenizer.loading.source import HubRepository
 
-    place = Store(tmp_path).place(Repository(endpoint=fake.endpoint, name="org/name"), COMMIT)
+    place = Store(tmp_path).place(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
     lock = tmp_path / ".locks" / f"{place.parent.name}-{COMMIT}.lock"
     lock.parent.mkdir()
     lock.write_text("4242")

@@ -18,14 +18,14 @@ from harness.tokenizer.loading.lease import held
 from harness.tokenizer.loading.listing import promises, resolve
 from harness.tokenizer.loading.manifest import changes, records
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
-from harness.tokenizer.loading.source import Limits, Repository
+from harness.tokenizer.loading.source import HubRepository, Limits
 from harness.tokenizer.loading.wire import Deadline, Wire
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up
 
 
 def fetch(fake: FakeHub, root: Path, *, seconds: float = 5.0) -> Snapshot:
     """What `load` does before it builds."""
-    repository = Repository(endpoint=fake.endpoint, name="org/name")
+    repository = HubRepository(endpoint=fake.endpoint, name="org/name")
     store = Store(root)
     wire = Wire(endpoint=fake.endpoint, token=None, deadline=Deadline(seconds))
     with store.fetching(repository, COMMIT, seconds=seconds):
@@ -39,7 +39,7 @@ def room(place: Path) -> int:
 
 
 def find(fake: FakeHub, root: Path) -> Snapshot | None:
-    return Store(root).find(Repository(endpoint=fake.endpoint, name="org/name"), COMMIT)
+    return Store(root).find(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
 
 
 def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_a_snapshot_of_one_hub_is_not_another_hubs(
     other.close()
     made = fetch(fake, tmp_path)
     assert find(other, tmp_path) is None
-    theirs = Store(tmp_path).place(Repository(endpoint=other.endpoint, name="org/name"), COMMIT)
+    theirs = Store(tmp_path).place(HubRepository(endpoint=other.endpoint, name="org/name"), COMMIT)
     shutil.copytree(made.folder.parent, theirs)
     with pytest.raises(Damaged, match="from http"):
         find(other, tmp_path)
 
 
 def test_a_failed_fetch_leaves_nothing(fake: FakeHub, tmp_path: Path) -> None:
-    """After an error there is no snapshot and no partial folder, and the next fetch works."""
+    """After an error neither a snapshot nor a partial folder is left, and the next fetch works."""
     fake.replace["/tokenizer_config.json"] = hang_up
     with pytest.raises(DeadlineExceeded):
         fetch(fake, tmp_path, seconds=0.5)
@@ -103,7 +103,7 @@ def test_a_failed_fetch_leaves_nothing(fake: FakeHub, tmp_path: Path) -> None:
 
 def test_who_comes_second_without_a_lock_takes_the_firsts(fake: FakeHub, tmp_path: Path) -> None:
     """Two that fetch side by side, as without flock, end with one snapshot, which is whole."""
-    repository = Repository(endpoint=fake.endpoint, name="org/name")
+    repository = HubRepository(endpoint=fake.endpoint, name="org/name")
     wire = Wire(endpoint=fake.endpoint, token=None, deadline=Deadline(5))
     listing = promises(wire, repository, resolve(wire, repository, COMMIT), limits=Limits())
     first = Store(tmp_path).fill(repository, COMMIT, listing, wire=wire)
@@ -113,7 +113,7 @@ def test_who_comes_second_without_a_lock_takes_the_firsts(fake: FakeHub, tmp_pat
 
 
 def test_what_a_killed_process_left_is_swept(fake: FakeHub, tmp_path: Path) -> None:
-    """A partial folder of a process that is no more is removed; one of a living process stays."""
+    """A partial folder of a process that has ended is removed; one of a living process stays."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     from harness.tokenizer.loading.snapshot import _here
@@ -238,7 +238,7 @@ def test_the_lock_names_nobody_it_does_not_know(tmp_path: Path) -> None:
 
 
 def test_changes_are_said_in_words(tmp_path: Path) -> None:
-    """Missing, additional, longer and different files are told apart."""
+    """Missing, additional, longer and different files are distinguished."""
     for name, content in {"a.json": b"1", "b.json": b"2", "c.json": b"3"}.items():
         (tmp_path / name).write_bytes(content)
     before = records(tmp_path, only_tokenizer_files=True)
@@ -263,4 +263,4 @@ def test_offline_mode_asks_nothing(fake: FakeHub, tmp_path: Path, monkeypatch: p
     for revision in (None, COMMIT):
         with pytest.raises(HubFailed, match="HF_HUB_OFFLINE forbids"):
             load("org/name", revision=revision, endpoint=fake.endpoint, cache=tmp_path)
-    assert fake.asked == []
+    assert fake.paths == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.tokenizer.loading import Limits, SourceRefused
 from harness.tokenizer.loading.source import (
-    Repository,
+    HubRepository,
     check_limits,
     checked_endpoint,
     checked_name,
@@ -65,12 +65,12 @@ def test_a_name_that_is_also_a_folder_is_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(SourceRefused, match=r"\./org/name"):
         parse("org/name", endpoint=None)
     assert parse("./org/name", endpoint=None) == Path("org/name")
-    assert parse("org/other", endpoint="http://hub") == Repository(endpoint="http://hub", name="org/other")
+    assert parse("org/other", endpoint="http://hub") == HubRepository(endpoint="http://hub", name="org/other")
 
 
 @pytest.mark.parametrize("source", ["", "a/b/c", "../x", "org/..", "org/name\n", "org\\name", "http://x/y", "a--b/c"])
 def test_text_that_names_nothing_is_refused(source: str) -> None:
-    """Text that is no repository's name and no folder is refused before anything is asked or written."""
+    """Text that is neither a repository's name nor a folder is refused before anything is asked or written."""
     with pytest.raises(SourceRefused):
         parse(source, endpoint="http://hub")
 

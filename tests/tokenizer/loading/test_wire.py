@@ -32,7 +32,7 @@ def test_a_quota_beyond_the_deadline_fails_at_once(fake: FakeHub, tmp_path: Path
         ask(fake, tmp_path, deadline=30.0)
     assert caught.value.status == 429
     assert [request.status for request in caught.value.requests] == [429]
-    assert len(fake.asked) == 1
+    assert len(fake.paths) == 1
 
 
 def test_a_short_quota_is_waited_for(fake: FakeHub, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_listing_with_a_name_that_leaves_is_refused(fake: FakeHub, tmp_path: P
     fake.files[name] = b"{}"
     with pytest.raises(SourceRefused, match="lists a file"):
         ask(fake, tmp_path / "cache")
-    assert not any("/resolve/" in path for path in fake.asked)
+    assert not any("/resolve/" in path for path in fake.paths)
     assert not list(tmp_path.rglob("*escaped*"))
 
 
@@ -155,7 +155,7 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_asked_for(fake: FakeHub
     fake.replace[f"/tree/{COMMIT}"] = lambda handler: send_json(handler, tree)
     with pytest.raises(SourceRefused, match=r"tokenizer\.json has 1,073,741,824 bytes"):
         ask(fake, tmp_path)
-    assert not any("/resolve/" in path for path in fake.asked)
+    assert not any("/resolve/" in path for path in fake.paths)
 
 
 def test_two_listings_that_disagree_are_an_error(fake: FakeHub, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_pages_of_a_listing_are_followed(fake: FakeHub, tmp_path: Path) -> None:
     )
     with pytest.raises(SourceRefused, match="entries"):
         ask(fake, tmp_path, limits=Limits(entries=4))
-    assert f"{fake.endpoint}/api/page2".endswith(fake.asked[-1])
+    assert f"{fake.endpoint}/api/page2".endswith(fake.paths[-1])
 
 
 def test_the_token_goes_to_the_hub_only(fake: FakeHub, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
         assert caught.value.requests[0].status is None
     finally:
         answered.set()
-    assert fake.asked == []
+    assert fake.paths == []
 
 
 def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,11 +339,11 @@ def test_a_proxy_is_used(fake: FakeHub, tmp_path: Path, monkeypatch: pytest.Monk
     fake.replace["/main"] = lambda handler: send(handler, b"", status=403)
     with pytest.raises(HubFailed, match="403"):
         load("org/name", endpoint="http://hub.invalid", cache=tmp_path, deadline=5)
-    assert fake.asked == ["http://hub.invalid/api/models/org/name/revision/main"]
+    assert fake.paths == ["http://hub.invalid/api/models/org/name/revision/main"]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(HubFailed, match="403"):
         ask(fake, tmp_path)
-    assert fake.asked[1:] == ["/api/models/org/name/revision/main"]
+    assert fake.paths[1:] == ["/api/models/org/name/revision/main"]
 
 
 class Proxy:
@@ -351,13 +351,13 @@ class Proxy:
 
     def __init__(self, known: bytes) -> None:
         self.url = ""
-        self.told: list[tuple[str, str | None]] = []
+        self.received: list[tuple[str, str | None]] = []
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 said = self.headers["Proxy-Authorization"]
-                proxy.told.append((self.command, said))
+                proxy.received.append((self.command, said))
                 if said != f"Basic {base64.b64encode(known).decode()}" or self.command == "CONNECT":
                     send(self, b"", status=407, Proxy_Authenticate="Basic realm=here")
                     return
@@ -394,18 +394,18 @@ def test_a_proxy_is_told_who_asks(fake: FakeHub, proxy: Proxy, tmp_path: Path, m
         ask(fake, tmp_path)
     monkeypatch.setenv("http_proxy", f"http://me:a%3Ab%2Fc%C3%A9@{proxy.place}")
     ask(fake, tmp_path)
-    assert fake.asked
+    assert fake.paths
     assert not any("Proxy-Authorization" in headers for headers in fake.headers)
 
 
 def test_a_proxy_is_told_who_asks_for_a_tunnel(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For an address of https the proxy is told with CONNECT, and the request inside the tunnel says nothing of it."""
+    """For an address of https CONNECT says it to the proxy, and the request inside the tunnel says nothing of it."""
     monkeypatch.setenv("https_proxy", f"http://me@{proxy.place}")
     way = connection.way_to("https://hub.invalid/a?b", timeout=5)
     with pytest.raises(OSError, match="407"):
         way.connection.connect()
     way.connection.close()
-    assert proxy.told == [("CONNECT", f"Basic {base64.b64encode(b'me:').decode()}")]
+    assert proxy.received == [("CONNECT", f"Basic {base64.b64encode(b'me:').decode()}")]
     assert (way.target, way.headers) == ("/a?b", {})
 
 

@@ -1,4 +1,4 @@
-"""MANIFEST.sha256: the evidence files and their digests, in the one way `sha256sum` writes them."""
+"""MANIFEST.sha256: files and their digests, in the one way `sha256sum` writes them. Standard library only."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _entry(number: int, raw: bytes) -> tuple[str, str]:
         line = raw.decode()
     except UnicodeDecodeError:
         _refuse(number, "not UTF-8")
-    found = _LINE.fullmatch(line)
-    if not found:
+    match = _LINE.fullmatch(line)
+    if not match:
         _refuse(number, "not 64 lower-case hex digits, two blanks and a path")
-    path = found[2]
+    path = match[2]
     steps = path.split("/")
     if len(path) > LONGEST_PATH or len(steps) > DEEPEST:
         _refuse(number, "a path that is too long or too deep")
@@ -72,7 +72,7 @@ def _entry(number: int, raw: bytes) -> tuple[str, str]:
         _refuse(number, f"{path!r} is not a plain path inside the folder")
     if path.casefold() == NAME.casefold():
         _refuse(number, "the manifest lists itself")
-    return found[1], path
+    return match[1], path
 
 
 def _refuse(number: int, what: str) -> NoReturn:

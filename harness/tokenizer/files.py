@@ -1,4 +1,4 @@
-"""A folder of tokenizer files, as transformers would make a tokenizer of it, without transformers.
+"""Tokenizer files, as transformers would make a tokenizer of them, without transformers.
 
 Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json`,
 `added_tokens.json` and the chat templates (transformers 5.23). A class of its own (`tokenizer_class`) may build
@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.tokenizer.backend import encoder_parts, read, view
+from harness.tokenizer.digest import short
+from harness.tokenizer.identity import Identity
+from harness.tokenizer.names import name_parts
+from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.problem import Unreadable, panics_become
-from harness.tokenizer.strict import read_object, read_text
+from harness.tokenizer.transformers_parts import SETTINGS
+from harness.tokenizer.untrusted import read_object, read_text
 
 CONFIG, MAP, ADDED, TEMPLATE = (
     "tokenizer_config.json",
@@ -26,7 +32,7 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repository:
+class TokenizerFiles:
     """A tokenizer read from files.
 
     Attributes:
@@ -46,7 +52,7 @@ class Repository:
     templates: dict[str, str] = field(default_factory=dict)
 
 
-def read_path(path: Path) -> Repository:
+def read_path(path: Path) -> TokenizerFiles:
     """Read a tokenizer.json by itself, or a folder with all that belongs to it.
 
     Raises:
@@ -59,7 +65,7 @@ def read_path(path: Path) -> Repository:
             f"{path}: is {'not a tokenizer.json or a folder that holds one' if path.exists() else 'not there'}"
         )
     _, backend = _read_backend(path)
-    return Repository(backend=backend, alone=True)
+    return TokenizerFiles(backend=backend, alone=True)
 
 
 def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
@@ -72,7 +78,7 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
         return raw, Tokenizer.from_str(text)
 
 
-def _read_folder(folder: Path) -> Repository:
+def _read_folder(folder: Path) -> TokenizerFiles:
     file = folder / "tokenizer.json"
     if not _there(file):
         held = sorted(one.name for one in folder.iterdir())[:8]
@@ -85,10 +91,10 @@ def _read_folder(folder: Path) -> Repository:
     templates = _templates(folder, config or {})
     special = _optional(folder, MAP)
     if config is None and special is None and not templates:
-        return Repository(backend=backend, alone=True)
+        return TokenizerFiles(backend=backend, alone=True)
     config = config or {}
     named, extra = _complete(folder, backend, raw=raw, config=config, special=special)
-    return Repository(backend=backend, alone=False, config=config, named=named, extra=extra, templates=templates)
+    return TokenizerFiles(backend=backend, alone=False, config=config, named=named, extra=extra, templates=templates)
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any] | None:
@@ -217,3 +223,24 @@ def _text(given: object, *, where: Path) -> str:
     if not isinstance(text, str):
         raise Unreadable(f"{where}: a token must be a text, or an object with its content")
     return text
+
+
+def identify_files(files: TokenizerFiles) -> Identity:
+    """The full identity of a tokenizer.json or a folder."""
+    backend = files.backend
+    if files.alone:
+        return Identity.of(alone_parts(backend, depth="full") | {"kind": "tokenizer.json"}, depth="full")
+    parts = {"scope": "tokenizer", "kind": "files", "class": short(files.config.get("tokenizer_class"))}
+    special = bool(backend.encode_special_tokens)
+    parts |= encoder_parts(backend, read(backend), alone=False, encode_special_tokens=special)
+    parts |= name_parts(files.named, files.extra, files.templates or None, token_to_id=backend.token_to_id)
+    parts |= {name: short(files.config.get(name)) for name in SETTINGS}
+    parts["settings"] = short(_settings(files.config))
+    parts |= deep_parts(view(backend), backend.get_vocab())
+    return Identity.of(parts, depth="full")
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """What tokenizer_config.json holds beside what other parts say."""
+    elsewhere = {"chat_template", "added_tokens_decoder", "tokenizer_class", *SETTINGS}
+    return {name: value for name, value in config.items() if name not in elsewhere}

@@ -8,7 +8,6 @@ the snapshot, so two versions never meet in one process. No bytecode is cached.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from harness.forms.digest import fold, sha256
 from harness.tokenizer.loading.failure import SourceRefused
 from harness.tokenizer.loading.manifest import FileRecord
 from harness.tokenizer.source import OWN_PACKAGE
@@ -44,10 +44,10 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        found = self._locate(fullname)
-        if found is None:
+        located = self._locate(fullname)
+        if located is None:
             return None
-        package, file, is_package = found
+        package, file, is_package = located
         origin = str(package.folder / file) if file else None
         spec = importlib.machinery.ModuleSpec(fullname, self, origin=origin, is_package=is_package)
         spec.has_location = origin is not None
@@ -72,13 +72,13 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del spec  # the default kind of module will do
 
     def exec_module(self, module: ModuleType) -> None:
-        found = self._locate(module.__name__)
-        assert found is not None
-        package, file, _ = found
+        located = self._locate(module.__name__)
+        assert located is not None
+        package, file, _ = located
         if file is None:
             return
         source = (package.folder / file).read_bytes()
-        if hashlib.sha256(source).hexdigest() != package.digests[file]:
+        if sha256(source) != package.digests[file]:
             raise ImportError(f"{package.folder / file} changed after it was verified", name=module.__name__)
         exec(compile(source, package.folder / file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - asked for
 
@@ -90,8 +90,7 @@ _REGISTERING = threading.Lock()
 def package(folder: Path, files: Sequence[FileRecord]) -> str:
     """Make the Python files of a snapshot importable; returns the package's name."""
     digests = {file.path: file.sha256 for file in files if file.path.endswith(".py")}
-    told = hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items())).encode())
-    name = OWN_PACKAGE + told.hexdigest()[:32]
+    name = OWN_PACKAGE + fold(digests)[:32]
     with _REGISTERING:
         _FINDER.register(name, _Package(folder=folder, digests=digests))
         if _FINDER not in sys.meta_path:
@@ -103,7 +102,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     """The class that an `auto_map` entry such as `tokenization_x.XTokenizer` names.
 
     Raises:
-        SourceRefused: the entry names another repository, or is no such name.
+        SourceRefused: the entry names another repository, or is not such a name.
         Exception: whatever the code itself raises.
     """
     if "--" in reference:
@@ -116,7 +115,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
         raise SourceRefused(f"its auto_map entry {reference!r} is not of the form module.Class")
     if f"{module.replace('.', '/')}.py" not in {file.path for file in files}:
         raise SourceRefused(f"its auto_map names {reference}, and there is no {module}.py beside it")
-    found: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
-    if not isinstance(found, type):
+    kind: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
+    if not isinstance(kind, type):
         raise SourceRefused(f"its auto_map names {reference}, which is not a class")
-    return found
+    return kind

@@ -1,0 +1,43 @@
+"""Reading a file that nobody vouches for: a regular one, within a limit, never waiting. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_regular(path: Path, *, limit: int, follow: bool = True, cut: bool = False) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: the file.
+        limit: bytes that it may have.
+        follow: whether it may be a link.
+        cut: take the first `limit` bytes of a larger file, and do not refuse it.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is larger (EFBIG); `strerror` says which.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
+    larger = OSError(errno.EFBIG, f"has more than {limit} bytes")
+    try:
+        # Looked at by descriptor, so that it is the file that is read.
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file")
+        if status.st_size > limit and not cut:
+            raise larger
+        content = bytearray()
+        while len(content) <= limit and (part := os.read(descriptor, min(limit + 1 - len(content), 1 << 20))):
+            content += part
+    finally:
+        os.close(descriptor)
+    if len(content) > limit and not cut:
+        raise larger
+    return bytes(content[:limit])
