@@ -138,7 +138,7 @@ def sign_with(options: argparse.Namespace) -> Callable[[], Signer | None]:
     try:
         signer = find_signer(explicit=options.key)
     except KeyProblem as problem:
-        if problem.asked:
+        if problem.named:
             raise
         print(f"no key can sign, reports will be UNSIGNED: {problem}", file=sys.stderr)
         return lambda: None

@@ -134,7 +134,7 @@ def _attempt(
         raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
     found = inputs.of_scenario(scenario, folder=loaded.folder)
     paths = [resolved.path for resolved in found.values()]
-    staged = staging.stage(scenario, folder=loaded.folder, inputs=paths, results=folder)
+    staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
     preparation = prepare(scenario, arms=staged, inputs=found, progress=progress)
     skipped = {name: str(why) for name, why in preparation.skipped.items()}
     runnable = preparation.runnable
