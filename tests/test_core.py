@@ -208,7 +208,7 @@ def test_a_subject_that_imports_what_is_missing_names_the_extra(core: Core, tmp_
     """Code that imports an engine fails without it, as any code that lacks a package, and the run names the extra."""
     folder = tmp_path / "work"
     subject = SUBJECT.replace("    thing =", "    import transformers\n    thing =")
-    write(folder, {"mine/scenario.yaml": JOINED.replace("gloo", "none"), "mine/subject.py": subject})
+    write(folder, {"mine/scenario.yaml": JOINED, "mine/subject.py": subject})
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 1
     assert "\n      transformers is not installed here: pip install 'rankproof[tokenizer]'\n" in said
@@ -217,7 +217,7 @@ def test_a_subject_that_imports_what_is_missing_names_the_extra(core: Core, tmp_
 def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
     """A scenario that takes an input from a hub says what is missing before anything runs."""
     folder = tmp_path / "work"
-    text = JOINED.replace("matrix:", "inputs: {model: {hub: org/model@main}}\nmatrix:").replace("gloo", "none")
+    text = JOINED.replace("matrix:", "inputs: {model: {hub: org/model@main}}\nmatrix:")
     write(folder, {"mine/scenario.yaml": text, "mine/subject.py": SUBJECT})
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 2
@@ -232,10 +232,10 @@ def test_a_repository_with_a_package_of_our_name(core: Core, keys: Keys, tmp_pat
         "harness/__init__.py": 'raise_if_ours = "the repository\'s own"\n',
         "harness/cli/__init__.py": "raise SystemExit('this is the package of the repository')\n",
         "harness/engine.py": "from harness import raise_if_ours\n\ndef thing():\n    return raise_if_ours\n",
-        "scenarios/own/subject.py": SUBJECT.replace("\ndef", "\nfrom harness.engine import thing as own\n\ndef")
-        .replace('"thing"', "own()")
-        .replace("    context.group.barrier()\n", ""),
-        "scenarios/own/scenario.yaml": JOINED.replace("gloo", "none").replace(
+        "scenarios/own/subject.py": SUBJECT.replace(
+            "\ndef", "\nfrom harness.engine import thing as own\n\ndef"
+        ).replace('"thing"', "own()"),
+        "scenarios/own/scenario.yaml": JOINED.replace(
             "  entry: subject:meet", "  path: ../..\n  entry: scenarios.own.subject:meet"
         ),
     }

@@ -413,10 +413,9 @@ def test_a_forged_reproduction_is_refused(usual: Usual, bob: Person) -> None:
 
 def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
     """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the source line."""
-    from tests.run.conftest import SCENARIO as MEET
-    from tests.run.conftest import SUBJECT
+    from tests.run.conftest import MEETING, MEETING_SUBJECT
 
-    place = project({f"{WORDS}/scenario.yaml": MEET, f"{WORDS}/subject.py": SUBJECT})
+    place = project({f"{WORDS}/scenario.yaml": MEETING, f"{WORDS}/subject.py": MEETING_SUBJECT})
     ran = made(ann, place)
     packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
     assert packed.code == 0, packed.out

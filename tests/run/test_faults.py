@@ -13,7 +13,7 @@ from harness.record.model import Record
 from harness.report.report import render
 from harness.trust import footer
 from harness.trust.key import find_signer
-from tests.run.conftest import ALONE, APART, SCENARIO, Ran
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
 
 pytestmark = pytest.mark.slow
 
@@ -66,9 +66,9 @@ def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof:
     assert "judged     ok" in verified.out
 
 
-def test_evidence_without_the_proof_is_refused(apart: Write, rankproof: Run) -> None:
+def test_evidence_without_the_proof_is_refused(scenario: Write, rankproof: Run) -> None:
     """Taking any event of the proof out of one trial, and signing again with the allowed key, is refused."""
-    ran = rankproof("run", str(apart({"scenario.yaml": APART + PAUSE})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE})))
     events = ran.folder / "evidence" / ran.record.judgement.cells[0].slug / "candidate-00003" / "events.jsonl"
     whole = events.read_text()
     for name in ("rank.stopped", "rank.continued", "fault.struck", "fault.undone"):
@@ -82,10 +82,10 @@ def test_evidence_without_the_proof_is_refused(apart: Write, rankproof: Run) -> 
         assert "TRIALS NOT PLANNED" in refused.out
 
 
-def test_a_fault_that_cannot_land_makes_its_trials_void(apart: Write, rankproof: Run) -> None:
+def test_a_fault_that_cannot_land_makes_its_trials_void(scenario: Write, rankproof: Run) -> None:
     """An event that is never said: every trial is void and says why, two are replaced, INCONCLUSIVE."""
-    text = APART + PAUSE.replace("at: met", "at: never.said")
-    ran = rankproof("run", str(apart({"scenario.yaml": text})))
+    text = SCENARIO + PAUSE.replace("at: met", "at: never.said")
+    ran = rankproof("run", str(scenario({"scenario.yaml": text})))
     assert ran.code == 2, ran.out + ran.err
     candidate = ran.record.judgement.cells[0].candidate
     assert candidate is not None
@@ -105,10 +105,10 @@ def test_a_fault_that_cannot_land_makes_its_trials_void(apart: Write, rankproof:
     ["raise LookupError", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"],
     ids=["raise", "exit", "kill"],
 )
-def test_a_candidate_that_dies_before_the_strike_is_a_fail(apart: Write, rankproof: Run, how: str) -> None:
+def test_a_candidate_that_dies_before_the_strike_is_a_fail(scenario: Write, rankproof: Run, how: str) -> None:
     """No candidate voids its own failure by failing before the fault can land, however many voids are allowed."""
-    subject = ALONE.replace("    assert thing", f"    assert thing\n    if context.rank: {how}")
-    folder = apart({"scenario.yaml": APART + PAUSE, "subject.py": subject})
+    subject = SUBJECT.replace("    assert thing", f"    assert thing\n    if context.rank: {how}")
+    folder = scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject})
     ran = rankproof("run", str(folder), "--set", "trials.max_voids=50")
     assert ran.code == 1, ran.out + ran.err
     candidate = ran.record.judgement.cells[0].candidate
@@ -116,18 +116,18 @@ def test_a_candidate_that_dies_before_the_strike_is_a_fail(apart: Write, rankpro
     assert (candidate.failed, candidate.voids) == (5, 0)
 
 
-def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(apart: Write, rankproof: Run) -> None:
+def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(scenario: Write, rankproof: Run) -> None:
     """A candidate that never says its event and fails a check fails: the missing proof takes nothing away from that."""
-    subject = ALONE.replace("    context.emit", "    if context.rank == 0:\n        context.emit")
-    ran = rankproof("run", str(apart({"scenario.yaml": APART + PAUSE, "subject.py": subject})))
+    subject = SUBJECT.replace("    context.emit", "    if context.rank == 0:\n        context.emit")
+    ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject})))
     assert ran.code == 1, ran.out + ran.err
 
 
-def test_a_rank_that_a_fault_kills_need_not_return(apart: Write, rankproof: Run) -> None:
+def test_a_rank_that_a_fault_kills_need_not_return(scenario: Write, rankproof: Run) -> None:
     """What rank 0 does when rank 1 is killed can be a claim: the killed rank is not a failure, says the report."""
-    text = APART.replace("ended, kind: exit, ranks: every", "ended, kind: exit, ranks: [0]")
+    text = SCENARIO.replace("ended, kind: exit, ranks: every", "ended, kind: exit, ranks: [0]")
     fault = "faults: [{id: gone, kind: kill, ranks: [1], at: met}]\n"
-    ran = rankproof("run", str(apart({"scenario.yaml": text + fault})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": text + fault})))
     assert ran.code == 0, ran.out + ran.err
     assert "ended by fault gone" in (ran.folder / "report.md").read_text()
 
@@ -144,11 +144,11 @@ def test_what_a_fault_ended_is_not_blamed_on_nobody(scenario: Write, rankproof: 
     assert (first.rank, first.what) == (1, "ended by fault gone: SIGKILL")
 
 
-def test_a_variable_that_is_read_at_import_makes_the_run_fresh(apart: Write, rankproof: Run) -> None:
+def test_a_variable_that_is_read_at_import_makes_the_run_fresh(scenario: Write, rankproof: Run) -> None:
     """Such a fault starts every rank in a new interpreter, which the record and `lint` say."""
     fault = 'faults: [{id: other, kind: env, ranks: [1], set: {OMP_NUM_THREADS: "2"}}]\n'
-    text = APART.replace("candidate: 5, control: 5", "candidate: 2, control: 2").replace(", start: fresh", "")
-    folder = apart({"scenario.yaml": text + fault})
+    text = SCENARIO.replace("candidate: 5, control: 5", "candidate: 2, control: 2").replace(", start: fresh", "")
+    folder = scenario({"scenario.yaml": text + fault})
     ran = rankproof("run", str(folder), "--set", "trials.accept.failure_rate_below=90%")
     assert ran.record.run.start == "fresh"
     candidate = ran.record.judgement.cells[0].candidate
@@ -169,14 +169,14 @@ def test_the_late_rank_scenario_passes(rankproof: Run) -> None:
     assert all(strike.proved for strike in strikes)
 
 
-def test_a_fault_of_one_arm_strikes_that_arm_alone(apart: Write, rankproof: Run) -> None:
+def test_a_fault_of_one_arm_strikes_that_arm_alone(scenario: Write, rankproof: Run) -> None:
     """An upstream finding may ask what a fault alone does: the same code in both arms, one of them struck."""
-    text = APART.replace("question:", "role: upstream\nquestion:", 1)
+    text = SCENARIO.replace("question:", "role: upstream\nquestion:", 1)
     text = text.replace("with: {broken: true}", "with: {broken: false}")
     text = text.replace("error: AssertionError, source: assert thing", "error: OSError, message: torn")
     struck = "faults: [{id: torn, kind: raise, arm: control, ranks: nonzero, at: met, error: OSError, message: torn}]\n"
     text = text.replace("check: met,", "check: ended,")
-    ran = rankproof("run", str(apart({"scenario.yaml": text + struck})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": text + struck})))
     cell = ran.record.judgement.cells[0]
     assert (cell.verdict, cell.reasons) == ("PASS", [])
     assert cell.candidate is not None

@@ -14,7 +14,7 @@ import pytest
 from harness.record.contradiction import Word
 from harness.trust.key import find_signer
 from tests import forge
-from tests.run.conftest import ALONE, APART, SUBJECT, Ran, run_command
+from tests.run.conftest import MEETING, SCENARIO, SUBJECT, Ran, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def another_time(forger: Forger) -> None:
 
 
 def another_start(forger: Forger) -> None:
-    forger.facts(start="warm")
+    forger.facts(start="fresh")
 
 
 def another_host(forger: Forger) -> None:
@@ -157,8 +157,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     root = tmp_path_factory.mktemp("original")
     folder = root / "scenario"
     folder.mkdir()
-    (folder / "scenario.yaml").write_text(APART.replace("candidate: 5,", "candidate: 6,"))
-    (folder / "subject.py").write_text(ALONE)
+    (folder / "scenario.yaml").write_text(SCENARIO.replace("candidate: 5,", "candidate: 6,"))
+    (folder / "subject.py").write_text(SUBJECT)
     ran = run_command(root, "run", str(folder))
     assert ran.code == 0, ran.err
     return ran
@@ -193,23 +193,23 @@ def test_what_was_edited_and_signed_again_is_refused(
 
 
 @pytest.mark.parametrize("broken", ["import nosuchlib", "def meat(context, **_): pass\nimport nosuchlib"])
-def test_a_control_that_cannot_be_loaded_is_no_control(apart: Write, rankproof: Run, broken: str) -> None:
+def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproof: Run, broken: str) -> None:
     """A typing mistake in the control fails every check, and proves nothing about the bug."""
-    text = APART.replace("with: {broken: true}", "file: old.py").replace(
+    text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
         "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
     )
-    ran = rankproof("run", str(apart({"scenario.yaml": text, "old.py": broken})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": broken})))
     assert ran.code == 2
     assert "ended by an error that must_fail does not name" in ran.out
 
 
-def test_a_control_that_cannot_be_called_is_no_control(apart: Write, rankproof: Run) -> None:
+def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproof: Run) -> None:
     """An argument that the entry does not take, and that no look at it shows, ends every rank: that is not the bug."""
-    text = APART.replace("with: {broken: true}", "with: {broken: true}\n    file: old.py").replace(
+    text = SCENARIO.replace("with: {broken: true}", "with: {broken: true}\n    file: old.py").replace(
         "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
     )
     old = "class Meet:\n    __signature__ = 3\n    def __call__(self, context, *, other): pass\nmeet = Meet()\n"
-    ran = rankproof("run", str(apart({"scenario.yaml": text, "old.py": old})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": old})))
     assert ran.code == 2
     assert "ended by an error that must_fail does not name: TypeError" in ran.out
 
@@ -223,16 +223,16 @@ def test_a_control_that_cannot_be_called_is_no_control(apart: Write, rankproof: 
         ("thing = 0; context.emit('thing', value=thing); thing = undefined", ""),
     ],
 )
-def test_a_control_that_slips_before_its_wrong_value(apart: Write, rankproof: Run, line: str, why: str) -> None:
+def test_a_control_that_slips_before_its_wrong_value(scenario: Write, rankproof: Run, line: str, why: str) -> None:
     """Where a wrong value is stated and no error, some rank must have reported a wrong value."""
-    text = APART.replace("with: {broken: true}", "file: old.py").replace(
+    text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
         "check: met, ranks: nonzero, error: AssertionError, source: assert thing", "check: thing, ranks: every"
     )
     text += "  - {id: thing, kind: equal, ranks: every, value: thing.value, to: 1}\n"
     code = "def meet(context, **_):\n    thing = 1\n    LINE\n    context.emit('thing', value=thing)\n"
     code += "    context.emit('met')\n"
     files = {"scenario.yaml": text, "subject.py": code.replace("LINE", "pass"), "old.py": code.replace("LINE", line)}
-    ran = rankproof("run", str(apart(files)))
+    ran = rankproof("run", str(scenario(files)))
     assert ran.code == (2 if why else 0), ran.out + ran.err
     assert why in ran.out
 
@@ -249,7 +249,7 @@ def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scen
         "    path.write_text('changed')\n"
         "    assert thing",
     )
-    ran = rankproof("run", str(scenario({"subject.py": subject, "data.txt": "as it was"})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": MEETING, "subject.py": subject, "data.txt": "as it was"})))
     assert ran.code == 0, ran.out + ran.err
     for file in ran.folder.glob("evidence/*/*/events.jsonl"):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -257,15 +257,15 @@ def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scen
     assert (ran.folder / "evidence/source/candidate/data.txt").read_text() == "as it was"
 
 
-def test_code_from_outside_is_nobodys(apart: Write, rankproof: Run, tmp_path: Path) -> None:
+def test_code_from_outside_is_nobodys(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
     """A module that is put on the path by hand proves nothing: INCONCLUSIVE, with its digest in the evidence."""
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "real_code.py").write_text("THING = 'thing'\n")
-    subject = ALONE.replace(
+    subject = SUBJECT.replace(
         "    thing =", f"    import sys\n    sys.path.insert(0, {str(outside)!r})\n    import real_code\n    thing ="
     )
-    ran = rankproof("run", str(apart({"subject.py": subject})))
+    ran = rankproof("run", str(scenario({"subject.py": subject})))
     assert ran.code == 2, ran.out + ran.err
     assert "real_code.py came from outside, and is not the repository's" in str(ran.record.judgement.reasons[0])
     digest = hashlib.sha256((outside / "real_code.py").read_bytes()).hexdigest()

@@ -109,7 +109,6 @@ def start(folder: Path, tmp_path: Path, scratch: Path) -> subprocess.Popen[str]:
     ],
 )
 def test_a_killed_harness_leaves_nobody_behind(
-    apart: Callable[..., Path],
     scenario: Callable[..., Path],
     rankproof: Callable[..., Ran],
     tmp_path: Path,
@@ -134,16 +133,16 @@ def test_a_killed_harness_leaves_nobody_behind(
     assert list((tmp_path / "results").rglob("report.md")) == []
     assert [path for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports")] == []
     if sign == "a rank is stopped":
-        ran = rankproof("run", str(apart()))
+        ran = rankproof("run", str(scenario()))
         assert ran.code == 0, ran.out + ran.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_is_marked_unfinished(
-    apart: Callable[..., Path], tmp_path: Path, short_tmp: Path, number: signal.Signals
+    scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C, SIGTERM and SIGHUP end the ranks, leave a folder that says it is unfinished, and exit code 2."""
-    process = start(apart({"subject.py": HOSTILE}), tmp_path, short_tmp)
+    process = start(scenario({"subject.py": HOSTILE}), tmp_path, short_tmp)
     await_sign(process, lambda: SIGNS["a world starts"](tmp_path, short_tmp))
     process.send_signal(number)
     error = process.communicate(timeout=60)[1]

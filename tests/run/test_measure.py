@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import ALONE, APART, Ran
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ measure:
   - {id: busy, probe: cpu}
   - {id: load, event: load}
 """
-HOG = ALONE.replace(
+HOG = SUBJECT.replace(
     "    assert thing",
     """    import time
     context.emit('load.begin')
@@ -33,10 +33,10 @@ HOG = ALONE.replace(
 
 @pytest.mark.parametrize("start", ["warm", "fresh"])
 def test_300_mb_in_one_rank_show_there_and_only_there(
-    apart: Callable[..., Path], rankproof: Callable[..., Ran], start: str
+    scenario: Callable[..., Path], rankproof: Callable[..., Ran], start: str
 ) -> None:
     """A rank that keeps 300 MiB shows 300 MiB within 5 %, and its neighbour does not."""
-    folder = apart({"scenario.yaml": APART + MEASURE, "subject.py": HOG})
+    folder = scenario({"scenario.yaml": SCENARIO + MEASURE, "subject.py": HOG})
     few = ("--set", "trials.candidate=3", "--set", "trials.accept.failure_rate_below=70%", "--set", "trials.control=3")
     ran = rankproof("run", str(folder), "--set", f"world.start={start}", "--jobs", "2", *few)
     cell = ran.record.judgement.cells[0]

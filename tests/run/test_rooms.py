@@ -9,7 +9,7 @@ import pytest
 
 from harness.record.facts import HOME_INPUT
 from harness.scenario import ScenarioError, parse_scenario
-from tests.run.conftest import SCENARIO, Ran
+from tests.run.conftest import MEETING, Ran
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]
@@ -70,7 +70,7 @@ def verified(ran: Ran, rankproof: Run) -> bool:
 @pytest.mark.slow
 def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankproof: Run, short_tmp: Path) -> None:
     """A subject that fails on a cold cache fails in each trial, side by side too, and again; with a shared home not."""
-    place, env = str(scenario({"subject.py": CACHING})), {"TMPDIR": str(short_tmp)}
+    place, env = str(scenario({"scenario.yaml": MEETING, "subject.py": CACHING})), {"TMPDIR": str(short_tmp)}
     for jobs in (1, 2):
         ran = rankproof("run", place, *FEW, "--jobs", str(jobs), env=env)
         assert outcomes(ran) == ["fail"] * 3, ran.out + ran.err
@@ -91,7 +91,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankp
 @pytest.mark.slow
 def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(scenario: Write, rankproof: Run) -> None:
     """Each trial finds the folder's files as they are; its digest is in the report, and none of them is code."""
-    text = SCENARIO.replace("world: {", "world: {home: house, ")
+    text = MEETING.replace("world: {", "world: {home: house, ")
     text += "  - {id: text, kind: equal, ranks: every, value: met.text, to: quiet}\n"
     place = scenario({"scenario.yaml": text, "subject.py": READING, "house/.config/tool/settings": "quiet"})
     ran = rankproof("run", str(place), *FEW)
@@ -141,13 +141,13 @@ def test_a_model_that_only_the_user_has_is_named(scenario: Write, rankproof: Run
 def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:
     """Only a folder of the scenario, or shared."""
     with pytest.raises(ScenarioError) as error:
-        parse_scenario(SCENARIO.replace("world: {", f"world: {{home: {home}, ").encode(), name="s.yaml")
+        parse_scenario(MEETING.replace("world: {", f"world: {{home: {home}, ").encode(), name="s.yaml")
     assert said in str(error.value)
 
 
 def test_a_home_that_is_not_there_is_one_line(scenario: Write, rankproof: Run) -> None:
     """A run whose home folder is not there says so before any rank starts, and lint beforehand."""
-    place = str(scenario({"scenario.yaml": SCENARIO.replace("world: {", "world: {home: house, ")}))
+    place = str(scenario({"scenario.yaml": MEETING.replace("world: {", "world: {home: house, ")}))
     words = "world.home: house is not a folder (looked in the scenario's folder)"
     ran = rankproof("run", place)
     assert (ran.code, words in ran.err) == (2, True), ran.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.events import Event
-from tests.run.conftest import ALONE, APART, SCENARIO, SUBJECT, Ran, run_command
+from tests.run.conftest import MEETING, MEETING_SUBJECT, SCENARIO, SUBJECT, Ran, run_command
 from tests.run.repositories import commit, git
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def verify_line(ran: Ran) -> list[str]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A run of three ranks in a group, forked from a warm server, that look around: read by several tests."""
     place = tmp_path_factory.mktemp("whole")
-    spy = SUBJECT.replace(
+    spy = MEETING_SUBJECT.replace(
         "    assert thing",
         "    import os, sys\n"
         "    seen = [__file__, os.getcwd(), *sys.argv, *sys.path, *map('='.join, os.environ.items())]\n"
@@ -41,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         "    assert thing",
     )
     (place / "scenario").mkdir()
-    (place / "scenario" / "scenario.yaml").write_text(SCENARIO.replace("ranks: [2]", "ranks: [3]"))
+    (place / "scenario" / "scenario.yaml").write_text(MEETING.replace("ranks: [2]", "ranks: [3]"))
     (place / "scenario" / "subject.py").write_text(spy)
     return run_command(place, "run", "scenario", env={"MY_API_KEY": "s3cret-value"})
 
@@ -93,11 +93,11 @@ def test_every_rank_is_a_process_of_its_own(whole: Ran) -> None:
         assert not set(pids) & set(whole.record.run.server_pids)
 
 
-def test_a_candidate_that_fails_is_a_fail(apart: Write, rankproof: Run) -> None:
+def test_a_candidate_that_fails_is_a_fail(scenario: Write, rankproof: Run) -> None:
     """Swapping the arms' meaning turns the verdict: the broken code as candidate is FAIL, exit code 1."""
-    text = APART.replace("candidate: {with: {broken: false}}", "candidate: {with: {broken: true, again: 1}}")
+    text = SCENARIO.replace("candidate: {with: {broken: false}}", "candidate: {with: {broken: true, again: 1}}")
     ran = rankproof(
-        "run", str(apart({"scenario.yaml": text, "subject.py": ALONE.replace("broken)", "broken, again=0)")}))
+        "run", str(scenario({"scenario.yaml": text, "subject.py": SUBJECT.replace("broken)", "broken, again=0)")}))
     )
     assert ran.code == 1, ran.out + ran.err
     cell = ran.record.judgement.cells[0]
@@ -106,74 +106,76 @@ def test_a_candidate_that_fails_is_a_fail(apart: Write, rankproof: Run) -> None:
     assert cell.candidate.trials[0].first.rank == 1
 
 
-def test_a_control_that_does_not_fail_is_inconclusive(apart: Write, rankproof: Run) -> None:
+def test_a_control_that_does_not_fail_is_inconclusive(scenario: Write, rankproof: Run) -> None:
     """A control that passes proves nothing: exit code 2, and the report shows what it did instead."""
-    ran = rankproof("run", str(apart({"subject.py": ALONE.replace("broken and context.rank", "False")})))
+    ran = rankproof("run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")})))
     assert ran.code == 2
     assert "What it did instead" in (ran.folder / "report.md").read_text()
 
 
-def test_another_file_can_be_the_control(apart: Write, rankproof: Run) -> None:
+def test_another_file_can_be_the_control(scenario: Write, rankproof: Run) -> None:
     """`file` takes the place of the entry's module, and the report shows the difference between the two."""
-    fixed = ALONE.replace(", *, broken", "").replace("None if broken and context.rank else ", "")
+    fixed = SUBJECT.replace(", *, broken", "").replace("None if broken and context.rank else ", "")
     broken = fixed.replace('"thing"\n', 'None if context.rank else "thing"\n', 1)
-    text = APART.replace("candidate: {with: {broken: false}}", "candidate: {}").replace(
+    text = SCENARIO.replace("candidate: {with: {broken: false}}", "candidate: {}").replace(
         "with: {broken: true}", "file: before.py"
     )
-    ran = rankproof("run", str(apart({"scenario.yaml": text, "subject.py": fixed, "before.py": broken})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": fixed, "before.py": broken})))
     assert ran.code == 0, ran.out + ran.err
     assert any(line.startswith("-") and "context.rank" in line for line in ran.record.changed)
 
 
-def test_code_from_elsewhere_is_inconclusive(apart: Write, rankproof: Run) -> None:
+def test_code_from_elsewhere_is_inconclusive(scenario: Write, rankproof: Run) -> None:
     """A subject that hands its module's name to another file is found out by what its ranks loaded."""
     sneaky = "import json, sys\nsys.modules[__name__] = json\njson.meet = lambda context, **_: context.emit('met')\n"
-    ran = rankproof("run", str(apart({"subject.py": sneaky})))
+    ran = rankproof("run", str(scenario({"subject.py": sneaky})))
     assert ran.code == 2
     assert "which code ran is not proved" in ran.out
 
 
-def test_a_subject_can_live_in_another_folder(apart: Write, rankproof: Run) -> None:
+def test_a_subject_can_live_in_another_folder(scenario: Write, rankproof: Run) -> None:
     """`subject.path` takes the code from beside the scenario, and a package works as an entry."""
-    text = APART.replace("entry: subject:meet", "entry: pkg.inner:meet\n  path: ../code")
-    folder = apart({"scenario.yaml": text, "../code/pkg/__init__.py": "", "../code/pkg/inner.py": ALONE})
+    text = SCENARIO.replace("entry: subject:meet", "entry: pkg.inner:meet\n  path: ../code")
+    folder = scenario({"scenario.yaml": text, "../code/pkg/__init__.py": "", "../code/pkg/inner.py": SUBJECT})
     ran = rankproof("run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert set(ran.record.arms["candidate"].files) == {"pkg/__init__.py", "pkg/inner.py"}
 
 
-def test_an_axis_is_an_argument(apart: Write, rankproof: Run) -> None:
+def test_an_axis_is_an_argument(scenario: Write, rankproof: Run) -> None:
     """A further axis makes cells of its own and reaches the subject as an argument."""
-    text = APART.replace("matrix: {ranks: [2], backend: [none]}", "matrix: {ranks: [2], backend: [none], size: [1, 2]}")
-    subject = ALONE.replace("broken)", "broken, size)").replace("thing=thing", "thing=thing, size=size")
-    ran = rankproof("run", str(apart({"scenario.yaml": text, "subject.py": subject})))
+    text = SCENARIO.replace(
+        "matrix: {ranks: [2], backend: [none]}", "matrix: {ranks: [2], backend: [none], size: [1, 2]}"
+    )
+    subject = SUBJECT.replace("broken)", "broken, size)").replace("thing=thing", "thing=thing, size=size")
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
     sizes = {event.values["size"] for trial in events(ran) for event in trial if event.name == "met"}
     assert sizes == {1, 2}
 
 
-def test_a_backend_that_is_not_there_is_skipped_and_counts_for_nothing(apart: Write, rankproof: Run) -> None:
+def test_a_backend_that_is_not_there_is_skipped_and_counts_for_nothing(scenario: Write, rankproof: Run) -> None:
     """A cell that cannot run is SKIPPED with its reason; a scenario with nothing else is INCONCLUSIVE."""
-    ran = rankproof("run", str(apart()), "--set", "matrix.backend=[nccl]")
+    ran = rankproof("run", str(scenario()), "--set", "matrix.backend=[nccl]")
     assert ran.code == 2
     assert ran.record.judgement.cells[0].verdict == "SKIPPED"
     assert "was skipped" in (ran.folder / "report.md").read_text()
 
 
-def test_needs_that_are_not_met_skip(apart: Write, rankproof: Run) -> None:
+def test_needs_that_are_not_met_skip(scenario: Write, rankproof: Run) -> None:
     """A machine without what the scenario needs does not run it, and says what is missing."""
-    ran = rankproof("run", str(apart({"scenario.yaml": APART + "needs: {memory: 100TiB}\n"})))
+    ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + "needs: {memory: 100TiB}\n"})))
     assert ran.code == 2
     assert "of memory, this machine has" in ran.err
 
 
-def test_two_runs_at_once_both_finish(apart: Write, tmp_path: Path) -> None:
+def test_two_runs_at_once_both_finish(scenario: Write, tmp_path: Path) -> None:
     """Two runs into one results folder at the same time both end with a report that verifies."""
     import subprocess
 
     from tests.run.conftest import command, environment
 
-    folder = apart()
+    folder = scenario()
     started = [
         subprocess.Popen(
             command("run", str(folder), "--results", str(tmp_path / "results")),
@@ -189,11 +191,11 @@ def test_two_runs_at_once_both_finish(apart: Write, tmp_path: Path) -> None:
     assert len([path for path in (tmp_path / "results" / "meet").iterdir() if path.name != "latest"]) == 2
 
 
-def test_an_input_is_given_by_digest(apart: Write, rankproof: Run) -> None:
+def test_an_input_is_given_by_digest(scenario: Write, rankproof: Run) -> None:
     """A pinned input that differs stops the run with one line; the right one reaches the ranks."""
-    text = APART + 'inputs: {data: {path: data.txt, sha256: "' + "0" * 64 + '"}}\n'
-    subject = ALONE.replace("    thing =", "    open(context.inputs['data']).read()\n    thing =")
-    folder = apart({"scenario.yaml": text, "subject.py": subject, "data.txt": "hello"})
+    text = SCENARIO + 'inputs: {data: {path: data.txt, sha256: "' + "0" * 64 + '"}}\n'
+    subject = SUBJECT.replace("    thing =", "    open(context.inputs['data']).read()\n    thing =")
+    folder = scenario({"scenario.yaml": text, "subject.py": subject, "data.txt": "hello"})
     refused = rankproof("run", str(folder))
     assert refused.code == 2
     assert "the scenario pins 0000" in refused.err
@@ -204,12 +206,12 @@ def test_an_input_is_given_by_digest(apart: Write, rankproof: Run) -> None:
     assert rankproof("run", str(folder)).code == 0
 
 
-def test_seeds_are_the_scenarios_and_differ_by_rank(apart: Write, rankproof: Run) -> None:
+def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: Run) -> None:
     """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a trial the same."""
-    subject = ALONE.replace(
+    subject = SUBJECT.replace(
         "    assert thing", "    import random\n    context.emit('drew', number=random.random())\n    assert thing"
     )
-    folder = apart({"subject.py": subject})
+    folder = scenario({"subject.py": subject})
 
     def drawn() -> list[list[float]]:
         ran = rankproof("run", str(folder), "--set", "trials.candidate=2", "--set", "trials.control=2")
@@ -231,12 +233,12 @@ def test_a_subject_cannot_tell_its_arm_from_where_it_lies(whole: Ran) -> None:
     assert seen == [{"control": False, "candidate": False}] * 30
 
 
-def test_a_subject_that_kills_what_watches_it_fails(apart: Write, rankproof: Run) -> None:
+def test_a_subject_that_kills_what_watches_it_fails(scenario: Write, rankproof: Run) -> None:
     """A failing rank that kills its keeper so that nobody sees its end is a FAIL, however many voids are allowed."""
-    subject = ALONE.replace(
+    subject = SUBJECT.replace(
         "    assert thing", "    import os\n    if context.rank: os.kill(os.getppid(), 9)\n    assert thing"
     )
-    folder = apart({"subject.py": subject})
+    folder = scenario({"subject.py": subject})
     ran = rankproof("run", str(folder), "--set", "trials.max_voids=50")
     assert ran.code == 1, ran.out + ran.err
 

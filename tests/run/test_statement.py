@@ -117,7 +117,7 @@ def test_a_run_writes_a_statement_that_verifies(signed: Signed) -> None:
     predicate = said["predicate"]
     assert (predicate["result"], predicate["passedTests"], predicate["failedTests"]) == (
         "PASSED",
-        ["meet[ranks=2,backend=gloo]"],
+        ["meet[ranks=2,backend=none]"],
         [],
     )
     ours = predicate["rankproof_run_v1"]
@@ -144,7 +144,7 @@ def test_a_failed_run_says_failed(pair: Pair) -> None:
     """FAIL is FAILED, with the cell in `failedTests`, and hostile words in it stay ASCII."""
     said = json.loads(dsse.read((pair.bad / NAME).read_bytes()).payload)
     assert (said["predicate"]["result"], said["predicate"]["passedTests"]) == ("FAILED", [])
-    assert said["predicate"]["failedTests"] == ["parting[ranks=2,backend=gloo]"]
+    assert said["predicate"]["failedTests"] == ["parting[ranks=2,backend=none]"]
     assert dsse.read((pair.bad / NAME).read_bytes()).payload.isascii()
 
 
@@ -158,14 +158,14 @@ def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
     record = Record.model_validate(found)
     said = json.loads(statement.build(record, report="0" * 64, manifest="1" * 64, source_files="2" * 64))["predicate"]
     assert (said["result"], said["passedTests"]) == ("FAILED", [])
-    assert said["failedTests"] == ["meet[ranks=2,backend=gloo]"], "a skipped cell is in neither list"
+    assert said["failedTests"] == ["meet[ranks=2,backend=none]"], "a skipped cell is in neither list"
     assert (said["rankproof_run_v1"]["verdict"], said["rankproof_run_v1"]["reasons"]) == ("INCONCLUSIVE", ["too few"])
     assert [cell["verdict"] for cell in said["rankproof_run_v1"]["cells"]] == ["INCONCLUSIVE", "SKIPPED"]
 
 
-def test_an_unsigned_run_has_none(rankproof: Callable[..., Ran], apart: Callable[..., Path]) -> None:
+def test_an_unsigned_run_has_none(rankproof: Callable[..., Ran], scenario: Callable[..., Path]) -> None:
     """Nobody signs, so no statement is there; the views are there all the same."""
-    ran = rankproof("run", str(apart()), "--unsigned", "--set", "trials.candidate=1", "--set", "trials.control=1")
+    ran = rankproof("run", str(scenario()), "--unsigned", "--set", "trials.candidate=1", "--set", "trials.control=1")
     assert not (ran.folder / NAME).exists()
     assert (ran.folder / "report.html").exists()
     assert (ran.folder / "junit.xml").exists()

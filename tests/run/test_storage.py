@@ -34,10 +34,12 @@ def demand_one_clear_line(done: subprocess.CompletedProcess[str]) -> None:
 @needs_mount
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_nothing_signed(
-    small_disk: Path, apart: Callable[..., Path], tmp_path: Path
+    small_disk: Path, scenario: Callable[..., Path], tmp_path: Path
 ) -> None:
     """When the disk fills while trials run, the run stops with one line and leaves an unfinished folder."""
-    noisy = apart({"subject.py": "def meet(context, *, broken):\n    print('x' * 200_000)\n    context.emit('met')\n"})
+    noisy = scenario(
+        {"subject.py": "def meet(context, *, broken):\n    print('x' * 200_000)\n    context.emit('met')\n"}
+    )
     done = run_into(small_disk / "results", noisy, tmp_path)
     demand_one_clear_line(done)
     assert "No space left" in done.stderr

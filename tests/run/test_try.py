@@ -33,7 +33,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, r
     assert not ran.results.exists()
     assert list(temporary.glob("rankproof-[!p]*")) == []
     candidate, _, control = ran.out.partition("  control: failed as stated")
-    assert "tried once in ranks=3,backend=gloo; nothing is kept, and nothing signed" in candidate
+    assert "tried once in ranks=3,backend=none; nothing is kept, and nothing signed" in candidate
     assert "  candidate: passed, in " in candidate
     rank = candidate.partition("    rank 1:\n")[2].partition("    rank 2:")[0]
     names = re.findall(r"^ +[0-9.]+ s  (\S+)", rank, re.MULTILINE)
@@ -54,9 +54,9 @@ def test_a_cell_is_chosen_and_its_candidate_fails(scenario: Write, rankproof: Ru
     text = SCENARIO.replace("matrix: {", "matrix: {size: [1, 2], ")
     subject = SUBJECT.replace("broken)", "broken, size)").replace("if broken and", "if (broken or size == 2) and")
     folder = str(scenario({"scenario.yaml": text, "subject.py": subject}))
-    ran = rankproof("run", folder, "--try", "--cell", "size=2,ranks=2,backend=gloo")
+    ran = rankproof("run", folder, "--try", "--cell", "size=2,ranks=2,backend=none")
     assert ran.code == 1, ran.out + ran.err
-    assert "tried once in size=2,ranks=2,backend=gloo" in ran.out
+    assert "tried once in size=2,ranks=2,backend=none" in ran.out
     assert "  candidate: FAILED, in " in ran.out
 
 
@@ -75,8 +75,8 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
     whole = str(folder / "scenario.yaml")
     unknown = rankproof("run", whole, "--try", "--cell", "ranks=9")
     assert (unknown.code, unknown.out.count("candidate:")) == (64, 0)
-    assert "no cell is called ranks=9; the cells are ranks=2,backend=gloo" in unknown.err
-    alone = rankproof("run", whole, "--cell", "ranks=2,backend=gloo")
+    assert "no cell is called ranks=9; the cells are ranks=2,backend=none" in unknown.err
+    alone = rankproof("run", whole, "--cell", "ranks=2,backend=none")
     assert alone.code == 64
     assert "--cell is for --try" in alone.err
     refused = rankproof("run", whole, "--try", "--set", "matrix.backend=[nccl]")

@@ -29,7 +29,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
     text = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ").replace("event, ranks: every", "event, ranks: [0]")
     text = text.replace("  - {id: nobody-left, kind: no-survivors}\n", "").replace("ranks: nonzero", "ranks: [0]")
     subject = SUBJECT.replace("*, broken", "broken, **kw").replace("broken and context.rank", "broken")
-    subject = subject.replace("    context.group.barrier()\n", THREAD + "    context.group.barrier()\n")
+    subject = f"{subject}{THREAD}"
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
     told = re.findall(r"not shown: (.*)", ran.out)

@@ -243,7 +243,7 @@ def test_junit_of_a_run(pair: Pair) -> None:
     assert (told["seed"], told["verdict"]) == ("7", "PASS")
     assert told["control must fail"].startswith("check met fails")
     (case,) = found.findall("testcase")
-    assert (case.get("classname"), case.get("name")) == ("meet", "ranks=2,backend=gloo")
+    assert (case.get("classname"), case.get("name")) == ("meet", "ranks=2,backend=none")
     trials = properties(case)
     assert [trials[f"candidate {i}"].split(",")[0] for i in range(5)] == ["pass"] * 5
     assert [trials[f"control {i}"].split(",")[0] for i in range(5)] == ["failed as stated"] * 5
@@ -298,18 +298,18 @@ def test_junit_words(
     assert codes == [code]
 
 
-def test_step_summary(rankproof: Callable[..., Ran], apart: Callable[..., Path], tmp_path: Path) -> None:
+def test_step_summary(rankproof: Callable[..., Ran], scenario: Callable[..., Path], tmp_path: Path) -> None:
     """In a CI job a run appends verdict and cells to the job's summary; elsewhere and on trouble it only runs."""
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     few = ("--set", "trials.candidate=1", "--set", "trials.control=1")
-    ran = rankproof("run", str(apart()), *few, env={"GITHUB_STEP_SUMMARY": str(summary)})
+    ran = rankproof("run", str(scenario()), *few, env={"GITHUB_STEP_SUMMARY": str(summary)})
     text = summary.read_text()
     assert text.startswith("before\n### **INCONCLUSIVE** Ranks meet\n")
     assert ran.folder.name in text
     assert "](" not in text, "a link into the results folder leads nowhere there"
     assert "attestation.dsse.json, report.html, junit.xml" in ran.out
-    again = rankproof("run", str(apart()), *few, env={"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "such")})
+    again = rankproof("run", str(scenario()), *few, env={"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "such")})
     assert again.code == ran.code
     assert "cannot be written" in again.err
 
