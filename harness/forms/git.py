@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.text import printable
@@ -71,6 +72,41 @@ def git(
     except subprocess.TimeoutExpired:
         why = f"git gave no answer within {ANSWER_WITHIN:.0f} s"
     return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a commit. `size` is in bytes; 0 where it was not asked for, and for a submodule."""
+
+    mode: str
+    blob: str
+    size: int
+
+
+LIST_FILES = ("ls-tree", "-r", "-z", "--full-tree")
+
+
+def files_of(listing: bytes) -> dict[str, Entry]:
+    """What `LIST_FILES` of a commit prints, with `-l` or without: every file, by its path from the top."""
+    entries = {}
+    for line in listing.split(b"\0")[:-1]:
+        about, _, name = line.partition(b"\t")
+        mode, _, blob, *size = about.decode().split()
+        entries[os.fsdecode(name)] = Entry(mode, blob, int(size[0]) if size and size[0].isdecimal() else 0)
+    return entries
+
+
+def contents_of(batch: bytes) -> Iterator[bytes | None]:
+    """What `cat-file --batch` prints: each file's content in the order of the input, None for one that it lacks."""
+    while batch:
+        head, _, batch = batch.partition(b"\n")
+        words = head.split()
+        if len(words) != 3:
+            yield None
+            continue
+        size = int(words[2])
+        yield batch[:size] if words[1] == b"blob" else None
+        batch = batch[size + 1 :]
 
 
 def complaint(stderr: bytes) -> str:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness.forms.git import Entry
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
 from harness.gate.case import TrustedScenario
-from harness.gate.objects import File, NotTrusted, Objects, below
+from harness.gate.objects import NotTrusted, Objects, below
 from harness.gate.policy import Policy, parse_policy
 from harness.run.arms.provenance import Tree
 from harness.run.arms.revision import LINK, SUBMODULE
@@ -38,9 +39,9 @@ class Basis:
     signers: SignerPolicy
     scenarios: Mapping[str, TrustedScenario]
     locks: frozenset[str]
-    trusted_files: Mapping[str, File]
+    trusted_files: Mapping[str, Entry]
     trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
-    commit_files: Mapping[str, File]
+    commit_files: Mapping[str, Entry]
     contains: Callable[[str], bool]
     """Whether a commit is the trusted one or in its history."""
     tree: Callable[[str], Tree]

@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from harness.forms.git import Entry
 from harness.forms.model import Model
 from harness.forms.text import visible
-from harness.gate.objects import File
 from harness.gate.policy import Policy, Required, Role
 from harness.record.model import Record
 from harness.scenario import Scenario, cells
@@ -54,7 +54,7 @@ class TrustedScenario:
     path: str
     sha256: str
     scenario: Scenario
-    files: Mapping[str, File]
+    files: Mapping[str, Entry]
 
     @property
     def folder(self) -> str:

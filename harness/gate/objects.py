@@ -12,10 +12,9 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.git import NO_ANSWER, git, refusal
+from harness.forms.git import LIST_FILES, NO_ANSWER, Entry, contents_of, files_of, git, refusal
 from harness.forms.source import real_place
 from harness.forms.text import printable
 
@@ -30,14 +29,6 @@ class NotTrusted(Exception):
 
 class NoCommit(Exception):
     """The repository or the commit under test cannot be found."""
-
-
-@dataclass(frozen=True)
-class File:
-    """A file of a revision: its mode and the id of its content."""
-
-    mode: str
-    blob: str
 
 
 class Objects:
@@ -98,21 +89,16 @@ class Objects:
             )
         return found
 
-    def files(self, commit: str) -> dict[str, File]:
+    def files(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top.
 
         Raises:
             NoCommit: its tree cannot be read.
         """
-        listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit)
+        listed = self._git(*LIST_FILES, commit)
         if listed is None:
             raise NoCommit(f"the files of {commit} cannot be listed: is this a partial clone?")
-        found = {}
-        for line in listed.split(b"\0")[:-1]:
-            about, _, name = line.partition(b"\t")
-            mode, _, blob = about.decode().split()
-            found[os.fsdecode(name)] = File(mode, blob)
-        return found
+        return files_of(listed)
 
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The content of files of the trusted revision, by the ids of their content.
@@ -121,17 +107,12 @@ class Objects:
             NoCommit: one is not in this clone.
         """
         wanted = list(dict.fromkeys(blobs))
-        rest = (
-            self._git("cat-file", "--batch", given="".join(f"{blob}\n" for blob in wanted).encode()) if wanted else b""
-        )
-        found: dict[str, bytes] = {}
+        batch = self._git("cat-file", "--batch", given="".join(f"{blob}\n" for blob in wanted).encode())
+        contents, found = contents_of(batch or b""), {}
         for blob in wanted:
-            head, _, rest = (rest or b"").partition(b"\n")
-            words = head.split()
-            if len(words) != 3 or words[1] != b"blob":
+            if (content := next(contents, None)) is None:
                 raise NoCommit(f"{blob} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
-            size = int(words[2])
-            found[blob], rest = rest[:size], rest[size + 1 :]
+            found[blob] = content
         return found
 
     def contains(self, trusted: str, commit: str) -> bool:
@@ -163,7 +144,7 @@ def blob_id(content: bytes, *, like: str) -> str:
     return digest.hexdigest()
 
 
-def below(files: Mapping[str, File], folder: str) -> dict[str, File]:
+def below(files: Mapping[str, Entry], folder: str) -> dict[str, Entry]:
     """The files below a folder, by their path from there; an empty folder is the top."""
     beginning = f"{folder}/" if folder else ""
     return {path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.git import NO_ANSWER, complaint, git
+from harness.forms.git import LIST_FILES, NO_ANSWER, complaint, contents_of, files_of, git
 from tests.run.repositories import commit
 from tests.run.repositories import git as user_git
 
@@ -42,3 +42,12 @@ def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
     """Where git is missing, the result says so and what to do."""
     done = git("rev-parse", "HEAD", folder=repository, environ={"PATH": "/nowhere"})
     assert (done.returncode, complaint(done.stderr)) == (NO_ANSWER, "git is not installed here: install it")
+
+
+def test_files_of_a_commit_and_their_content(repository: Path) -> None:
+    """Every file has its mode, id and size; content comes in the order it was wanted, None for what is not a file."""
+    entries = files_of(git(*LIST_FILES, "-l", "HEAD", folder=repository).stdout)
+    assert {path: (entry.mode, entry.size) for path, entry in entries.items()} == {"a": ("100644", 1)}
+    wanted = "\n".join([entries["a"].blob, "HEAD", "0" * 40, entries["a"].blob, ""])
+    batch = git("cat-file", "--batch", folder=repository, given=wanted.encode()).stdout
+    assert list(contents_of(batch)) == [b"x", None, None, b"x"]

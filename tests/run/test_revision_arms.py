@@ -190,7 +190,7 @@ def test_a_patch_may_add_move_and_remove_files(tmp_path: Path, staged: Callable[
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ("no patch at all\n", "no patch that git can read"),
+        ("no patch at all\n", "not a patch that git can read"),
         (
             "--- a/proj.py\n+++ b/proj.py\n@@ -1,2 +1,2 @@ def\n def other(rank):\n-    return 1\n+    return 2\n",
             "proj.py line 1, hunk @@ -1,2 +1,2 @@",

@@ -11,10 +11,9 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.git import complaint, git
+from harness.forms.git import LIST_FILES, Entry, complaint, contents_of, files_of, git
 from harness.forms.problem import closest
 from harness.forms.text import printable
 
@@ -24,15 +23,6 @@ SUBMODULE, LINK = "160000", "120000"
 
 class RevisionError(Exception):
     """A repository or revision that cannot be used; the message says what, where and what to do."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file of a revision. `size` is in bytes; a submodule has none."""
-
-    mode: str
-    blob: str
-    size: int
 
 
 class GitRepository:
@@ -96,13 +86,7 @@ class GitRepository:
 
     def entries(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top."""
-        found = {}
-        for line in self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0")[:-1]:
-            about, _, name = line.partition(b"\t")
-            mode, _, blob, size = about.decode().split()
-            # A submodule has no size, and neither has what a partial clone left behind.
-            found[os.fsdecode(name)] = Entry(mode, blob, int(size) if size.isdecimal() else 0)
-        return found
+        return files_of(self._demand(*LIST_FILES, "-l", commit))
 
     def read(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
         """The content of files, as git stores it.
@@ -120,23 +104,20 @@ class GitRepository:
                     " at a folder without it, or make the submodule itself the repo"
                 )
         blobs = "".join(f"{entry.blob}\n" for entry in entries.values())
-        rest = self._demand("cat-file", "--batch", given=blobs.encode())
+        contents = contents_of(self._demand("cat-file", "--batch", given=blobs.encode()))
         found = {}
         for path in entries:
-            head, _, rest = rest.partition(b"\n")
-            words = head.split()
-            if len(words) != 3:
+            if (content := next(contents, None)) is None:
                 raise RevisionError(
                     f"{path} is not in this copy of {self._given} (a partial clone?): fetch it before the run; nothing "
                     "is fetched here"
                 )
-            size = int(words[2])
-            found[path], rest = rest[:size], rest[size + 1 :]
-            if found[path].startswith(LFS):
+            if content.startswith(LFS):
                 raise RevisionError(
                     f"{path} of {self._given} is only a pointer of git-lfs, its content is stored elsewhere: name data "
                     "under inputs, or point subject.path at a folder without it"
                 )
+            found[path] = content
         return found
 
     def working_files(self) -> list[str]:

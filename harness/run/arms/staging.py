@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.forms.git import Entry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
@@ -32,7 +33,7 @@ from harness.run.arms.files import (
     read_files,
     read_folder,
 )
-from harness.run.arms.revision import LINK, Entry, GitRepository, RevisionError
+from harness.run.arms.revision import LINK, GitRepository, RevisionError
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario
 from harness.subjects import READY
