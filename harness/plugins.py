@@ -173,7 +173,7 @@ def _misfit(kind: object, base: type, name: str) -> str:
     # A declaration without a default is missing only when somebody asks for it: that would be in the middle of a run.
     lacking = [key for parent in base.__mro__ for key in vars(parent).get("__annotations__", {}) if _lacks(kind, key)]
     if lacking:
-        return f"it declares no {', '.join(dict.fromkeys(lacking))}"
+        return f"it does not declare {', '.join(dict.fromkeys(lacking))}"
     field = getattr(kind, "model_fields", {}).get("kind")
     if (
         isinstance(kind, type)

@@ -38,6 +38,8 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "doctor": ("say what this machine can run, and what to do about each no", None),
     "environments": ("list or remove the environments that were made for arms", None),
     "faults": ("list the kinds of faults, what each needs, and whether it can run here", None),
+    "checks": ("list the kinds of checks, and how a scenario writes each", None),
+    "backends": ("list the backends, and whether each can run here", None),
     "schema": ("print a JSON Schema, for editors and programs", None),
     "show": ("show a run's report in the terminal", None),
     "verify": ("check a report: signature, evidence, verdict and text", EPILOG),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli import PASS
+from harness.cli.kinds import on_this_machine, print_kinds
 from harness.faults import KINDS
 
 
@@ -16,10 +16,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """List the kinds of faults: what each does and needs, and whether it can run on this machine."""
     del options
-    for name, kind in KINDS.items():
-        why = kind.refusal()
-        print(name)
-        print(f"    {kind.does}")
-        print(f"    needs: {kind.needs}")
-        print(f"    here:  {'no: ' + why if why else 'yes'}")
-    return PASS
+    return print_kinds(
+        KINDS,
+        lambda kind: (
+            kind.does,
+            f"needs: {kind.needs}",
+            f"as in: {kind.example}",
+            on_this_machine(kind.refusal()),
+        ),
+    )

@@ -11,11 +11,12 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from harness.forms.fields import Distinct, Id, Inside, Line, Listed, SchemaVersion
+from harness.forms.fields import Distinct, Id, Inside, Line, Listed, SchemaVersion, Sha256
 from harness.forms.model import Model
 from harness.forms.problem import complaint
 from harness.forms.units import Age
 from harness.forms.validation import parse_model
+from harness.record.facts import PluginFacts
 
 PATH = ".rankproof/policy.yaml"
 Role = Literal["developer", "ci", "release"]
@@ -63,6 +64,22 @@ class Environment(Model):
     locks: Listed[Inside] = Field((), description="Lock files; the run's must equal one of them, as trusted.")
 
 
+class AllowedPlugin(Model):
+    """A plug-in that runs may have used: it decides what a check or a fault of it means."""
+
+    distribution: Line = Field(description="Normal name of the distribution.")
+    version: Line | None = Field(None, description="Its version, in quotes (default: any).")
+    sha256: Sha256 | None = Field(None, description="Digest of its files, as a report names it (default: any).")
+
+    def allows(self, plugin: PluginFacts) -> bool:
+        """Whether it is this plug-in."""
+        return (
+            self.distribution == plugin.distribution
+            and self.version in (None, plugin.version)
+            and self.sha256 in (None, plugin.sha256)
+        )
+
+
 class Required(Model):
     """A scenario that must have passed."""
 
@@ -106,6 +123,7 @@ class Policy(Model):
         "cannot-tell",
         description="allowed: ranks may be programs, and may start processes, although nobody tells what those load.",
     )
+    plugins: Listed[AllowedPlugin] = Field((), description="Plug-ins that runs may have used (default: none).")
     max_jobs: Annotated[int, Field(ge=1)] | None = Field(None, description="Most worlds at the same time.")
     environment: Environment = Field(default_factory=Environment, description="Where the runs must have taken place.")
     failures: Literal["refuse", "newest"] = Field(

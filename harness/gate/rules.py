@@ -153,6 +153,14 @@ def _challenge(case: Case, _required: Required, report: Report) -> Ruling:
     return "MET", f"{case.challenge!r} is signed into the report"
 
 
+def _plugins(case: Case, _required: Required, report: Report) -> Ruling:
+    used = report.record.run.plugins
+    strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in case.policy.plugins)]
+    if strange:
+        return "REFUSED", f"the policy does not list the plug-in {some(strange)}: it says what the run's kinds mean"
+    return "MET", f"{counted(len(used), 'plug-in')}, by the policy" if used else "none was used"
+
+
 def _jobs(case: Case, _required: Required, report: Report) -> Ruling:
     most, jobs = case.policy.max_jobs, report.record.run.jobs
     if most is not None and jobs > most:
@@ -208,6 +216,7 @@ RULES: dict[str, Rule] = {
     "trials": _trials,
     "age": _age,
     "challenge": _challenge,
+    "plugins": _plugins,
     "jobs": _jobs,
     "nix": _nix,
     "lock": _lock,

@@ -1,0 +1,34 @@
+"""The lists of kinds that `rankproof faults`, `checks` and `backends` print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from harness.cli import PASS
+from harness.forms.text import visible
+from harness.plugins import Registry
+
+
+def print_kinds(registry: Registry[Any], lines: Callable[[Any], Iterable[str]]) -> int:
+    """Print every kind with what its lines say, where it is from another distribution, and what cannot be used.
+
+    Args:
+        registry: of the kinds.
+        lines: makes those of one kind.
+    """
+    for name, kind in registry.items():
+        print(name)
+        for line in lines(kind):
+            print(f"    {line}")
+        if name in registry.plugins:
+            plugin = registry.plugins[name]
+            print(f"    from:  {plugin.distribution} {plugin.version}, sha256 {plugin.sha256}")
+    for name, reason in registry.broken.items():
+        print(f"{name}\n    {visible(reason, 400)}")
+    return PASS
+
+
+def on_this_machine(refusal: object) -> str:
+    """The line that says whether a kind can be used here."""
+    return f"here:  {f'no: {refusal}' if refusal else 'yes'}"
