@@ -152,11 +152,6 @@ class Case:
         return tuple(dict.fromkeys((*self.scenarios[required.scenario].cells, *own)))
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things, as words."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
 def some(items: Sequence[str]) -> str:
     """A few of many."""
     more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""

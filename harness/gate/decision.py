@@ -14,9 +14,9 @@ from typing import Literal
 from pydantic import Field
 
 from harness.forms.model import Model
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.gate.basis import Basis, read_basis
-from harness.gate.case import CODES, Answer, Case, Refusal, Report, Requirement, counted
+from harness.gate.case import CODES, Answer, Case, Refusal, Report, Requirement
 from harness.gate.objects import Objects
 from harness.gate.reports import Runs, find_runs, verified
 from harness.gate.requirements import answer, requirements
@@ -167,8 +167,8 @@ def _notes(basis: Basis, runs: Runs, others: Mapping[str, int]) -> list[str]:
             "For two steps, name the last release: --trusted-ref refs/tags/…"
         )
     if others:
-        reports, commits = counted(sum(others.values()), "report"), counted(len(others), "other commit")
+        reports, commits = plural(sum(others.values()), "report"), plural(len(others), "other commit")
         notes.append(f"Left aside: {reports} of {commits}.")
     if runs.unfinished:
-        notes.append(f"Left aside: {counted(runs.unfinished, 'unfinished run')}, which nobody signed.")
+        notes.append(f"Left aside: {plural(runs.unfinished, 'unfinished run')}, which nobody signed.")
     return notes

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.forms.text import visible
-from harness.gate.case import Answer, Case, Refusal, Report, Requirement, counted, some
+from harness.forms.text import plural, visible
+from harness.gate.case import Answer, Case, Refusal, Report, Requirement, some
 from harness.gate.policy import Required
 from harness.gate.rules import RULES, Ruling, holds
 
@@ -58,7 +58,7 @@ def answer(requirements: Sequence[Requirement]) -> Answer:
 def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Requirement:
     if not refusals:
         what = (
-            f"{counted(len(reports), 'report')} of this commit, all verified" if reports else "no report of this commit"
+            f"{plural(len(reports), 'report')} of this commit, all verified" if reports else "no report of this commit"
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
     reasons = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
@@ -102,10 +102,10 @@ def _failures(case: Case, mine: Sequence[Report], deciding: Report) -> Ruling:
     # What ran with changes was not this commit.
     failed = [one for one in mine if one.record.judgement.verdict == "FAIL" and one.record.run.source.dirty is not True]
     if not failed:
-        return "MET", f"none of {counted(len(mine), 'report')} of this commit says FAIL"
+        return "MET", f"none of {plural(len(mine), 'report')} of this commit says FAIL"
     later = [one for one in failed if one.age > deciding.age]
     if case.policy.failures == "newest" and not later:
-        return "MET", f"{len(failed)} of {counted(len(mine), 'report')} say FAIL; by the policy the newest counts"
+        return "MET", f"{len(failed)} of {plural(len(mine), 'report')} say FAIL; by the policy the newest counts"
     return "REFUSED", f"a trusted report of this commit says FAIL: {some([one.place for one in later or failed])}"
 
 
@@ -138,9 +138,9 @@ def _keys(case: Case, required: Required, deciding: Report, counting: Sequence[R
     if wanted > 1 and len(keys) < wanted:
         return (
             "REFUSED",
-            f"signed by {counted(len(keys), 'key')} that counts, {wanted} different ones are asked: {some(keys)}",
+            f"signed by {plural(len(keys), 'key')} that counts, {wanted} different ones are asked: {some(keys)}",
         )
-    return "MET", f"{counted(len(keys), 'key')}, {wanted} asked"
+    return "MET", f"{plural(len(keys), 'key')}, {wanted} asked"
 
 
 def _vouches(case: Case, required: Required, report: Report, deciding: Report) -> bool:

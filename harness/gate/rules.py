@@ -10,7 +10,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 
-from harness.gate.case import Case, Report, Word, counted, some
+from harness.forms.text import plural
+from harness.gate.case import Case, Report, Word, some
 from harness.gate.policy import Required
 from harness.stats.verdict import CellVerdict
 
@@ -98,7 +99,7 @@ def _cells(case: Case, required: Required, report: Report) -> Ruling:
     ]:
         return "CANNOT TELL", f"SKIPPED: {some(skipped)}"
     passed = sum(judged[cell].verdict == "PASS" for cell in wanted)
-    return "MET", f"{passed} of {counted(len(wanted), 'cell')} PASS"
+    return "MET", f"{passed} of {plural(len(wanted), 'cell')} PASS"
 
 
 def _control(case: Case, required: Required, report: Report) -> Ruling:
@@ -158,14 +159,14 @@ def _plugins(case: Case, _required: Required, report: Report) -> Ruling:
     strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in case.policy.plugins)]
     if strange:
         return "REFUSED", f"the policy does not list the plug-in {some(strange)}: it says what the run's kinds mean"
-    return "MET", f"{counted(len(used), 'plug-in')}, by the policy" if used else "none was used"
+    return "MET", f"{plural(len(used), 'plug-in')}, by the policy" if used else "none was used"
 
 
 def _jobs(case: Case, _required: Required, report: Report) -> Ruling:
     most, jobs = case.policy.max_jobs, report.record.run.jobs
     if most is not None and jobs > most:
         return "REFUSED", f"{jobs} worlds ran at the same time, at most {most} are allowed"
-    return "MET", "not asked" if most is None else f"{counted(jobs, 'world')} at a time"
+    return "MET", "not asked" if most is None else f"{plural(jobs, 'world')} at a time"
 
 
 def _nix(case: Case, _required: Required, report: Report) -> Ruling:
@@ -202,8 +203,8 @@ def _span(seconds: float) -> str:
         count, left = divmod(int(seconds), size)
         if count:
             rest = left // smaller if count < 10 else 0
-            return counted(count, unit) + (f" {counted(rest, lesser)}" if rest else "")
-    return counted(int(seconds), "second")
+            return plural(count, unit) + (f" {plural(rest, lesser)}" if rest else "")
+    return plural(int(seconds), "second")
 
 
 RULES: dict[str, Rule] = {
