@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness.forms.digest import sha256
 from harness.forms.git import Entry
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
@@ -118,13 +118,13 @@ def read_basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
             raise ScenarioError([_problem(f"{ref}:{required.path}", message)])
         known[scenario.id] = TrustedScenario(
             path=required.path,
-            sha256=hashlib.sha256(texts[required.path]).hexdigest(),
+            sha256=sha256(texts[required.path]),
             scenario=scenario,
             files=below(files, posixpath.dirname(required.path)),
         )
 
     def digests(blobs: Sequence[str]) -> dict[str, str]:
-        return {blob: hashlib.sha256(data).hexdigest() for blob, data in objects.read(blobs).items()}
+        return {blob: sha256(data) for blob, data in objects.read(blobs).items()}
 
     return Basis(
         ref=ref,
@@ -132,12 +132,12 @@ def read_basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
         commit=under_test,
         policy=policy,
         policy_path=place,
-        policy_sha256=hashlib.sha256(text).hexdigest(),
+        policy_sha256=sha256(text),
         signers=SignerPolicy(
             allowed=texts[allowed], allowed_from=f"{ref}:{allowed}", revoked=texts[revoked] if revoked else None
         ),
         scenarios=known,
-        locks=frozenset(hashlib.sha256(texts[lock]).hexdigest() for lock in policy.environment.locks),
+        locks=frozenset(sha256(texts[lock]) for lock in policy.environment.locks),
         trusted_files=files,
         trusted_sha256=digests,
         commit_files=files if under_test == trusted else objects.files(under_test),

@@ -7,7 +7,6 @@ own, one per lane and environment. What runs its worlds one after the other with
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -27,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness.forms.digest import sha256
 from harness.world import driver
 from harness.world.descendants import adopt_orphans, extinguish_strangers
 from harness.world.environment import server_environment
@@ -198,7 +198,7 @@ class Server:
         if file.is_relative_to(ROOT):
             return str(file)
         content = file.read_bytes()
-        target = self.scratch / "inside" / hashlib.sha256(content).hexdigest() / file.name
+        target = self.scratch / "inside" / sha256(content) / file.name
         # Ranks are the same user: what one of them wrote there is not what the next world loads.
         if not target.is_file() or target.read_bytes() != content:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -359,7 +359,7 @@ class ServerPool:
             python=str(python or ""),
             shared_home=shared_home,
             modules=preload.modules if warm else (),
-            files=tuple((str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in preload.files),
+            files=tuple((str(file), sha256(file.read_bytes())) for file in preload.files),
         )
         with self._lock:
             if self._closed:

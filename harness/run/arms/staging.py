@@ -10,13 +10,13 @@ folder: the same subject over each arm's code.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.forms.digest import sha256
 from harness.forms.git import Entry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
@@ -260,7 +260,7 @@ class _Staging:
             rev=arm.rev or HEAD,
             commit=found.commit,
             tree=found.repository.tree(found.commit),
-            patch=None if found.patch is None else hashlib.sha256(found.patch).hexdigest(),
+            patch=None if found.patch is None else sha256(found.patch),
             folder=base or "",
         )
 
