@@ -11,10 +11,10 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness.forms.git import LIST_FILES, NO_ANSWER, Entry, contents_of, files_of, git, refusal
+from harness.forms.git import NO_ANSWER, Entry, batch, contents, entries_of, git, refusal
 from harness.forms.source import real_place
 from harness.forms.text import printable
 
@@ -40,11 +40,11 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        asked = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
-        if asked.returncode:
-            why = refusal(asked.stderr) or "it lies in no git repository: run the gate inside a clone"
+        answered = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
+        if answered.returncode:
+            why = refusal(answered.stderr) or "it lies in no git repository: run the gate inside a clone"
             raise NoCommit(f"{real_place(folder)}: {why}")
-        done = asked.stdout
+        done = answered.stdout
         shallow, _, prefix = done.partition(b"\n")
         self.is_shallow = shallow == b"true"
         self.prefix = os.fsdecode(prefix.strip(b"\n"))
@@ -95,10 +95,10 @@ class Objects:
         Raises:
             NoCommit: its tree cannot be read.
         """
-        listed = self._git(*LIST_FILES, commit)
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit)
         if listed is None:
             raise NoCommit(f"the files of {commit} cannot be listed: is this a partial clone?")
-        return files_of(listed)
+        return entries_of(listed)
 
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The content of files of the trusted revision, by the ids of their content.
@@ -107,12 +107,9 @@ class Objects:
             NoCommit: one is not in this clone.
         """
         wanted = list(dict.fromkeys(blobs))
-        batch = self._git("cat-file", "--batch", given="".join(f"{blob}\n" for blob in wanted).encode())
-        contents, found = contents_of(batch or b""), {}
-        for blob in wanted:
-            if (content := next(contents, None)) is None:
-                raise NoCommit(f"{blob} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
-            found[blob] = content
+        found = contents(self._git("cat-file", "--batch", given=batch(wanted)) or b"", wanted) if wanted else {}
+        if missing := [blob for blob in wanted if blob not in found]:
+            raise NoCommit(f"{missing[0]} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
         return found
 
     def contains(self, trusted: str, commit: str) -> bool:
@@ -142,9 +139,3 @@ def blob_id(content: bytes, *, like: str) -> str:
     digest.update(b"blob %d\0" % len(content))
     digest.update(content)
     return digest.hexdigest()
-
-
-def below(files: Mapping[str, Entry], folder: str) -> dict[str, Entry]:
-    """The files below a folder, by their path from there; an empty folder is the top."""
-    beginning = f"{folder}/" if folder else ""
-    return {path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)}

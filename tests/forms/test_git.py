@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.git import LIST_FILES, NO_ANSWER, complaint, contents_of, files_of, git
+from harness.forms.git import NO_ANSWER, batch, complaint, contents, entries_of, git
 from tests.run.repositories import commit
 from tests.run.repositories import git as user_git
 
@@ -45,9 +45,9 @@ def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
 
 
 def test_files_of_a_commit_and_their_content(repository: Path) -> None:
-    """Every file has its mode, id and size; content comes in the order it was wanted, None for what is not a file."""
-    entries = files_of(git(*LIST_FILES, "-l", "HEAD", folder=repository).stdout)
+    """Every file has its mode, id and size; content comes by id, for what is there and is a file."""
+    entries = entries_of(git("ls-tree", "-r", "-z", "-l", "HEAD", folder=repository).stdout)
     assert {path: (entry.mode, entry.size) for path, entry in entries.items()} == {"a": ("100644", 1)}
-    wanted = "\n".join([entries["a"].blob, "HEAD", "0" * 40, entries["a"].blob, ""])
-    batch = git("cat-file", "--batch", folder=repository, given=wanted.encode()).stdout
-    assert list(contents_of(batch)) == [b"x", None, None, b"x"]
+    wanted = [entries["a"].blob, "HEAD", "0" * 40]
+    answer = git("cat-file", "--batch", folder=repository, given=batch(wanted)).stdout
+    assert contents(answer, wanted) == {wanted[0]: b"x"}

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.forms.git import LIST_FILES, Entry, complaint, contents_of, files_of, git
+from harness.forms.git import Entry, batch, complaint, contents, entries_of, git
 from harness.forms.problem import closest
 from harness.forms.text import printable
 
@@ -86,7 +86,7 @@ class GitRepository:
 
     def entries(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top."""
-        return files_of(self._demand(*LIST_FILES, "-l", commit))
+        return entries_of(self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit))
 
     def read(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
         """The content of files, as git stores it.
@@ -103,22 +103,20 @@ class GitRepository:
                     f"{path} is a submodule of {self._given}, whose code lies in another repository: point subject.path"
                     " at a folder without it, or make the submodule itself the repo"
                 )
-        blobs = "".join(f"{entry.blob}\n" for entry in entries.values())
-        contents = contents_of(self._demand("cat-file", "--batch", given=blobs.encode()))
-        found = {}
-        for path in entries:
-            if (content := next(contents, None)) is None:
+        blobs = [entry.blob for entry in entries.values()]
+        found = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
+        for path, entry in entries.items():
+            if entry.blob not in found:
                 raise RevisionError(
                     f"{path} is not in this copy of {self._given} (a partial clone?): fetch it before the run; nothing "
                     "is fetched here"
                 )
-            if content.startswith(LFS):
+            if found[entry.blob].startswith(LFS):
                 raise RevisionError(
                     f"{path} of {self._given} is only a pointer of git-lfs, its content is stored elsewhere: name data "
                     "under inputs, or point subject.path at a folder without it"
                 )
-            found[path] = content
-        return found
+        return {path: found[entry.blob] for path, entry in entries.items()}
 
     def working_files(self) -> list[str]:
         """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
