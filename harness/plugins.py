@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from harness.forms.digest import fold
+from harness.forms.digest import fold, sha256
 
 GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankproof.subjects", "rankproof.views")
 NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
@@ -211,7 +210,7 @@ def _digest(point: importlib.metadata.EntryPoint, distribution: importlib.metada
             paths |= {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if _is_code(path)}
     elif spec is not None and spec.origin is not None:
         paths[Path(spec.origin).name] = Path(spec.origin)
-    return fold({name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()})
+    return fold({name: sha256(path.read_bytes()) for name, path in paths.items() if path.is_file()})
 
 
 def _is_code(path: Path) -> bool:

@@ -1,4 +1,5 @@
-"""The ground floor: how the files that people write are read, scenarios, policies and the hub's rules alike.
+"""The ground floor: one of each thing that every other room needs, from strict JSON and digests to closed models.
 
-It stands on nothing of ours, so that what is used alone, the hub, may stand on it.
+It stands on nothing of ours, so that the libraries that are used alone, the hub and the tokenizer, may stand on it.
+Modules that say "Standard library only" are for ranks and for the environments of arms, where nothing else may be.
 """

@@ -301,10 +301,8 @@ class _Builder:
 
     def unclosed(self, mark: Mark, *, ends: bool, quote: yaml.error.Mark | None) -> None:
         """Report what is open where it was opened: it is met lines later, on one that nothing is wrong with."""
-        if ends and quote is not None and (opened := self.text[quote.index : quote.index + 1]) in ("'", '"'):
-            self.fatal(
-                self.mark(quote.line, quote.column), f"is not valid YAML: {opened} is opened here and not closed"
-            )
+        if ends and quote is not None and (sign := self.text[quote.index : quote.index + 1]) in ("'", '"'):
+            self.fatal(self.mark(quote.line, quote.column), f"is not valid YAML: {sign} is opened here and not closed")
         frame = next((frame for frame in reversed(self.stack) if frame.bracket), None)
         if frame is not None and (ends or mark.line > frame.mark.line):
             before = "the end" if ends else f"line {mark.line}, column {mark.column}"

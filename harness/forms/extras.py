@@ -1,6 +1,6 @@
 """The extras of this distribution: whoever lacks a library hears which extra brings it.
 
-Standard library alone, because backends import it inside ranks.
+Standard library only, because backends import it inside ranks.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.text import printable
@@ -71,6 +72,45 @@ def git(
     except subprocess.TimeoutExpired:
         why = f"git gave no answer within {ANSWER_WITHIN:.0f} s"
     return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a commit. `size` is in bytes; 0 where it was not asked for, and for a submodule."""
+
+    mode: str
+    blob: str
+    size: int
+
+
+def entries_of(listing: bytes) -> dict[str, Entry]:
+    """What `git ls-tree -r -z` lists, with `-l` or without; a file's size is 0 where it is not said."""
+    entries = {}
+    for line in listing.split(b"\0")[:-1]:
+        about, _, name = line.partition(b"\t")
+        mode, _, blob, *size = about.decode().split()
+        # A submodule has no size, and neither has what a partial clone left behind.
+        entries[os.fsdecode(name)] = Entry(mode, blob, int(size[0]) if size and size[0].isdecimal() else 0)
+    return entries
+
+
+def batch(blobs: Sequence[str]) -> bytes:
+    """What `git cat-file --batch` is given, to say the content of blobs."""
+    return "".join(f"{blob}\n" for blob in blobs).encode()
+
+
+def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
+    """What it answers to a `batch`: the content of each blob that is there, by its id."""
+    found = {}
+    for blob in blobs:
+        head, _, answer = answer.partition(b"\n")
+        words = head.split()
+        if len(words) == 3:
+            size = int(words[2])
+            content, answer = answer[:size], answer[size + 1 :]
+            if words[1] == b"blob":
+                found[blob] = content
+    return found
 
 
 def complaint(stderr: bytes) -> str:

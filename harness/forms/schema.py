@@ -12,23 +12,13 @@ def allowed_keys(path: tuple[str | int, ...], tree: Any, root: Schema) -> list[s
 
     The document decides between the kinds of a mapping.
     """
-    node: Schema = root
-    for part in path:
-        node = _step(_of_its_kind(node, tree, root), part)
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):
-            tree = None
-    return list(_of_its_kind(node, tree, root).get("properties", {}))
+    node = _at(path, tree, root)
+    return list(_of_its_kind(node, value_at(tree, path), root).get("properties", {}))
 
 
 def kinds(path: tuple[str | int, ...], tree: Any, root: Schema) -> dict[str, list[str]]:
     """The kinds that the mapping at a path may be of, each with its keys."""
-    node: Schema = root
-    for part in path:
-        node = _step(_of_its_kind(node, tree, root), part)
-        tree = tree[part]
-    mapping = resolved(node, root).get("discriminator", {}).get("mapping", {})
+    mapping = resolved(_at(path, tree, root), root).get("discriminator", {}).get("mapping", {})
     return {kind: list(resolved({"$ref": ref}, root)["properties"]) for kind, ref in mapping.items()}
 
 
@@ -48,12 +38,18 @@ def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[s
         if isinstance(part, int) and not isinstance(tree, list):
             continue
         path.append(part)
-        node = _step(node, part)
+        node, tree = _step(node, part), value_at(tree, (part,))
+    return tuple(path)
+
+
+def value_at(tree: Any, path: tuple[str | int, ...]) -> Any:
+    """The value at a path of a document, or None where there is none."""
+    for part in path:
         try:
             tree = tree[part]
         except (KeyError, IndexError, TypeError):
-            tree = None
-    return tuple(path)
+            return None
+    return tree
 
 
 def resolved(node: Schema, root: Schema) -> Schema:
@@ -63,6 +59,13 @@ def resolved(node: Schema, root: Schema) -> Schema:
             node = root["$defs"][node["$ref"].rpartition("/")[2]]
         else:
             node = next((one for one in node["anyOf"] if one.get("type") != "null"), {})
+    return node
+
+
+def _at(path: tuple[str | int, ...], tree: Any, root: Schema) -> Schema:
+    node = root
+    for depth, part in enumerate(path):
+        node = _step(_of_its_kind(node, value_at(tree, path[:depth]), root), part)
     return node
 
 

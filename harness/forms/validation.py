@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.forms.document import Document, Tree, parse_document
+from harness.forms.document import Document, parse_document
 from harness.forms.fields import in_words
 from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, ScenarioError, closest, shown
-from harness.forms.schema import Schema, allowed_keys, kinds, without_tags
+from harness.forms.schema import Schema, allowed_keys, kinds, value_at, without_tags
 from harness.forms.text import listed
 
 M = TypeVar("M", bound=BaseModel)
@@ -105,7 +105,7 @@ def _follows(error: ErrorDetails) -> bool:
 
 
 def _unknown_key(path: Path, document: Document, schema: Schema) -> Problem:
-    container = _at(document.tree, path[:-1])
+    container = value_at(document.tree, path[:-1])
     allowed = allowed_keys(path[:-1], document.tree, schema)
     free = [name for name in allowed if not isinstance(container, dict) or name not in container]
     return document.marks.problem(
@@ -133,7 +133,7 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         return document.marks.problem(where, message, at_key=near is not None, suggestion="kind" if near else None)
     elif kind == "union_tag_invalid":
         path = (*path, "kind")
-        value = _at(document.tree, path)
+        value = value_at(document.tree, path)
         words = re.findall("'([^']*)'", str(context["expected_tags"]))
         message, suggestion = f"must be one of {listed(words)}", closest(value, words)
     elif kind == "value_error":
@@ -152,7 +152,7 @@ def _narrowed(path: Path, value: Any, context: Mapping[str, Any], document: Docu
     if at is None:
         return path, value, False
     path = (*path, at)
-    return path, _at(document.tree, path), isinstance(at, str)
+    return path, value_at(document.tree, path), isinstance(at, str)
 
 
 def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -182,13 +182,3 @@ def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, s
         case "too_short":
             return "is empty; give at least one", None
     return TYPES.get(kind, f"is not allowed ({kind.replace('_', ' ')})"), None
-
-
-def _at(tree: Tree, path: Path) -> Tree:
-    """Return the value at a path, or None where there is none."""
-    for part in path:
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return tree

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
 
+from harness.forms.digest import sha256
+from harness.forms.git import Entry
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
 from harness.gate.objects import NotTrusted, Objects
@@ -17,7 +18,7 @@ from harness.gate.policy import Policy, Required, parse_policy
 from harness.record.model import Record
 from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree
-from harness.run.arms.revision import LINK, SUBMODULE, Entry
+from harness.run.arms.revision import LINK, SUBMODULE
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 from harness.trust import signers
 from harness.trust.signers import SignerPolicy, SignersMalformed
@@ -176,13 +177,13 @@ def read_basis(
             raise ScenarioError([_problem(f"{ref}:{required.path}", message)])
         known[scenario.id] = TrustedScenario(
             path=required.path,
-            sha256=hashlib.sha256(texts[required.path]).hexdigest(),
+            sha256=sha256(texts[required.path]),
             scenario=scenario,
             files=below(files, posixpath.dirname(required.path)),
         )
 
     def digests(blobs: Sequence[str]) -> dict[str, str]:
-        return {blob: hashlib.sha256(data).hexdigest() for blob, data in objects.read(blobs).items()}
+        return {blob: sha256(data) for blob, data in objects.read(blobs).items()}
 
     return Basis(
         ref=ref,
@@ -192,12 +193,12 @@ def read_basis(
         now=now,
         policy=policy,
         policy_path=place,
-        policy_sha256=hashlib.sha256(text).hexdigest(),
+        policy_sha256=sha256(text),
         signers=SignerPolicy(
             allowed=texts[allowed], allowed_from=f"{ref}:{allowed}", revoked=texts[revoked] if revoked else None
         ),
         scenarios=known,
-        locks=frozenset(hashlib.sha256(texts[lock]).hexdigest() for lock in policy.environment.locks),
+        locks=frozenset(sha256(texts[lock]) for lock in policy.environment.locks),
         trusted_files=files,
         trusted_sha256=digests,
         commit_files=files if under_test == trusted else objects.files(under_test),

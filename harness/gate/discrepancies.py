@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 
+from harness.forms.digest import sha256
 from harness.gate.basis import Basis, TrustedScenario
 from harness.gate.objects import NoCommit, blob_id
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
@@ -176,7 +176,7 @@ def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:
 
 def _not_ready(record: Record, use: str) -> tuple[str, ...]:
     """Files that are not the ready subject's: it is not part of any commit, but of the version that decides."""
-    code = {path: hashlib.sha256(data).hexdigest() for path, data in READY[use].code().items()}
+    code = {path: sha256(data) for path, data in READY[use].code().items()}
     return tuple(
         f"{name}: {path} (not the ready subject {use} of this version of Rankproof)"
         for name, arm in record.arms.items()

@@ -14,10 +14,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.forms.git import NO_ANSWER, git, refusal
+from harness.forms.git import NO_ANSWER, Entry, batch, contents, entries_of, git, refusal
 from harness.forms.source import real_place
 from harness.forms.text import printable
-from harness.run.arms.revision import Entry, batch, contents, entries_of
 
 DEFAULT = "origin/main"
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

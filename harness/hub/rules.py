@@ -157,16 +157,7 @@ def _window(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class When(Model):
-    """Which of the requests that match are struck. All conditions that are given must hold; none given: every one.
-
-    Attributes:
-        times: only the first so many that the other conditions let through.
-        requests: only the matching requests from the first number to the last, counted from 1.
-        seconds: only between these times since the hub started.
-        quota: only requests beyond so many in one ``window``, as a rate limit counts.
-        probability: this share, decided by a hash of seed, rule, client, request and its number.
-        per: count for each client apart, or all together. Default: ``client``; for a quota ``all``.
-    """
+    """Which of the requests that match are struck. All conditions that are given must hold; none given: every one."""
 
     times: Count | None = Field(None, description="Only the first so many that the other conditions let through.")
     requests: Annotated[tuple[Count, Count], Strict(False), AfterValidator(_window)] | None = Field(

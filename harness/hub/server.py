@@ -114,9 +114,9 @@ class Server:
         self._listener = None
         self._cut(f"cut by rule {rule}", keep=asyncio.current_task())
         loop = asyncio.get_running_loop()
-        self._return = loop.call_later(seconds, lambda: loop.create_task(self._again()))
+        self._return = loop.call_later(seconds, lambda: loop.create_task(self._listen_anew()))
 
-    async def _again(self) -> None:
+    async def _listen_anew(self) -> None:
         if not self._stopped:
             try:
                 await self._listen()

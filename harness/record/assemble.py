@@ -7,7 +7,6 @@ cell or a seed that its scenario asks for.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import get_args
@@ -15,6 +14,7 @@ from typing import get_args
 from harness import faults
 from harness.checks.finding import canonical
 from harness.events import EventError
+from harness.forms.digest import sha256
 from harness.plugins import PluginFailed
 from harness.reason import Skip, SkipCode
 from harness.record import facts as facts_module
@@ -150,7 +150,7 @@ def _comparison(
     reproduced = read_model(ReproducedRun, read(REPRODUCED_PATH), name=REPRODUCED_PATH)
     if run.reproduces.report != f"sha256:{reproduced.report}":
         raise RecordError(f"{REPRODUCED_PATH} is of another report than the run reproduces")
-    if reproduced.scenario != hashlib.sha256(read(SCENARIO_PATH)).hexdigest():
+    if reproduced.scenario != sha256(read(SCENARIO_PATH)):
         raise RecordError("the run is of another scenario than the one it reproduces")
     if reproduced.inputs != {one.name: one.digest for one in run.inputs}:
         raise RecordError("the run had other inputs than the one it reproduces")
@@ -169,11 +169,7 @@ def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str])
     found = {}
     for arm in expected:
         prefix = f"{SOURCE_FOLDER}/{arm}/"
-        files = {
-            name[len(prefix) :]: hashlib.sha256(read(name)).hexdigest()
-            for name in sorted(names)
-            if name.startswith(prefix)
-        }
+        files = {name[len(prefix) :]: sha256(read(name)) for name in sorted(names) if name.startswith(prefix)}
         given = scenario.subject.candidate if arm == "candidate" else scenario.subject.control
         if given is None or canonical(given.with_) != canonical(run.arguments[arm]):
             raise RecordError(f"the arguments of the {arm} are not the scenario's")
@@ -200,7 +196,7 @@ def _revision(name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Col
         if file in names:
             raise RecordError(f"the {name} has no patch, and there is one: {file}")
         return None
-    kept = hashlib.sha256(read(file)).hexdigest() if file in names else None
+    kept = sha256(read(file)) if file in names else None
     if found.rev != (arm.rev or "HEAD") or found.patch != kept or (kept is not None) != (arm.patch is not None):
         raise RecordError(f"the {name}'s revision or patch is not the scenario's")
     return found
@@ -307,7 +303,7 @@ def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         role=scenario.role,
         expects=scenario.expects,
         tags=list(scenario.tags),
-        sha256=hashlib.sha256(text).hexdigest(),
+        sha256=sha256(text),
         seed=scenario.seed,
         entry=scenario.subject.function,
         use=scenario.subject.use,

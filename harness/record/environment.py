@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.forms.digest import sha256
 from harness.record import nix
 from harness.record.facts import Environment
 from harness.record.packages import packages
@@ -87,7 +87,7 @@ def _host() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
-    return hashlib.sha256(f"rankproof host {boot}".encode()).hexdigest()[:12]
+    return sha256(f"rankproof host {boot}".encode())[:12]
 
 
 def _first_line(command: list[str]) -> str | None:

@@ -6,12 +6,12 @@ again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.reason import Skip
 
@@ -196,7 +196,7 @@ class ArmEnvironmentFacts(Model):
     @property
     def digest(self) -> str:
         """One digest of all of it: the same for two environments that nothing distinguishes."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
 
     @property
     def versions(self) -> dict[str, str]:

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
 from pathlib import Path
 
+from harness.forms.digest import sha256
 from harness.record import repository
 from harness.record.facts import NixFacts
 from harness.world import driver
@@ -76,6 +76,6 @@ def _new(status: list[str]) -> list[str]:
 
 def _sha256(path: Path) -> str | None:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256(path.read_bytes())
     except OSError:
         return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import importlib.metadata
 
+from harness.forms.digest import sha256
 from harness.record.facts import Package
 
 # Written by whoever installs, beside what the wheel brings.
@@ -39,7 +39,7 @@ def wheel_digest(record: str) -> str:
         for row in csv.reader(record.splitlines())
         if len(row) > 1 and row[1] and not row[0].startswith(("../", "/")) and not _is_installers(row[0])
     ]
-    return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()
+    return sha256("".join(f"{line}\n" for line in sorted(lines)).encode())
 
 
 def _is_installers(path: str) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping
 
+from harness.forms.digest import sha256
 from harness.record.facts import RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Scenario
@@ -53,5 +53,5 @@ def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Coll
     if odd := sorted(listed ^ there):
         raise RecordError(f"{odd[0]} is {'missing' if odd[0] in listed else 'of no rank'}")
     for name in sorted(there):
-        if path_of(hashlib.sha256(read(name)).hexdigest()) != name:
+        if path_of(sha256(read(name))) != name:
             raise RecordError(f"{name} is not what its rank listed")

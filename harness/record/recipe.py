@@ -6,11 +6,10 @@ afterwards has to write every trial anew.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from harness.forms.digest import fold
+from harness.forms.digest import fold, sha256
 from harness.forms.strict_json import JSON
 
 KEY = "recipe"
@@ -36,11 +35,11 @@ def recipe(
         environment: digest of the arm's own environment; None is the harness' own.
     """
     parts = {
-        "scenario": hashlib.sha256(scenario).hexdigest(),
+        "scenario": sha256(scenario),
         "overrides": list(overrides),
         "code": fold(files),
         "arguments": dict(arguments),
         "inputs": dict(inputs),
         "environment": environment,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+    return sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode())

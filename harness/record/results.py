@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
 import secrets
@@ -20,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from harness.forms.digest import sha256
 
 UNFINISHED = ".unfinished"
 LATEST = "latest"
@@ -75,7 +76,7 @@ class ResultsFolder:
             with target.open("xb") as file:
                 file.write(data)
         with self._lock:
-            self.digests[name] = hashlib.sha256(data).hexdigest()
+            self.digests[name] = sha256(data)
 
     def read(self, name: str) -> bytes:
         """Read back a file of this run.
@@ -85,7 +86,7 @@ class ResultsFolder:
         """
         with _as_results_error(self.path / name):
             data = (self.path / name).read_bytes()
-        if hashlib.sha256(data).hexdigest() != self.digests.get(name):
+        if sha256(data) != self.digests.get(name):
             message = (
                 f"{self.path / name} was changed while the run was going on, and not by the harness. Nothing was signed"
             )

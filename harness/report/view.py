@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.forms.digest import sha256
 from harness.record.model import PATH, Record
 
 
@@ -28,7 +28,7 @@ class Basis:
     @property
     def record_digest(self) -> str:
         """sha256 of `results.json`, in hex."""
-        return hashlib.sha256(self.read(PATH)).hexdigest()
+        return sha256(self.read(PATH))
 
 
 @dataclass(frozen=True, kw_only=True)

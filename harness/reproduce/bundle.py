@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from harness import __version__
 from harness.forms import manifest
-from harness.forms.digest import sha256_of
+from harness.forms.digest import sha256, sha256_of
 from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
@@ -106,7 +106,7 @@ def bundle(
     needles = Needles(allowed=allowed)
     if leaks := [leak for member in members for leak in needles.look(member.path, _bytes(content, member.path))]:
         raise Leaks(leaks)
-    report = hashlib.sha256(content.held[f"run/{REPORT}"]).hexdigest()
+    report = sha256(content.held[f"run/{REPORT}"])
     index = Index(bundle=FORMAT, rankproof=__version__, report=report, inputs=carried, members=members)
     return Bundled(out, _write(out, index, content), index)
 
@@ -127,7 +127,7 @@ def _take_run(place: Path, content: _Content) -> None:
             there = set(folder.names())
             for path, digest in listed.items():
                 data = content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
-                if hashlib.sha256(data).hexdigest() != digest:
+                if sha256(data) != digest:
                     raise BundleError(f"{place / path} was changed since it was signed: bundle the run as it was made")
             for path in there & set(BESIDE) - listed.keys():
                 content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
@@ -198,7 +198,7 @@ def _take_lock(facts: RunFacts, content: _Content) -> None:
     for top in (here, *here.parents):
         if (lock := top / "locks" / name).is_file():
             data = lock.read_bytes()
-            if hashlib.sha256(data).hexdigest() == digest:
+            if sha256(data) == digest:
                 content.held[f"lock/{name}"] = data
             return
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.forms.digest import sha256
 from harness.record import environment
 from harness.record.change import SEEDS, is_shown, override
 from harness.record.facts import ChangeFacts
@@ -157,7 +157,7 @@ def joint(answers: Iterable[Answer]) -> Answer:
 
 def _digest(finished: Finished) -> str:
     """`sha256:` and the digest of a pass' report."""
-    return f"sha256:{hashlib.sha256(finished.report.read_bytes()).hexdigest()}"
+    return f"sha256:{sha256(finished.report.read_bytes())}"
 
 
 def _cells(scenario: Scenario, finished: Finished) -> list[CellProfile]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms import manifest
+from harness.forms.digest import sha256
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.assemble import assemble
@@ -141,7 +141,7 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
 
 def _digest(report: Path) -> str:
     try:
-        return hashlib.sha256(report.read_bytes()).hexdigest()
+        return sha256(report.read_bytes())
     except OSError:
         return ""
 
@@ -198,7 +198,7 @@ def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> Report
     return ReportCopy(
         folder=folder,
         inputs=inputs,
-        digest=hashlib.sha256(report).hexdigest(),
+        digest=sha256(report),
         signed=signed,
         verification=found,
         record=record,

@@ -6,12 +6,12 @@ SourceError
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.digest import sha256
 from harness.forms.document import parse_document
 from harness.forms.source import read_source, real_place
 from harness.record import repository as described
@@ -287,7 +287,7 @@ def _may_be(file: Path, scenario: str) -> bool:
 def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
     wanted = copy.record.scenario.sha256
     files = [file for file in sorted(folder.glob("*.yaml")) if file.is_file()]
-    if any(hashlib.sha256(file.read_bytes()).hexdigest() == wanted for file in files):
+    if any(sha256(file.read_bytes()) == wanted for file in files):
         return []
     return [f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256 {wanted[:12]}"]
 
@@ -301,7 +301,7 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
     staged = _staged(scenario, folder)
     found = []
     for name, arm in copy.record.arms.items():
-        here = {path: hashlib.sha256(data).hexdigest() for path, data in staged[name].files.items()}
+        here = {path: sha256(data) for path, data in staged[name].files.items()}
         for path in sorted(arm.files.keys() | here.keys()):
             if arm.files.get(path) != here.get(path):
                 how = (

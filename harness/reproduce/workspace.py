@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.forms.git import git
+from harness.forms.git import Entry, git
 from harness.run.arms import patch
-from harness.run.arms.revision import LINK, SUBMODULE, Entry, GitRepository, RevisionError
+from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 
 BATCH = 64 * 2**20
 LARGEST = 2048 * 2**20

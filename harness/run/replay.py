@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 
 from harness import __version__
+from harness.forms.digest import sha256
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.reason import RefusalWord
 from harness.record import sources
@@ -57,7 +57,7 @@ class RecordReplay(Replay):
     def rebuild(self, read: Read, report_digest: str, manifest_digest: str) -> bytes:
         """The statement of a run."""
         record = self._record(read)
-        source_files = hashlib.sha256(read(sources.PATH)).hexdigest()
+        source_files = sha256(read(sources.PATH))
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
 
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from harness import __version__
 from harness.forms import manifest
+from harness.forms.digest import sha256
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
@@ -317,7 +317,7 @@ def _recipes(
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
     """No cycles: evidence, record, manifest, signed report, statement; views follow from record and manifest."""
     listing = manifest.encode(folder.digests)
-    digest = hashlib.sha256(listing).hexdigest()
+    digest = sha256(listing)
     body = render(record, manifest_digest=digest)
     replay = RecordReplay(record)
     beside = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
@@ -325,7 +325,7 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
         report = body + footer.unsigned_footer("no key was used")
     else:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
-        stated = replay.rebuild(folder.read, hashlib.sha256(report).hexdigest(), digest)
+        stated = replay.rebuild(folder.read, sha256(report), digest)
         beside[statement.NAME] = statement.attest(stated, key)
     return folder.finish(manifest=(manifest.NAME, listing), report=(REPORT_PATH, report), beside=beside.items())
 

@@ -17,6 +17,7 @@ from harness.faults import AnyFault
 from harness.forms.document import Document, Tree
 from harness.forms.problem import Kind, Path, Problem, shown
 from harness.forms.ranks import RankSet, rank_set
+from harness.forms.schema import value_at
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
@@ -152,13 +153,7 @@ class Draft:
 
     def at(self, *path: str | int) -> Tree:
         """Return what the document gives at a path, or None."""
-        node = self.document.tree
-        for part in path:
-            try:
-                node = node[part]
-            except (KeyError, IndexError, TypeError):
-                return None
-        return node
+        return value_at(self.document.tree, path)
 
     def problem(
         self,

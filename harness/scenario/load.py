@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.forms.digest import sha256
 from harness.forms.document import Document
 from harness.forms.problem import Path as Place
 from harness.forms.problem import Problem, ScenarioError, ordered
@@ -62,7 +62,7 @@ def load_scenario(path: Path, *, overrides: Sequence[str] = ()) -> LoadedScenari
     text = read_source(file)
     kept = tuple(_from_here(given, file.parent) for given in overrides)
     scenario, notes = _parse(text, name=str(file), overrides=kept)
-    return LoadedScenario(scenario, file, file.parent, text, hashlib.sha256(text).hexdigest(), kept, notes)
+    return LoadedScenario(scenario, file, file.parent, text, sha256(text), kept, notes)
 
 
 def parse_scenario(text: bytes, *, name: str, overrides: Sequence[str] = ()) -> Scenario:

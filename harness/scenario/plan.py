@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harness.forms.digest import sha256
 from harness.scenario.model import Scenario
 
 AxisValue = str | int | float | bool
@@ -79,6 +80,6 @@ def _slugs(names: list[str]) -> list[str]:
     for name in names:
         slug = _slug(name)
         if count[slug] > 1 or len(slug) > SLUG_LIMIT or re.fullmatch("[a-z0-9=,._-]+", name) is None:
-            slug = f"{slug[: SLUG_LIMIT - 9].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+            slug = f"{slug[: SLUG_LIMIT - 9].strip('-')}-{sha256(name.encode())[:8]}"
         slugs.append(slug)
     return slugs

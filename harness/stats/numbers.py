@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from harness.checks import Check
 from harness.checks.check import ValueCheck
 from harness.checks.finding import canonical
+from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.scenario import Scenario
@@ -31,7 +31,7 @@ def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
             }
             text = canonical(list(_tokens(values)) if check.level == "token-exact" else values)
             limit = LONGEST if check.level == "numeric" else SHORT
-            found[check.id] = text if len(text) <= limit else DIGEST + hashlib.sha256(text.encode()).hexdigest()
+            found[check.id] = text if len(text) <= limit else DIGEST + sha256(text.encode())
     return found
 
 

@@ -6,7 +6,6 @@ report itself.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -14,6 +13,7 @@ from harness.checks import Finding
 from harness.checks.finding import canonical
 from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
+from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.history import History
 from harness.scenario import Cell, Scenario
@@ -211,7 +211,7 @@ def _reported(history: History) -> str:
         event = seen.event
         if event.by == "rank" and event.rank is not None and not event.name.startswith(OF_EVERY_RANK):
             reports[event.rank].append([event.name, dict(event.values)])
-    return hashlib.sha256(canonical(reports).encode()).hexdigest()
+    return sha256(canonical(reports).encode())
 
 
 def _traceback(log: bytes) -> tuple[int, str] | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
+
+from harness.forms.digest import sha256
 
 SHORT = 240
 
@@ -16,13 +17,13 @@ def canonical_json(value: Any) -> str:
 
 def digest(kind: str, value: Any) -> str:
     """64 hex digits of a value; `kind` keeps digests of different things apart."""
-    return hashlib.sha256(f"{kind}\n{canonical_json(value)}".encode()).hexdigest()
+    return sha256(f"{kind}\n{canonical_json(value)}".encode())
 
 
 def digest_text(text: str | bytes) -> str:
     """`sha256:` and 64 hex digits of a text. Half a character (a lone surrogate) is taken as it is."""
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+    return f"sha256:{sha256(raw)}"
 
 
 def short(value: Any) -> str:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from harness.forms.digest import sha256
 from harness.forms.manifest import DEEPEST, MOST_FILES
 from harness.forms.manifest import NAME as MANIFEST
 from harness.reason import RefusalWord
@@ -213,7 +214,7 @@ class Reader:
             content = self.folder.read(name, LARGEST_FILE)
         except Unreadable as problem:
             raise Refused(RefusalWord.EVIDENCE_MISSING, f"{problem.message}, and it was there a moment ago") from None
-        if hashlib.sha256(content).hexdigest() != expected:
+        if sha256(content) != expected:
             raise Refused(RefusalWord.EVIDENCE_EDITED, f"{name!r} was changed while it was being verified")
         return content
 
@@ -293,7 +294,7 @@ def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None
         if replay.makes_statements
         else None
     )
-    digest = hashlib.sha256(report).hexdigest()
+    digest = sha256(report)
     verifier.check_statement(envelope, lambda manifest: replay.rebuild(read, digest, manifest))
     shown = {view: _beside(verifier, folder, view, RefusalWord.VIEW_UNREADABLE, LARGEST_FILE) for view in replay.views}
     verifier.check_views(shown, lambda view, manifest: replay.views[view](read, manifest))

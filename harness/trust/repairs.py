@@ -5,9 +5,10 @@ A repair is only ever used to explain. A file that would be good after a repair 
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from typing import TYPE_CHECKING
+
+from harness.forms.digest import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,7 +80,7 @@ def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
 def repair_of(content: bytes, digest: str) -> str:
     """What would give a file its digest back, as the end of a sentence; empty where nothing known does."""
     for what, candidate in repaired(content):
-        if hashlib.sha256(candidate).hexdigest() == digest:
+        if sha256(candidate) == digest:
             return f"; the file is good once this is undone: {what}"
     return ""
 

@@ -38,11 +38,11 @@ what is not there.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from harness.forms.digest import sha256
 from harness.forms.manifest import NAME as MANIFEST
 from harness.forms.manifest import ManifestMalformed, parse
 from harness.forms.text import visible
@@ -191,7 +191,7 @@ class Verifier:
         if stated is None:
             message = "the report does not state one digest of its manifest, in one line"
             raise self._refusal(RefusalWord.MANIFEST_NOT_THE_SIGNED_ONE, message)
-        self._digest = hashlib.sha256(data).hexdigest()
+        self._digest = sha256(data)
         if self._digest != stated:
             message = f"{MANIFEST} has sha256 {self._digest}, the report was signed with {stated}"
             undone = repair_of(data, stated)
@@ -298,9 +298,7 @@ class Verifier:
                 raise self._refusal(changed.word, changed.message) from None
             if content != again:
                 message = f"{name}, {first_difference(content, again, of='the view')}"
-                raise self._refusal(
-                    RefusalWord.VIEW_EDITED, message + repair_of(content, hashlib.sha256(again).hexdigest())
-                )
+                raise self._refusal(RefusalWord.VIEW_EDITED, message + repair_of(content, sha256(again)))
         missing = sorted(views.keys() - there.keys())
         lacking = f"; not there: {', '.join(missing)}" if missing else ""
         if not there:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.events import Event
+from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
 from harness.world.names import hide_home_in
 from harness.world.paths import shorten
@@ -63,7 +63,7 @@ def apart(event: Event, *, loaded: dict[str, bytes]) -> Event:
         return event._replace(values={**event.values, "packages": None})
     listing = json.dumps(event.values["packages"], ensure_ascii=True, allow_nan=False, sort_keys=True, indent=1)
     data = listing.encode("ascii") + b"\n"
-    digest = hashlib.sha256(data).hexdigest()
+    digest = sha256(data)
     loaded[digest] = data
     return event._replace(values={**event.values, "packages": digest})
 

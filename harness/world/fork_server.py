@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import secrets
 import selectors
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.forms.digest import sha256
 from harness.world import driver
 from harness.world.paths import ROOT, shorten
 from harness.world.preload import LIST
@@ -189,7 +189,7 @@ class Server:
         if file.is_relative_to(ROOT):
             return str(file)
         content = file.read_bytes()
-        target = self.scratch / "inside" / hashlib.sha256(content).hexdigest() / file.name
+        target = self.scratch / "inside" / sha256(content) / file.name
         # Ranks are the same user: what one of them wrote there is not what the next world loads.
         if not target.is_file() or target.read_bytes() != content:
             target.parent.mkdir(parents=True, exist_ok=True)

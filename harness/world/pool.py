@@ -6,7 +6,6 @@ own, one per lane and environment. What runs its worlds one after the other with
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness.forms.digest import sha256
 from harness.world.descendants import adopt_orphans, extinguish_strangers
 from harness.world.environment import server_environment
 from harness.world.fork_server import WARDENS, Server, ServerFailed, ServerKey
@@ -83,7 +83,7 @@ class ServerPool:
             python=str(python or ""),
             shared_home=shared_home,
             modules=preload.modules if warm else (),
-            files=tuple((str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in preload.files),
+            files=tuple((str(file), sha256(file.read_bytes())) for file in preload.files),
         )
         with self._lock:
             if self._closed:

@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 
 import harness.forms
 
-PLAIN = "Standard library only."
+PLAIN = "Standard library only"
 
 
 def test_modules_that_say_so_need_the_standard_library_alone() -> None:

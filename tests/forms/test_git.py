@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.git import NO_ANSWER, complaint, git
+from harness.forms.git import NO_ANSWER, batch, complaint, contents, entries_of, git
 from tests.run.repositories import commit
 from tests.run.repositories import git as user_git
 
@@ -42,3 +42,12 @@ def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
     """Where git is missing, the result says so and what to do."""
     done = git("rev-parse", "HEAD", folder=repository, environ={"PATH": "/nowhere"})
     assert (done.returncode, complaint(done.stderr)) == (NO_ANSWER, "git is not installed here: install it")
+
+
+def test_files_of_a_commit_and_their_content(repository: Path) -> None:
+    """Every file has its mode, id and size; content comes by id, for what is there and is a file."""
+    entries = entries_of(git("ls-tree", "-r", "-z", "-l", "HEAD", folder=repository).stdout)
+    assert {path: (entry.mode, entry.size) for path, entry in entries.items()} == {"a": ("100644", 1)}
+    wanted = [entries["a"].blob, "HEAD", "0" * 40]
+    answer = git("cat-file", "--batch", folder=repository, given=batch(wanted)).stdout
+    assert contents(answer, wanted) == {wanted[0]: b"x"}

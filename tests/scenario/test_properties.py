@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.forms.document import parse_document
-from harness.forms.text import visible
+from harness.forms.text import visible_lines
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 
 QUICK = settings(
@@ -35,7 +35,8 @@ def outcome(data: bytes, *, overrides: tuple[str, ...] = ()) -> Scenario | Scena
     for problem in refusal.problems:
         assert problem.line >= 1
         assert problem.column >= 1
-        assert visible(str(problem)) == str(problem)
+        assert "\n" not in str(problem)
+        assert visible_lines(str(problem)) == str(problem)
     return refusal
 
 

@@ -124,8 +124,8 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         "except Unreadable as error: print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, error)"
     )
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    asked = [sys.executable, "-c", code, str(tmp_path)]
-    said = subprocess.run(asked, check=True, capture_output=True, text=True, env=env).stdout
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
     assert "needs more memory" in said
     assert int(said.split()[0]) * KIB <= 200 << 20
 

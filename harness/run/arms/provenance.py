@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import configparser
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
+from harness.forms.digest import sha256
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
 from harness.run.arms import patch as patches
@@ -72,7 +72,7 @@ class Tree:
             missing += [] if like else [file]
         if self.ignored:
             paths.update(top + file for top in tops for file in missing)
-        return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(self.read(paths).items())}
+        return {path: sha256(content) for path, content in sorted(self.read(paths).items())}
 
 
 EMPTY = Tree((), lambda _: {})

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from harness.forms.git import complaint, git
+from harness.forms.git import Entry, batch, complaint, contents, entries_of, git
 from harness.forms.problem import closest
 from harness.forms.text import printable
 
@@ -24,15 +23,6 @@ SUBMODULE, LINK = "160000", "120000"
 
 class RevisionError(Exception):
     """A repository or revision that cannot be used; the message says what, where and what to do."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file of a revision. `size` is in bytes; a submodule has none."""
-
-    mode: str
-    blob: str
-    size: int
 
 
 class GitRepository:
@@ -156,33 +146,3 @@ class GitRepository:
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return git(*arguments, folder=self._path, given=given)
-
-
-def entries_of(listing: bytes) -> dict[str, Entry]:
-    """What `git ls-tree -r -z` lists, with `-l` or without; a file's size is 0 where it is not said."""
-    entries = {}
-    for line in listing.split(b"\0")[:-1]:
-        about, _, name = line.partition(b"\t")
-        mode, _, blob, *size = about.decode().split()
-        # A submodule has no size, and neither has what a partial clone left behind.
-        entries[os.fsdecode(name)] = Entry(mode, blob, int(size[0]) if size and size[0].isdecimal() else 0)
-    return entries
-
-
-def batch(blobs: Sequence[str]) -> bytes:
-    """What `git cat-file --batch` is given, to say the content of blobs."""
-    return "".join(f"{blob}\n" for blob in blobs).encode()
-
-
-def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
-    """What it answers: the content of each blob that is there, by its id."""
-    found = {}
-    for blob in blobs:
-        head, _, answer = answer.partition(b"\n")
-        words = head.split()
-        if len(words) == 3:
-            size = int(words[2])
-            content, answer = answer[:size], answer[size + 1 :]
-            if words[1] == b"blob":
-                found[blob] = content
-    return found

@@ -10,13 +10,14 @@ folder: the same subject over each arm's code.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.forms.digest import sha256
+from harness.forms.git import Entry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
@@ -32,7 +33,7 @@ from harness.run.arms.files import (
     read_files,
     read_folder,
 )
-from harness.run.arms.revision import LINK, Entry, GitRepository, RevisionError
+from harness.run.arms.revision import LINK, GitRepository, RevisionError
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario
 from harness.subjects import READY
@@ -259,7 +260,7 @@ class _Staging:
             rev=arm.rev or HEAD,
             commit=laid_out.commit,
             tree=laid_out.repository.tree(laid_out.commit),
-            patch=None if laid_out.patch is None else hashlib.sha256(laid_out.patch).hexdigest(),
+            patch=None if laid_out.patch is None else sha256(laid_out.patch),
             folder=base or "",
         )
 

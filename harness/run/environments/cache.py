@@ -159,7 +159,7 @@ def key(wanted: Environment, base: Interpreter) -> str:
         "python": [base.version, base.implementation, base.platform, str(base.path.resolve())],
         "packages": dict(sorted(wanted.packages.items())),
     }
-    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
+    return sha256(json.dumps(request, sort_keys=True).encode())[:32]
 
 
 def description(wanted: Environment, base: Interpreter) -> str:
@@ -291,7 +291,7 @@ def _installed(folder: Path, resolved: list[pip.Resolved]) -> list[Installed]:
         _, record = records[package.name]
         if record is None:
             raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files are unknown")
-        digest = hashlib.sha256(record.encode()).hexdigest()
+        digest = sha256(record.encode())
         found.append(Installed(name=package.name, version=package.version, wheel=package.wheel, record=digest))
     return found
 

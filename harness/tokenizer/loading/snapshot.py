@@ -102,10 +102,8 @@ class Store:
         """
         place = self.place(repository, commit)
         locks = self.root / ".locks"
-        try:
+        with _writing(locks):
             locks.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(locks, error) from error
         what = f"commit {commit} of {repository.name}"
         with held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds):
             yield
@@ -121,17 +119,17 @@ class Store:
         self._sweep()
         partial = self.root / f"{_PARTIAL}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
         try:
-            try:
+            with _writing(partial):
                 (partial / "files").mkdir(parents=True)
-            except OSError as error:
-                raise _unwritable(partial, error) from error
             files = tuple(_fetch(wire, repository, commit, promise, into=partial / "files") for promise in promises)
             # Once, here: bytes that are compared with the manifest at every load need no second look.
             examine(partial / "files", (file.path for file in files))
             manifest = Manifest(
                 schema=1, endpoint=repository.endpoint, repository=repository.name, commit=commit, files=files
             )
-            _write(partial / "manifest.json", manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
+            text = manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
+            with _new_file(partial / "manifest.json") as descriptor:
+                _put(descriptor, text, partial / "manifest.json")
             return self._publish(partial, repository, commit, files)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -162,10 +160,8 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove what killed processes left. Another machine's, or another container's, only after a day."""
-        try:
+        with _writing(self.root):
             partials = [path for path in self.root.iterdir() if path.name.startswith(_PARTIAL)]
-        except OSError as error:
-            raise _unwritable(self.root, error) from error
         for path in partials:
             here, _, rest = path.name.removeprefix(_PARTIAL).partition("-")
             pid = rest.partition("-")[0]
@@ -186,14 +182,14 @@ def _fetch(wire: Wire, repository: HubRepository, commit: str, promise: Promise,
         sha256, blob = promise.digests()
         size = 0
         # Streamed and counted: memory stays at one piece, and a body without end stops at the promised size.
-        with _writing(target) as stream:
+        with _new_file(target) as descriptor:
             for piece in body.pieces():
                 size += len(piece)
                 if size > promise.size:
                     raise _differs(f"it sends more than the {promise.size:,} bytes of its listing")
                 sha256.update(piece)
                 blob.update(piece)
-                _put(stream, piece, target)
+                _put(descriptor, piece, target)
         if size != promise.size:
             raise _differs(f"it sent {size:,} bytes, its listing says {promise.size:,}")
         broken = promise.broken_by(sha256=sha256.hexdigest(), blob=blob.hexdigest())
@@ -209,35 +205,24 @@ def _differs(what: str) -> Passing:
 
 
 @contextlib.contextmanager
-def _writing(target: Path) -> Iterator[int]:
+def _new_file(target: Path) -> Iterator[int]:
     """A descriptor of a new, empty file that is on disk when the block ends well."""
-    try:
+    with _writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _unwritable(target, error) from error
     try:
         yield descriptor
-        try:
+        with _writing(target):
             os.fsync(descriptor)
-        except OSError as error:
-            raise _unwritable(target, error) from error
     finally:
         os.close(descriptor)
 
 
 def _put(descriptor: int, piece: bytes, target: Path) -> None:
     rest = memoryview(piece)
-    try:
+    with _writing(target):
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-    except OSError as error:
-        raise _unwritable(target, error) from error
-
-
-def _write(target: Path, content: bytes) -> None:
-    with _writing(target) as descriptor:
-        _put(descriptor, content, target)
 
 
 def _sync(folder: Path) -> None:
@@ -247,6 +232,15 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _writing(where: Path) -> Iterator[None]:
+    """Say of an error of the file system what to do. What waits for the hub stays outside of it."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(where, error) from error
 
 
 def _unwritable(where: Path, error: OSError) -> LoadError:

@@ -61,7 +61,7 @@ def verify(
     files = records(where, only_tokenizer_files=True)
     said = changes(lock.files, files)
     remarks: list[str] = []
-    if trust_remote_code and _code(lock.files) != _code(files):
+    if trust_remote_code and _python_files(lock.files) != _python_files(files):
         return Verified(differences=(*said, "its code is not the locked code, so it was not run"), remarks=())
     try:
         built = load(where, trust_remote_code=trust_remote_code, options=lock.options).tokenizer
@@ -71,5 +71,5 @@ def verify(
     return Verified(differences=(*said, *([words] if words else [])), remarks=tuple(remarks))
 
 
-def _code(files: tuple[FileRecord, ...]) -> list[FileRecord]:
+def _python_files(files: tuple[FileRecord, ...]) -> list[FileRecord]:
     return [file for file in files if file.path.endswith(".py")]

@@ -40,24 +40,24 @@ print(answers[0])
 # The audit hook sees every connection and every look-up of a name that this process attempts, whatever library does it.
 NO_NETWORK = """
 import sys
-asked = []
+events = []
 
 def watch(event, arguments):
     if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}:
-        asked.append((event, arguments[-1] if event == "socket.connect" else arguments))
+        events.append((event, arguments[-1] if event == "socket.connect" else arguments))
 
 sys.addaudithook(watch)
 from harness.tokenizer.loading import load
 for folder in sys.argv[1:]:
     options = {"fix_mistral_regex": True} if "mistral" in folder else None
     load(folder, options=options, trust_remote_code="own" in folder)
-assert asked == [], asked
+assert events == [], events
 import socket
 try:
     socket.create_connection(("127.0.0.1", 9), timeout=1)
 except OSError:
     pass
-assert asked, "the hook sees nothing"
+assert events, "the hook sees nothing"
 """
 
 

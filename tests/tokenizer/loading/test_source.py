@@ -130,13 +130,13 @@ def test_every_vocabulary_file_of_transformers_belongs() -> None:
     spec = importlib.util.find_spec("transformers")
     assert spec is not None
     assert spec.origin is not None
-    asked: set[str] = set()
+    names: set[str] = set()
     for path in Path(spec.origin).parent.glob("models/*/tokenization_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assign) and any(
                 isinstance(target, ast.Name) and target.id == "VOCAB_FILES_NAMES" for target in node.targets
             ):
                 assert isinstance(node.value, ast.Dict)
-                asked |= {value.value for value in node.value.values if isinstance(value, ast.Constant)}
-    assert len(asked) > 10
-    assert [name for name in sorted(map(str, asked)) if not is_tokenizer_file(name)] == []
+                names |= {value.value for value in node.value.values if isinstance(value, ast.Constant)}
+    assert len(names) > 10
+    assert [name for name in sorted(map(str, names)) if not is_tokenizer_file(name)] == []

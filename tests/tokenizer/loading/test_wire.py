@@ -312,12 +312,12 @@ def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
 
 def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that refuses is passed over; addresses that say nothing use up one time-out together, not one each."""
-    asked: list[float] = []
+    timeouts: list[float] = []
     refused = OSError(111, "refused")
 
     def connect(place: tuple[str, int], timeout: float, source: object) -> socket.socket:
         del source
-        asked.append(timeout)
+        timeouts.append(timeout)
         if place[0] == "127.0.0.1":
             raise refused
         now.append(now[-1] + timeout)
@@ -330,7 +330,7 @@ def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(connection, "_addresses", lambda *_, **_seconds: found)
     with pytest.raises(TimeoutError):
         connection._reached(("hub.example", 9), 3.0)
-    assert asked == [3.0, 3.0]
+    assert timeouts == [3.0, 3.0]
 
 
 def test_a_proxy_is_used(fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
