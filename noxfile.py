@@ -112,7 +112,7 @@ def install_torch_cpu(session: nox.Session, python: Path, torch_cpu: dict[str, A
         # Very verbose, because otherwise pip keeps to itself why a page could not be read.
         command = [str(python), "-m", "pip", "install", "-vv", "--progress-bar", "off", *once, *source]
         command += ["--requirement", str(requirement)]
-        # Not session.run: a refusal of the first source is no failure yet.
+        # Not session.run: the first source may refuse.
         done = subprocess.run(
             command,
             env={**os.environ, **PIP_ENV},

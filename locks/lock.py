@@ -139,14 +139,14 @@ def resolve(
 
 def blocks(text: str) -> list[tuple[str, str, list[str]]]:
     """Split requirement lines into (name==version, marker, hashes)."""
-    found: list[tuple[str, str, list[str]]] = []
+    requirements: list[tuple[str, str, list[str]]] = []
     for line in text.replace("\\\n", " ").splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         requirement, *digests = re.split(r"\s+--hash=sha256:", line.strip())
         pin, _, marker = requirement.partition(";")
-        found.append((pin.strip(), marker.strip(), [digest.strip() for digest in digests]))
-    return found
+        requirements.append((pin.strip(), marker.strip(), [digest.strip() for digest in digests]))
+    return requirements
 
 
 def needed(marker: str, platforms: tuple[tuple[str, str], ...]) -> str | None:

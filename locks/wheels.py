@@ -117,13 +117,13 @@ def offered(requirements: list[str]) -> dict[str, dict[str, str]]:
             msg = f"the index does not have every release that the locks pin:\n{done.stderr.strip()}"
             raise WheelError(msg)
         answer = tomllib.loads((folder / "pylock.toml").read_text())
-    found: dict[str, dict[str, str]] = {}
+    releases: dict[str, dict[str, str]] = {}
     for package in answer["packages"]:
-        files = found.setdefault(canonicalize_name(package["name"]), {})
+        files = releases.setdefault(canonicalize_name(package["name"]), {})
         for wheel in package.get("wheels", ()):
             place = wheel.get("name") or unquote((wheel.get("url") or wheel["path"]).rpartition("/")[2])
             files[place] = wheel["hashes"]["sha256"]
-    return found
+    return releases
 
 
 def choose(files: dict[str, str], accepted: set[str], order: dict[Tag, int]) -> tuple[str, str] | None:
@@ -164,10 +164,10 @@ def table(locks: dict[str, str], torch_cpu: dict[str, object], *, python: str) -
     for system, (_, machine, variants) in SYSTEMS.items():
         order = {tag: number for number, tag in reversed(list(enumerate(tags(system=system, python=python))))}
         for variant in variants:
-            asked = wanted(locks[TOOLS], system=system, python=python)
-            asked |= wanted(locks[variant], system=system, python=python)
+            required = wanted(locks[TOOLS], system=system, python=python)
+            required |= wanted(locks[variant], system=system, python=python)
             chosen: dict[str, str] = {}
-            for name, (requirement, digests) in sorted(asked.items()):
+            for name, (requirement, digests) in sorted(required.items()):
                 files = index.get(name, {})
                 if f"{requirement.name}{requirement.specifier}" == cpu:
                     files = {w["file"]: w["sha256"] for w in known if (w["machine"], w["python"]) == (machine, python)}

@@ -204,6 +204,16 @@ def test_a_backend_without_its_library_is_skipped(core: Core, tmp_path: Path) ->
         assert sentence in examined
 
 
+def test_a_subject_that_imports_what_is_missing_names_the_extra(core: Core, tmp_path: Path) -> None:
+    """Code that imports an engine fails without it, as any code that lacks a package, and the run names the extra."""
+    folder = tmp_path / "work"
+    subject = SUBJECT.replace("    thing =", "    import transformers\n    thing =")
+    write(folder, {"mine/scenario.yaml": JOINED.replace("gloo", "none"), "mine/subject.py": subject})
+    code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
+    assert code == 1
+    assert "\n      transformers is not installed here: pip install 'rankproof[tokenizer]'\n" in said
+
+
 def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
     """A scenario that takes an input from a hub says what is missing before anything runs."""
     folder = tmp_path / "work"

@@ -62,13 +62,14 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 
 
 def test_wheel_metadata_says_what_users_rely_on(wheel: Path) -> None:
-    """Name, licence, supported Pythons and the console script are what the documentation says."""
+    """Name, licence, supported Pythons, extras and the console script are what the documentation says."""
     with zipfile.ZipFile(wheel) as archive:
         said = email.message_from_bytes(archive.read("rankproof-0.1.0.dist-info/METADATA"))
         scripts = archive.read("rankproof-0.1.0.dist-info/entry_points.txt").decode()
     assert said["Name"] == "rankproof"
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Requires-Python"] == ">=3.11"
+    assert set(said.get_all("Provides-Extra", ())) == {"all", "mlx", "numeric", "tokenizer", "torch"}
     assert "rankproof = harness.cli:main" in scripts
     assert "rankproof-0.1.0.dist-info/licenses/LICENSE" in names(wheel)
 

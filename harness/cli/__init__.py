@@ -85,7 +85,7 @@ def _find_home() -> None:
 
 
 def _refused(error: OSError, command: str) -> int:
-    """What the system refused and no command looked out for: told as that where it is no doing of our code."""
+    """What the system refused and no command looked out for: said in a sentence where our code did not cause it."""
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
         return USAGE

@@ -37,11 +37,11 @@ def main(options: argparse.Namespace) -> int:
         inputs = paths(options.input, what="--input")
         out = options.out or Path(usual_name(options.run))
         done = bundle(options.run, out, inputs=inputs, inputs_limit=options.inputs_limit * 2**20, allowed=options.allow)
-    except Leaks as found:
-        for leak in found.leaks[:SHOWN]:
+    except Leaks as error:
+        for leak in error.leaks[:SHOWN]:
             print(f"{leak.path}:{leak.line}: {leak.what} ({leak.kind})", file=sys.stderr)
-        more = f", {len(found.leaks) - SHOWN} not shown" if len(found.leaks) > SHOWN else ""
-        print(f"rankproof bundle: {found}{more}. The run is signed as it is: make it again without", file=sys.stderr)
+        more = f", {len(error.leaks) - SHOWN} not shown" if len(error.leaks) > SHOWN else ""
+        print(f"rankproof bundle: {error}{more}. The run is signed as it is: make it again without", file=sys.stderr)
         print("them, or let a kind out by name, as in --allow user. Nothing was written", file=sys.stderr)
         return INCONCLUSIVE
     except (BundleError, ValueError) as error:
@@ -62,10 +62,10 @@ def paths(given: list[str], *, what: str) -> dict[str, Path]:
     Raises:
         ValueError: something is not of this form.
     """
-    found = {}
+    places = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise ValueError(f"{what} {text}: must be NAME=PATH")
-        found[name] = expanded(path)
-    return found
+        places[name] = expanded(path)
+    return places

@@ -46,8 +46,8 @@ def main(options: argparse.Namespace) -> int:
     """Compare two runs; the exit code says whether a result changed."""
     try:
         policy = policy_of(options)
-        found = [_load(path, policy, unverified=options.unverified) for path in (options.first, options.second)]
-        (first, good), (second, better) = found
+        first, good = _load(options.first, policy, unverified=options.unverified)
+        second, better = _load(options.second, policy, unverified=options.unverified)
         result = compare(first, second)
     except OSError as error:
         if error.filename is None:

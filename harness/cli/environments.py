@@ -18,16 +18,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """List the environments in the cache, or remove those that are named; no scenario needs them to be there."""
-    found = cached()
+    environments = cached()
     if options.what == "list":
-        for one in found:
+        for one in environments:
             print(f"{one.key[:8]}  {one.bytes / 2**20:8.1f} MiB  {one.description or 'never finished'}")
         return PASS
     if not options.keys and not options.all:
         print("rankproof environments remove: name environments by their first characters, or --all", file=sys.stderr)
         return USAGE
-    chosen = [one for one in found if options.all or one.key.startswith(tuple(options.keys))]
-    if unknown := [key for key in options.keys if not any(one.key.startswith(key) for one in found)]:
+    chosen = [one for one in environments if options.all or one.key.startswith(tuple(options.keys))]
+    if unknown := [key for key in options.keys if not any(one.key.startswith(key) for one in environments)]:
         print(f"rankproof environments remove: not in the cache: {', '.join(unknown)}", file=sys.stderr)
         return USAGE
     busy = [one for one in chosen if not remove(one)]

@@ -51,15 +51,15 @@ def _serve(options: argparse.Namespace) -> int:
     except HubError as error:
         print(f"rankproof hub: {error}", file=sys.stderr)
         return INCONCLUSIVE
-    asked = threading.Event()
+    stopping = threading.Event()
     # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then leaves it so.
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         for identity, repository in hub.repositories.items():
             for revision in repository.revisions.values():
                 print(f"# {identity} {revision.name} {revision.commit} {len(revision.files)} files", flush=True)
         print(f"export HF_ENDPOINT={hub.endpoint}", flush=True)
-        while not asked.is_set() and not hub.wait(0.5):
+        while not stopping.is_set() and not hub.wait(0.5):
             pass
     finally:
         for number, handler in before.items():

@@ -55,8 +55,8 @@ def main(options: argparse.Namespace) -> int:
         )
         return USAGE
     ask = sys.stdin.isatty() and not options.yes
-    asked = [key for key in DEFAULTS if ask and not (options.hang and key in OF_AN_ERROR)]
-    answers = {key: value or (_ask(key) if key in asked else DEFAULTS[key]) for key, value in given.items()}
+    unanswered = [key for key in DEFAULTS if ask and not (options.hang and key in OF_AN_ERROR)]
+    answers = {key: value or (_ask(key) if key in unanswered else DEFAULTS[key]) for key, value in given.items()}
     lacks = missing("torch")
     try:
         written = write(

@@ -24,11 +24,11 @@ def main(options: argparse.Namespace) -> int:
     if options.subjects:
         return _subjects()
     loaded, problems = load_all(options.scenarios, ())
-    for found in loaded:
-        scenario = found.scenario
+    for one in loaded:
+        scenario = one.scenario
         expects = f", expects {scenario.expects}" if scenario.expects else ""
         demand = ", on demand" if {"on-demand", "sweep"} & set(scenario.tags) else ""
-        print(f"{scenario.id}  ({scenario.role}{expects}{demand})  {found.path}")
+        print(f"{scenario.id}  ({scenario.role}{expects}{demand})  {one.path}")
         print(f"    {scenario.title}")
         control = scenario.trials.control if scenario.subject.control else 0
         for cell in cells(scenario):
@@ -40,10 +40,10 @@ def _subjects() -> int:
     for name, subject in READY.items():
         print(f"{name}  ({', '.join(subject.backends)})")
         print(f"    {subject.does}")
-        for argument, told in subject.arguments.items():
-            allowed = f": {', '.join(told.choices)}" if told.choices else ""
-            print(f"    with {argument} (default {told.default}{allowed})")
-            print(f"        {told.does}")
+        for key, argument in subject.arguments.items():
+            allowed = f": {', '.join(argument.choices)}" if argument.choices else ""
+            print(f"    with {key} (default {argument.default}{allowed})")
+            print(f"        {argument.does}")
         for event, keys in subject.emits.items():
             print(f"    emits {event}{': ' + ', '.join(keys) if keys else ''}")
     return PASS

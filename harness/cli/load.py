@@ -44,14 +44,14 @@ def wanted(loaded: Sequence[LoadedScenario], paths: Sequence[Path]) -> list[Load
     """
     named = {os.path.realpath(path) for path in paths}
 
-    def is_asked(found: LoadedScenario) -> bool:
-        file = os.path.realpath(found.path)
+    def is_wanted(one: LoadedScenario) -> bool:
+        file = os.path.realpath(one.path)
         if file in named:
             return True
-        tags = found.scenario.tags
+        tags = one.scenario.tags
         return "sweep" not in tags and ("on-demand" not in tags or str(Path(file).parent) in named)
 
-    return [found for found in loaded if is_asked(found)]
+    return [one for one in loaded if is_wanted(one)]
 
 
 def tell(error: ScenarioError) -> int:

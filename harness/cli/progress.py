@@ -46,7 +46,7 @@ class Count:
 
     Attributes:
         flying: ranks of the worlds that were handed to a lane and have not ended.
-        not_as_hoped: candidates that failed, controls that did not.
+        unexpected: candidates that failed, controls that did not.
     """
 
     total: int = 0
@@ -56,7 +56,7 @@ class Count:
     begin: float = field(default_factory=time.monotonic)
     candidate: Counter[str] = field(default_factory=Counter)
     control: Counter[str] = field(default_factory=Counter)
-    not_as_hoped: Counter[str] = field(default_factory=Counter)
+    unexpected: Counter[str] = field(default_factory=Counter)
 
     def began(self, cell: Cell) -> None:
         """Count a trial that began."""
@@ -71,7 +71,7 @@ class Count:
         if not trial.void:
             (self.candidate if trial.arm == "candidate" else self.control)[trial.cell.id] += 1
             # A control that does not fail is as unexpected as a candidate that does.
-            self.not_as_hoped[trial.cell.id] += trial.failed == (trial.arm == "candidate")
+            self.unexpected[trial.cell.id] += trial.failed == (trial.arm == "candidate")
 
     def left(self) -> str:
         """Time left, in words."""
@@ -83,8 +83,8 @@ class Count:
     def line(self) -> str:
         """Everything in one line."""
         parts = [f"{self.done}/{self.total} trials", f"{self.flying} ranks in flight", self.left()]
-        if wrong := self.not_as_hoped.total():
-            parts.append(f"{wrong} not as hoped")
+        if wrong := self.unexpected.total():
+            parts.append(f"{wrong} unexpected")
         if self.void:
             parts.append(f"{self.void} void")
         return ", ".join(parts)
@@ -197,8 +197,8 @@ class Watched(Spoken):
         if wide:
             table.add_column("", width=BAR, no_wrap=True)
         short = self._console.width < NARROW
-        for name in ("cand.", "ctrl", "odd") if short else ("candidate", "control", "not as hoped"):
-            # Folded, never cut: the mark of a cut is no ASCII, and would break the table where only ASCII can be shown.
+        for name in ("cand.", "ctrl", "odd") if short else ("candidate", "control", "unexpected"):
+            # Folded, never cut: the mark of a cut is not ASCII, and would break a table of ASCII.
             table.add_column(name, justify="right", overflow="fold")
         if plan is None:
             return table
@@ -208,7 +208,7 @@ class Watched(Spoken):
                 table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
                 continue
             done = count.candidate[cell.id] + count.control[cell.id]
-            wrong = count.not_as_hoped[cell.id]
+            wrong = count.unexpected[cell.id]
             table.add_row(
                 name,
                 *([self._bar(done, plan.candidate + plan.control)] if wide else []),

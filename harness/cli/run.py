@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
 from harness.cli.arguments import challenge, folder, overrides, positive, scenarios
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
@@ -20,7 +22,8 @@ from harness.report.views import checked
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
-from harness.stats.verdict import Judgement, Word, merge
+from harness.stats.tally import Word
+from harness.stats.verdict import Judgement, merge
 from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
@@ -68,15 +71,15 @@ def main(options: argparse.Namespace) -> int:
     if problems:
         print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
         return USAGE
-    asked = wanted(loaded, options.scenarios)
-    if left_out := len(loaded) - len(asked):
+    chosen = wanted(loaded, options.scenarios)
+    if left_out := len(loaded) - len(chosen):
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     if options.trying:
         from harness.cli import tried
 
-        return tried.main(asked, cell=options.cell, jobs=jobs)
+        return tried.main(chosen, cell=options.cell, jobs=jobs)
     if options.cell is not None:
         print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
         return USAGE
@@ -87,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
         return USAGE
     finished: list[Finished] = []
     failed = slipped = False
-    for scenario in asked:
+    for scenario in chosen:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         try:
             finished.append(
@@ -176,6 +179,8 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
         )
         if failed is not None:
             print(f"      candidate {failed.index}: {_what(failed)}")
+            if lacks := _lacking(_what(failed)):
+                print(f"      {lacks}")
         for hung in cell.hung.values() if cell.verdict != "PASS" else ():
             for rank in hung.ranks:
                 print(f"      {hung.arm} {hung.index}, rank {rank.rank} stood at {_place(rank.calls)}")
@@ -212,7 +217,7 @@ def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
 
 
 def _summarise(finished: Finished) -> None:
-    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only told."""
+    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only printed."""
     path = os.environ.get(SUMMARY)
     if not path:
         return
@@ -250,6 +255,12 @@ def _what(trial: Trial) -> str:
         return f"{who}: {trial.first.what}"
     failure = trial.failures[0]
     return f"{failure.check}: {'; '.join(failure.reasons)}"
+
+
+def _lacking(failure: str) -> str | None:
+    """The extra that would have helped, where an import of the subject found nothing: its FAIL stands all the same."""
+    name = re.search(r"No module named '(\w+)", failure)
+    return missing(name[1]) if name and name[1] in EXTRAS else None
 
 
 def _place(calls: list[str]) -> str:

@@ -29,7 +29,7 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
     for loaded in scenarios:
         print(f"{loaded.scenario.id}: {loaded.scenario.title}", flush=True)
         try:
-            found = attempt(loaded, cell=cell, jobs=jobs, progress=Spoken(sys.stderr))
+            tried = attempt(loaded, cell=cell, jobs=jobs, progress=Spoken(sys.stderr))
         except Slip as error:
             tell(ScenarioError(error.problems))
             codes.add(USAGE)
@@ -40,16 +40,16 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
                 return INCONCLUSIVE
             codes.add(USAGE if isinstance(error, NoSuchCell) else INCONCLUSIVE)
             continue
-        for line in lines(loaded.scenario, found):
+        for line in lines(loaded.scenario, tried):
             print(f"  {line}")
         sys.stdout.flush()
-        codes.add(code(found))
+        codes.add(exit_code(tried))
     return next((one for one in (USAGE, FAIL, INCONCLUSIVE) if one in codes), PASS)
 
 
-def code(found: Tried) -> int:
-    """PASS, FAIL or INCONCLUSIVE of these two trials. It is no verdict: one trial says nothing about the next."""
-    by_arm = {one.arm: one.trial for one in found.arms}
+def exit_code(tried: Tried) -> int:
+    """PASS, FAIL or INCONCLUSIVE of these two trials. It is not a verdict: one trial says nothing about the next."""
+    by_arm = {one.arm: one.trial for one in tried.arms}
     candidate, control = by_arm.get("candidate"), by_arm.get("control")
     if candidate is not None and candidate.outcome == "fail":
         return FAIL
@@ -58,20 +58,20 @@ def code(found: Tried) -> int:
     return PASS
 
 
-def lines(scenario: Scenario, found: Tried) -> Iterator[str]:
-    """Everything that is to be told."""
-    for cell, why in found.skipped.items():
+def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
+    """Everything that is printed."""
+    for cell, why in tried.skipped.items():
         yield f"{cell}: SKIPPED: {visible(why, LINE_LIMIT)}"
-    if found.cell is None:
+    if tried.cell is None:
         yield "nothing was tried"
         return
-    yield f"tried once in {found.cell.id}; nothing is kept, and nothing signed"
-    for one in found.arms:
+    yield f"tried once in {tried.cell.id}; nothing is kept, and nothing signed"
+    for one in tried.arms:
         yield from _arm(scenario, one)
     counts = [str(scenario.trials.candidate)]
     counts += [str(scenario.trials.control)] if scenario.subject.control is not None else []
-    trials = f"{' + '.join(counts)} trials in {plural(found.cells, 'cell')}, {plural(found.jobs, 'world')} at a time"
-    yield f"a run would take about {_told(found.seconds)}, if each took as long: {trials}"
+    trials = f"{' + '.join(counts)} trials in {plural(tried.cells, 'cell')}, {plural(tried.jobs, 'world')} at a time"
+    yield f"a run would take about {_duration(tried.seconds)}, if each took as long: {trials}"
 
 
 def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
@@ -79,8 +79,8 @@ def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
     for finding in one.findings:
         yield from _finding(finding)
     begin = one.history.start_ns()
-    told = [seen for seen in one.history.seen if seen.event.rank is None]
-    yield from _events("world", told, begin)
+    of_world = [seen for seen in one.history.seen if seen.event.rank is None]
+    yield from _events("world", of_world, begin)
     for rank in range(one.history.size):
         yield from _events(f"rank {rank}", [seen for seen in one.history.seen if seen.event.rank == rank], begin)
         for what, texts in (("printed", one.logs), ("stood here when it was stopped", one.stacks)):
@@ -127,8 +127,8 @@ def _finding(finding: Finding) -> Iterator[str]:
     failed = [part for part in finding.ranks if not part.passed]
     if finding.passed:
         values = [f"rank {part.rank}: {shown(part.observed)}" for part in finding.ranks if part.observed is not None]
-        told = visible("; ".join(values), VALUES_LIMIT)
-        yield f"  holds  {finding.check:<{WIDE}}  {told}".rstrip()
+        observed = visible("; ".join(values), VALUES_LIMIT)
+        yield f"  holds  {finding.check:<{WIDE}}  {observed}".rstrip()
         return
     reasons = [finding.reason] if finding.reason else []
     reasons += [
@@ -141,11 +141,11 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 def _cut(text: bytes) -> list[str]:
     """The lines of a text, of a long one both ends."""
-    found = [visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()]
+    shown_lines = [visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()]
     half = LINES_MOST // 2
-    more = len(found) - LINES_MOST
-    return found if more <= 0 else [*found[:half], f"... ({more} more lines)", *found[-half:]]
+    more = len(shown_lines) - LINES_MOST
+    return shown_lines if more <= 0 else [*shown_lines[:half], f"... ({more} more lines)", *shown_lines[-half:]]
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

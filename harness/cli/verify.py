@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace, report: Path) -> int:
     try:
         accepted = policy_of(options)
-        found = verify_folder(report, policy=accepted, replay=RecordReplay())
+        verification = verify_folder(report, policy=accepted, replay=RecordReplay())
     except OSError as error:
         if error.filename is None:
             raise
@@ -61,8 +61,8 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
     allowed = " and ".join(
         [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
     )
-    _print(report if options.report.is_dir() else options.report, found, allowed=allowed)
-    return PASS if found.ok else REFUSED
+    _print(report if options.report.is_dir() else options.report, verification, allowed=allowed)
+    return PASS if verification.ok else REFUSED
 
 
 def policy_of(options: argparse.Namespace) -> SignerPolicy:
@@ -105,24 +105,25 @@ def _own_signers() -> Path | None:
     # Without git, or outside of a repository, the list may still lie here.
     top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
     why = refusal(done.stderr)
-    found = top / DEFAULT_SIGNERS
-    if found.is_file():
-        return found
+    file = top / DEFAULT_SIGNERS
+    if file.is_file():
+        return file
     if why:
         print(f"{DEFAULT_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
     return None
 
 
-def _print(report: Path, found: Verification, *, allowed: str) -> None:
-    print_steps(found)
-    if found.ok:
-        print(f"{report}: verified: {found.word}, signed by {found.signer} ({found.fingerprint}), allowed by {allowed}")
+def _print(report: Path, verification: Verification, *, allowed: str) -> None:
+    print_steps(verification)
+    if verification.ok:
+        signer = f"{verification.signer} ({verification.fingerprint})"
+        print(f"{report}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
     else:
-        print(f"{report}: REFUSED: {found.word}")
+        print(f"{report}: REFUSED: {verification.word}")
 
 
-def print_steps(found: Verification) -> None:
+def print_steps(verification: Verification) -> None:
     """Every step with its word."""
-    for step in found.steps:
+    for step in verification.steps:
         word = step.word or MARKS[step.outcome]
         print(f"{step.name:<10} {word:<22} {step.message}".rstrip())

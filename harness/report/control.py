@@ -26,10 +26,10 @@ from harness.stats.verdict import CellVerdict
 
 def control_section(record: Record) -> list[Block]:
     """What shows that these checks can fail."""
-    found: list[Block] = [Heading(2, "Negative control")]
+    section: list[Block] = [Heading(2, "Negative control")]
     if record.scenario.must_fail is None:
-        return [*found, Paragraph("There is no control: nothing shows that these checks can fail.")]
-    found.append(
+        return [*section, Paragraph("The scenario has no control: nothing shows that these checks can fail.")]
+    section.append(
         Paragraph(
             "The same scenario on code that its author calls broken, in the same run. It must fail like this: ",
             Claim(Foreign(record.scenario.must_fail), (Evidence(SCENARIO_PATH),)),
@@ -41,22 +41,22 @@ def control_section(record: Record) -> list[Block]:
             continue
         inner = tuple(_cell(cell))
         stated = f"{cell.id}: failed as stated in {cell.control.as_stated} of {cell.control.counted}"
-        found += [Heading(3, Foreign(stated)), *inner] if position == 0 else [Details(Foreign(stated), inner)]
-    return found
+        section += [Heading(3, Foreign(stated)), *inner] if position == 0 else [Details(Foreign(stated), inner)]
+    return section
 
 
 def _cell(cell: CellVerdict) -> list[Block]:
     control = cell.control
     assert control is not None
-    found: list[Block] = []
+    section: list[Block] = []
     if control.otherwise:
-        found += [
+        section += [
             Paragraph("What it did instead:"),
             BulletList(tuple(Foreign(f"in {plural(what.count, 'trial')}: {what.text}") for what in control.otherwise)),
         ]
     sample = cell.samples.get("control")
     if sample is None:
-        return found
+        return section
     trial = control.trials[sample.index]
     rows: list[tuple[Part, ...]] = [
         (
@@ -69,27 +69,27 @@ def _cell(cell: CellVerdict) -> list[Block]:
         if moment is not None
     ]
     if rows:
-        found += [
+        section += [
             Paragraph(
                 "One trial, ", Claim(Code(f"control {trial.index}"), (Evidence(trial.evidence),)), ", in order of time:"
             ),
             Table(("rank", "after", "how it failed", "order"), tuple(rows)),
         ]
     else:
-        found.append(
+        section.append(
             Paragraph(
                 "One trial: ", Claim(f"no rank failed, outcome {trial.outcome}", (Evidence(trial.evidence),)), "."
             )
         )
-    found.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
-    found += standing(cell, "control")
+    section.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
+    section += standing(cell, "control")
     if sample.printed:
         # What failed first says more than what broke because of it.
         first = trial.first.rank if trial.first is not None else None
         last = next((excerpt for excerpt in sample.printed if excerpt.rank == first), sample.printed[-1])
-        found += [
+        section += [
             Paragraph("As ", Claim(f"rank {last.rank} printed it", (Evidence(last.path),)), ":"),
             Code(last.text, "text"),
         ]
-    found.append(Details("Every check of this trial, rank by rank", (sample_table(sample, cell),)))
-    return found
+    section.append(Details("Every check of this trial, rank by rank", (sample_table(sample, cell),)))
+    return section

@@ -63,10 +63,10 @@ def environment_section(record: Record) -> list[Block]:
     ]
     if run.room is not None:
         rows.append(("home, caches, temporary folder", Claim(_room(run), (RUN,))))
-    found: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
-    found += _own(record)
+    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
+    section += _own(record)
     if run.inputs:
-        found.append(
+        section.append(
             Table(
                 ("input", "given", "sha256", "pinned by the scenario"),
                 tuple(
@@ -82,7 +82,7 @@ def environment_section(record: Record) -> list[Block]:
         )
     variables = "\n".join(f"{name}={value}" for name, value in here.variables.items()) or "none"
     packages = "\n".join(f"{package.name}=={package.version}" for package in here.packages)
-    found.append(
+    section.append(
         Details(
             f"{len(here.packages)} packages, {plural(len(here.variables), 'variable')}",
             (
@@ -92,7 +92,7 @@ def environment_section(record: Record) -> list[Block]:
             ),
         )
     )
-    return found
+    return section
 
 
 def _room(run: RunFacts) -> Text:
@@ -131,7 +131,7 @@ def _own(record: Record) -> list[Block]:
         Table(("package", *arms, "the arms"), tuple(rows)),
         Paragraph(f"{plural(len(names) - len(differ), 'other package')} of the same version in both.")
         if len(sides) > 1
-        else Paragraph("There is no other arm."),
+        else Paragraph("The run has one arm."),
         Note("Versions that the scenario does not name are those that pip chose when the environment was made."),
         Details("every package of these environments, with its wheel", (Code(wheels or "no packages"),)),
     ]

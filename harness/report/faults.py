@@ -22,7 +22,8 @@ from harness.report.blocks import (
     Table,
 )
 from harness.stats.outcome import Strike, Trial
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 VOIDS_SHOWN = 10
 LINES_SHOWN = 4
@@ -30,10 +31,10 @@ LINES_SHOWN = 4
 
 def faults_section(record: Record) -> list[Block]:
     """What was planned, what struck, what is proved, and which trials are void for want of a proof."""
-    found: list[Block] = [Heading(2, "Faults")]
+    section: list[Block] = [Heading(2, "Faults")]
     if not record.scenario.faults:
-        return [*found, Paragraph("Nothing was done to the ranks on purpose.")]
-    found += [
+        return [*section, Paragraph("Nothing was done to the ranks on purpose.")]
+    section += [
         Paragraph(
             "Done to the ranks on purpose, in both arms"
             + (":" if all(fault.arm is None for fault in record.scenario.faults) else " unless one is named:")
@@ -45,15 +46,15 @@ def faults_section(record: Record) -> list[Block]:
     ran = [cell for cell in record.judgement.cells if cell.candidate is not None]
     for position, cell in enumerate(ran):
         inner = tuple(_cell(record, cell))
-        found += [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(cell.id), inner)]
-    found.append(
+        section += [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(cell.id), inner)]
+    section.append(
         Note(
             "A fault counts only where the events prove that it took effect. A trial of the candidate without the "
             "proof is void if its checks hold, and failed if they do not; a trial of the control without it counts "
             "only if it had failed before the fault struck or was over."
         )
     )
-    return found
+    return section
 
 
 SCENARIO = Evidence(SCENARIO_PATH)

@@ -33,12 +33,12 @@ def figures(record: Record, read: Callable[[str], bytes]) -> dict[str, bytes]:
     Returns:
         Path in the results folder to the SVG's bytes.
     """
-    found = {GRID: trial_grid(record)}
+    drawings = {GRID: trial_grid(record)}
     for cell in record.judgement.cells:
         for arm, sample in sorted(cell.samples.items()):
             history = History.read(read(sample.evidence), size=cell.ranks)
-            found[lanes_path(cell, arm)] = rank_lanes(history, title=f"{cell.id}, {arm} {sample.index}")
-    return found
+            drawings[lanes_path(cell, arm)] = rank_lanes(history, title=f"{cell.id}, {arm} {sample.index}")
+    return drawings
 
 
 def lanes_path(cell: CellVerdict, arm: str) -> str:

@@ -13,11 +13,11 @@ UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 def impact_section(record: Record) -> list[Block]:
     """The section."""
-    found: list[Block] = [Heading(2, "Measured impact")]
+    section: list[Block] = [Heading(2, "Measured impact")]
     measured = [cell for cell in record.judgement.cells if cell.measured]
     if not measured:
         rows = tuple((what, "not measured") for what in USUAL)
-        return [*found, Table(("candidate against control", "found"), rows)]
+        return [*section, Table(("candidate against control", "section"), rows)]
     for position, cell in enumerate(measured):
         first = cell.candidate.trials[0].evidence if cell.candidate and cell.candidate.trials else SCENARIO_PATH
         table = Table(
@@ -25,29 +25,29 @@ def impact_section(record: Record) -> list[Block]:
             tuple(_row(row, first) for row in cell.measured),
             ("left", "right", "right", "right", "right"),
         )
-        found += [Heading(3, Foreign(cell.id)), table] if position == 0 else [Details(Foreign(cell.id), (table,))]
-    found.append(
+        section += [Heading(3, Foreign(cell.id)), table] if position == 0 else [Details(Foreign(cell.id), (table,))]
+    section.append(
         Note(
             "Medians over the trials that counted, with a 95 % interval from the order of the values; fewer than six "
             "values: their range. Trials ran alone, one world at a time. Memory is what is private to the rank and was "
             "not there when the subject began; a rank that did not get to the end of it was not measured."
         )
     )
-    return found
+    return section
 
 
 def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
     candidate, control = row.arms.get("candidate"), row.arms.get("control")
     ratio = f"{candidate.median / control.median:.2f}" if candidate and control and control.median > 0 else "-"
     what = Foreign(f"{row.id}: {row.what}")
-    return what, str(row.rank), _told(candidate, row.unit, evidence), _told(control, row.unit, evidence), ratio
+    return what, str(row.rank), _spread(candidate, row.unit, evidence), _spread(control, row.unit, evidence), ratio
 
 
-def _told(found: Summary | None, unit: str, evidence: str) -> Part:
-    if found is None:
+def _spread(summary: Summary | None, unit: str, evidence: str) -> Part:
+    if summary is None:
         return "not measured"
-    low, high = _quantity(found.low, unit), _quantity(found.high, unit)
-    return Claim(f"{_quantity(found.median, unit)} ({low} to {high}, n = {found.count})", (Evidence(evidence),))
+    low, high = _quantity(summary.low, unit), _quantity(summary.high, unit)
+    return Claim(f"{_quantity(summary.median, unit)} ({low} to {high}, n = {summary.count})", (Evidence(evidence),))
 
 
 def _quantity(value: float, unit: str) -> str:

@@ -14,7 +14,8 @@ from harness.record.model import Record
 from harness.report.view import Basis, View
 from harness.report.words import percent
 from harness.stats.outcome import Trial
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 TEXT_LIMIT = 2_000
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
@@ -76,7 +77,7 @@ def _of_run(record: Record, digest: str) -> Iterator[tuple[str, str]]:
     if record.scenario.expects:
         yield "expects", record.scenario.expects
     yield "seed", record.scenario.seed
-    yield "control must fail", record.scenario.must_fail or "there is no control"
+    yield "control must fail", record.scenario.must_fail or "none: the scenario has no control"
     yield "run", run.id
     yield "rankproof", run.rankproof
     yield "commit", run.source.commit or f"unknown: {run.source.why_unknown}"

@@ -103,11 +103,11 @@ def _of_code(record: Record) -> list[Part]:
 
 def _printed(record: Record) -> list[Block]:
     """Tracebacks of trials that passed: no check looks at what ranks print, so a reader has to."""
-    found: list[Block] = []
+    section: list[Block] = []
     for one in record.judgement.printed:
         who = Foreign(f"{one.cell}, candidate {one.index}, rank {one.rank}")
-        found += [
+        section += [
             Paragraph("Printed in a trial that passed: ", Claim(who, (Evidence(one.path, one.line),)), ":"),
             Code(one.text, "text"),
         ]
-    return found
+    return section

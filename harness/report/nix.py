@@ -24,13 +24,13 @@ def nix_rows(here: Environment) -> list[tuple[Part, ...]]:
     nix = here.nix
     if nix is None:
         return []
-    found: list[Part] = []
+    parts: list[Part] = []
     if nix.flake_lock_sha256:
-        found += ["flake.lock sha256 ", Code(nix.flake_lock_sha256), "; "]
+        parts += ["flake.lock sha256 ", Code(nix.flake_lock_sha256), "; "]
     if nix.nixpkgs:
-        found += ["nixpkgs ", Code(nix.nixpkgs), "; "]
-    found += ["wheels.json sha256 ", Code(nix.wheels_sha256 or "unknown")]
-    rows: list[tuple[Part, ...]] = [("Nix built it from", Claim(Text(*found), (RUN,)))]
+        parts += ["nixpkgs ", Code(nix.nixpkgs), "; "]
+    parts += ["wheels.json sha256 ", Code(nix.wheels_sha256 or "unknown")]
+    rows: list[tuple[Part, ...]] = [("Nix built it from", Claim(Text(*parts), (RUN,)))]
     if nix.shell:
         rows.append(("Nix shell, derivation", Claim(Foreign(nix.shell), (RUN,))))
     if nix.source:
@@ -45,27 +45,27 @@ def nix_warnings(here: Environment) -> list[Block]:
     nix = here.nix
     if nix is None:
         return []
-    found: list[Part] = []
+    doubts: list[Part] = []
     if nix.as_locked is not True:
-        found.append(
+        doubts.append(
             "The nixpkgs that was used is not the one in flake.lock."
             if nix.as_locked is False
             else "It is unknown whether the nixpkgs that was used is the one in flake.lock."
         )
     if nix.stale:
-        found.append(Foreign(f"Changed since the Nix shell was entered: {', '.join(nix.stale)}."))
+        doubts.append(Foreign(f"Changed since the Nix shell was entered: {', '.join(nix.stale)}."))
     if nix.changed:
-        found.append(
+        doubts.append(
             Foreign(f"The flake is dirty, {plural(len(nix.changed), 'file')} changed: {', '.join(nix.changed)}.")
         )
     if nix.untracked:
-        found.append(
+        doubts.append(
             Foreign(
                 f"Git does not know these files of the source, so Nix does not see them: {', '.join(nix.untracked)}."
             )
         )
     if nix.source is None and nix.changed is None:
-        found.append("Git does not say whether the flake is as committed.")
-    if not found:
+        doubts.append("Git does not say whether the flake is as committed.")
+    if not doubts:
         return []
-    return [Paragraph("The commit and flake.lock alone do not give this environment:"), BulletList(tuple(found))]
+    return [Paragraph("The commit and flake.lock alone do not give this environment:"), BulletList(tuple(doubts))]

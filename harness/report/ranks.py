@@ -25,7 +25,8 @@ from harness.report.blocks import (
 from harness.report.figures import lanes_path
 from harness.stats.outcome import Arm, Moment
 from harness.stats.shown_trial import ShownRow, ShownTrial
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 VALUE_LIMIT = 80
 DIGEST = re.compile("[0-9a-f]{40,128}")
@@ -35,21 +36,23 @@ FAILURES_SHOWN = 10
 
 def ranks_section(record: Record) -> list[Block]:
     """Per cell: how often each check failed, and one trial rank by rank."""
-    found: list[Block] = [Heading(2, "Results by check and rank")]
+    section: list[Block] = [Heading(2, "Results by check and rank")]
     for position, cell in enumerate(record.judgement.cells):
         inner = _cell(cell)
         summary = f"{cell.id}: {cell.verdict}"
         # The first cell is open: one screen should do for a reader in a hurry.
-        found += [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(summary), tuple(inner))]
-    return found
+        section += (
+            [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(summary), tuple(inner))]
+        )
+    return section
 
 
 def _cell(cell: CellVerdict) -> list[Block]:
     if cell.candidate is None:
         return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(map(str, cell.reasons))))]
-    found: list[Block] = []
+    section: list[Block] = []
     if sample := cell.samples.get("candidate"):
-        found += [
+        section += [
             Paragraph(
                 "One trial, ",
                 Claim(Code(f"candidate {sample.index}"), (Evidence(sample.evidence),)),
@@ -58,10 +61,10 @@ def _cell(cell: CellVerdict) -> list[Block]:
             sample_table(sample, cell),
             Figure(lanes_path(cell, "candidate"), "The life of each rank in this trial; a tick is an event."),
         ]
-    found += standing(cell, "candidate")
-    found += _failures(cell.candidate)
-    found += _durations(cell)
-    return found
+    section += standing(cell, "candidate")
+    section += _failures(cell.candidate)
+    section += _durations(cell)
+    return section
 
 
 def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
@@ -70,13 +73,13 @@ def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
     if hung is None:
         return []
     trial = Claim(Code(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
-    found: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
+    section: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
     for one in hung.ranks:
-        found += [
+        section += [
             Paragraph(Claim(f"Rank {one.rank}", (Evidence(hung.evidence, one.line),)), ", innermost call first:"),
             Code("\n".join(one.calls), "text"),
         ]
-    return found
+    return section
 
 
 def sample_table(sample: ShownTrial, cell: CellVerdict) -> Table:
@@ -98,11 +101,11 @@ def _value(sample: ShownTrial, row: ShownRow, rank: int) -> Part:
     if not row.cells:
         text = "holds" if row.passed else row.reason
         return _shown(sample, text, row.line) if rank == 0 else ""
-    found = next((cell for cell in row.cells if cell.rank == rank), None)
-    if found is None:
+    answer = next((cell for cell in row.cells if cell.rank == rank), None)
+    if answer is None:
         return "not asked"
-    text = found.shown or ("holds" if found.passed else "fails")
-    return _shown(sample, text, found.line, failed=not found.passed)
+    text = answer.shown or ("holds" if answer.passed else "fails")
+    return _shown(sample, text, answer.line, failed=not answer.passed)
 
 
 def _shown(sample: ShownTrial, text: str, line: int | None, *, failed: bool = False) -> Part:
@@ -135,13 +138,13 @@ def _failures(tally: Tally) -> list[Block]:
             )
         )
     more = len(failed) - len(rows)
-    found: list[Block] = [
+    section: list[Block] = [
         Paragraph("Failed trials; what failed first, and how many failures followed it:"),
         Table(("trial", "checks that do not hold", "first failure", "then"), tuple(rows)),
     ]
     if more:
-        found.append(Paragraph(f"... and {plural(more, 'more failed trial')}."))
-    return found
+        section.append(Paragraph(f"... and {plural(more, 'more failed trial')}."))
+    return section
 
 
 def _told(moment: Moment) -> str:

@@ -109,7 +109,7 @@ def _head(record: Record) -> list[Block]:
 
 
 def _summary(record: Record) -> list[Block]:
-    found: list[Block] = [
+    section: list[Block] = [
         Heading(2, "Summary"),
         Paragraph(Strong("Question."), " ", Foreign(record.scenario.question)),
         Paragraph(Strong("Answer."), " ", Claim(answer(record), (RECORD,))),
@@ -128,19 +128,19 @@ def _summary(record: Record) -> list[Block]:
         ),
     ]
     if record.judgement.reasons:
-        found += [
+        section += [
             Paragraph("Reasons:"),
             BulletList(tuple(Foreign(reason, LINE_LIMIT * 4) for reason in record.judgement.reasons)),
         ]
-    found.append(Figure(GRID, "Every trial as a square: as it must be, not as it must be, or void."))
-    found.append(
+    section.append(Figure(GRID, "Every trial as a square: as it must be, not as it must be, or void."))
+    section.append(
         Note(
             "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence; p is Fisher's exact "
             "test, one-sided, control against candidate. A void trial is one that the harness itself spoiled, or whose "
             "fault has no proof; it is replaced and not counted."
         )
     )
-    return found
+    return section
 
 
 def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
@@ -162,17 +162,20 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
 
 
 def _changed(record: Record) -> list[Block]:
-    found: list[Block] = [Heading(2, "What changed")]
+    section: list[Block] = [Heading(2, "What changed")]
     if "control" not in record.arms:
-        return [*found, Paragraph("There is no control to compare the candidate with.")]
+        return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
     folders = tuple(
         Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in _entry_file(record, arm)
     )
-    found += _revisions(record)
+    section += _revisions(record)
     if not record.changed:
-        return [*found, Paragraph(Claim("The two arms are the same code with the same arguments.", folders or (RUN,)))]
+        return [
+            *section,
+            Paragraph(Claim("The two arms are the same code with the same arguments.", folders or (RUN,))),
+        ]
     return [
-        *found,
+        *section,
         Paragraph(Claim("From the control to the candidate:", folders or (RUN,))),
         Code("\n".join(record.changed), "diff"),
     ]
@@ -184,15 +187,17 @@ def _revisions(record: Record) -> list[Block]:
         return []
     rows: list[tuple[Part, ...]] = []
     for name, arm in sorted(record.arms.items(), reverse=True):
-        if (found := arm.revision) is None:
+        if (revision := arm.revision) is None:
             rows.append((name, Claim("the files as they stood, see the commit above", (RUN,)), "", "", ""))
             continue
         patch: Part = "none"
-        if found.patch is not None:
-            patch = Claim(Code(f"sha256 {found.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
-        place = Foreign(f"{found.repo or 'the scenario' + chr(39) + 's'}{', ' + found.folder if found.folder else ''}")
-        commit = Claim(Text(Foreign(found.rev), ": ", Code(found.commit)), (RUN,))
-        rows.append((name, commit, Code(found.tree[:12]), patch, place))
+        if revision.patch is not None:
+            patch = Claim(Code(f"sha256 {revision.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
+        place = Foreign(
+            f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
+        )
+        commit = Claim(Text(Foreign(revision.rev), ": ", Code(revision.commit)), (RUN,))
+        rows.append((name, commit, Code(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
 
 

@@ -39,44 +39,44 @@ def head_rows(record: Record) -> list[tuple[Part, ...]]:
 
 def reproduction_section(record: Record) -> list[Block]:
     """The section; nothing for a run that reproduces no other."""
-    found, told = record.comparison, record.run.reproduces
-    if found is None or told is None:
+    comparison, reproduces = record.comparison, record.run.reproduces
+    if comparison is None or reproduces is None:
         return []
     blocks: list[Block] = [
         Heading(2, "Reproduction"),
         Table(
             ("what", ""),
             (
-                ("answer", Strong(found.result.answer)),
-                ("report", Claim(Text(Code(found.id), ", made ", Foreign(found.made)), (REPRODUCED,))),
-                ("its signature", Claim(Foreign(found.signed), (REPRODUCED,))),
-                ("its verdict", Claim(found.verdict, (REPRODUCED,))),
-                ("source", Claim(Foreign(told.source), (RUN,))),
-                ("candidate", Claim(Foreign(told.candidate or "that of the report, file by file"), (RUN,))),
+                ("answer", Strong(comparison.result.answer)),
+                ("report", Claim(Text(Code(comparison.id), ", made ", Foreign(comparison.made)), (REPRODUCED,))),
+                ("its signature", Claim(Foreign(comparison.signed), (REPRODUCED,))),
+                ("its verdict", Claim(comparison.verdict, (REPRODUCED,))),
+                ("source", Claim(Foreign(reproduces.source), (RUN,))),
+                ("candidate", Claim(Foreign(reproduces.candidate or "that of the report, file by file"), (RUN,))),
                 *_varied_rows(record),
             ),
         ),
         Table(
             ("cell", "answer", "same verdict?", "same failure?", "same numbers?"),
-            tuple(_cell_row(cell) for cell in found.result.cells),
+            tuple(_cell_row(cell) for cell in comparison.result.cells),
         ),
     ]
-    reasons = [Foreign(f"{cell.id}: {reason}", 640) for cell in found.result.cells for reason in cell.reasons]
+    reasons = [Foreign(f"{cell.id}: {reason}", 640) for cell in comparison.result.cells for reason in cell.reasons]
     reasons += [
         Foreign(f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they go on as here")
-        for cell in found.result.cells
+        for cell in comparison.result.cells
         if cell.more_trials
     ]
     if reasons:
         blocks += [Paragraph("Reasons:"), BulletList(tuple(reasons))]
-    for cell in found.result.cells:
+    for cell in comparison.result.cells:
         if cell.arms:
             blocks.append(Details(Foreign(f"{cell.id}: failures and numbers, then and here"), tuple(_details(cell))))
-    blocks += _differences(found)
+    blocks += _differences(comparison)
     blocks.append(
         Note(
             "The same failure is the same cause (error, function, source line, ranks), the same checks and the same "
-            "state of every fault; consequences, pids, times and folders are left out. The counts are told apart by "
+            "state of every fault; consequences, pids, times and folders are left out. The counts are kept apart by "
             "Fisher's exact test, two-sided, at 5 % over all cells together. Numbers are compared between trials of "
             "one seed and one outcome, at the level that the check declares; they do not decide the answer."
         )
@@ -127,13 +127,15 @@ def _details(cell: CellAnswer) -> list[Block]:
     return blocks
 
 
-def _differences(found: Comparison) -> list[Block]:
-    same = f"{found.packages_same} of {plural(found.packages_all, 'package')} are the same file by file"
+def _differences(comparison: Comparison) -> list[Block]:
+    same = f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same file by file"
     blocks: list[Block] = []
-    if found.environment:
+    if comparison.environment:
         blocks.append(
             Paragraph(
-                Claim(Foreign(f"Same environment by construction: {found.environment}; {same}."), (REPRODUCED, RUN))
+                Claim(
+                    Foreign(f"Same environment by construction: {comparison.environment}; {same}."), (REPRODUCED, RUN)
+                )
             )
         )
     else:
@@ -143,7 +145,7 @@ def _differences(found: Comparison) -> list[Block]:
     for group in GROUPS:
         rows: list[tuple[Part, ...]] = [
             (Foreign(one.what), Foreign(one.then, 200), Foreign(one.now, 200))
-            for one in found.differences
+            for one in comparison.differences
             if one.group == group
         ]
         if not rows:

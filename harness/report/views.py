@@ -15,4 +15,4 @@ VIEWS: Registry[View] = Registry(
 
 def checked() -> Mapping[str, View]:
     """The views that lie beside a report and are checked with it."""
-    return {name: view for name, view in VIEWS.items() if view.checked}
+    return {view.name: view for view in VIEWS.values() if view.checked}

@@ -22,10 +22,10 @@ def answer(record: Record) -> str:
     controls = sum(cell.control.counted for cell in ran if cell.control)
     stated = sum(cell.control.as_stated or 0 for cell in ran if cell.control)
     tried = f"{failed} of {plural(trials, 'trial')} of the candidate failed"
-    asked = percent(record.scenario.accept_rate)
+    accepted = percent(record.scenario.accept_rate)
     parts = [
         f"{record.judgement.verdict}: in {plural(len(ran), 'cell')}, {tried}",
-        f"a failure rate below {asked} at {record.scenario.accept_confidence:.0%} confidence was asked",
+        f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence was asked",
         f"the control failed as stated in {stated} of {controls}" if controls else "there was no control",
     ]
     voids = sum(tally.voids for cell in ran for tally in (cell.candidate, cell.control) if tally)

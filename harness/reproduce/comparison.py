@@ -23,7 +23,8 @@ from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
 from harness.stats.rates import fisher_two_sided, least_trials, mcnemar, pairs_to_tell, trials_to_tell
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 Word = Literal["same", "changed", "cannot tell"]
 Kind = Literal["verdict", "candidate", "control", "check", "time", "measured", "environment", "scenario"]

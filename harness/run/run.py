@@ -50,7 +50,8 @@ from harness.scenario import LoadedScenario, Problem, Scenario, override
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
-from harness.world.pool import ServerFailed, ServerPool
+from harness.world.fork_server import ServerFailed
+from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled

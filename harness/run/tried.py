@@ -28,7 +28,8 @@ from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, cells, derive_seed
 from harness.stats import outcome
 from harness.stats.outcome import Arm, Trial
-from harness.world.pool import ServerFailed, ServerPool
+from harness.world.fork_server import ServerFailed
+from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.world import Cancelled
 

@@ -35,15 +35,15 @@ def ours(*arguments: str, cwd: Path = ROOT, before: Sequence[str] = ()) -> subpr
 
 
 def test_help_answers_at_once() -> None:
-    """`rankproof --help` takes less than 0.15 s of processor time."""
+    """`rankproof --help` takes at most 0.06 s of processor time."""
     spent = []
-    for _ in range(3):
+    for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert ours("--help").returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    # The least of three: what the program needs, not what a busy machine adds.
-    assert min(spent) < 0.15
+    # The least of five: what the program needs, not what a busy machine adds.
+    assert min(spent) <= 0.06
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
 
 
 def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
-    """Code that is not there is no mistake of the file, so it is a note; the shipped scenarios have none of these."""
+    """Code that is missing is not a mistake of the file, so it is a note; the shipped scenarios have none of these."""
     (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
     done = ours("lint", str(tmp_path))
     assert done.returncode == 0

@@ -45,7 +45,7 @@ def test_counts_are_what_happened() -> None:
     for trial in (made(), made(void=True), made(failed=True), made(arm="control", failed=True), made(arm="control")):
         count.began(trial.cell)
         count.ended(trial)
-    assert (count.done, count.void, count.flying, count.not_as_hoped.total()) == (4, 1, 0, 2)
+    assert (count.done, count.void, count.flying, count.unexpected.total()) == (4, 1, 0, 2)
     assert count.line().startswith("4/5 trials, 0 ranks in flight, about ")
 
 

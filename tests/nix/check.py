@@ -70,7 +70,7 @@ def evaluates(store: Store) -> None:
                 has, wanted = ", ".join(sorted(given)) or "nothing", ", ".join(sorted(names))
                 raise CheckFailed(f"flake.nix: {output}.{system} has {has}, not {wanted}")
         if "formatter" not in found or system not in found["formatter"]:
-            raise CheckFailed(f"flake.nix: there is not a formatter.{system}")
+            raise CheckFailed(f"flake.nix: formatter.{system} is missing")
 
 
 def source_is_filtered(store: Store) -> None:

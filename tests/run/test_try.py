@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.tried import code
+from harness.cli.tried import exit_code
 from harness.history import History
 from harness.run.tried import Tried, TriedArm
 from harness.scenario import Cell
@@ -111,5 +111,5 @@ def test_the_exit_code_is_of_both_trials(candidate: str, control: bool | None, e
     arms = [tried("candidate", candidate, None)]
     arms += [tried("control", "fail" if control else "pass", control)] if control is not None else []
     cell = Cell(id="one", slug="one", ranks=1, backend="none")
-    assert code(Tried(cell=cell, skipped={}, arms=arms)) == expected
-    assert code(Tried(cell=None, skipped={"one": "no"})) == 2
+    assert exit_code(Tried(cell=cell, skipped={}, arms=arms)) == expected
+    assert exit_code(Tried(cell=None, skipped={"one": "no"})) == 2

@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
     from harness.tokenizer import NotComparable, TokenizerError, difference
 
     try:
-        found = difference(options.first, options.second)
+        differences = difference(options.first, options.second)
     except NotComparable as error:
         print(f"rankproof tokenizer diff: {error}", file=sys.stderr)
         return INCONCLUSIVE
@@ -46,15 +46,15 @@ def main(options: argparse.Namespace) -> int:
         print(f"rankproof tokenizer diff: {error}", file=sys.stderr)
         return USAGE
     if options.semantic:
-        found = [one for one in found if one.semantic]
+        differences = [one for one in differences if one.semantic]
     if options.json:
-        print(json.dumps([asdict(one) for one in found]))
-        return FAIL if found else PASS
-    for one in found:
+        print(json.dumps([asdict(one) for one in differences]))
+        return FAIL if differences else PASS
+    for one in differences:
         _print(one)
-    if not found:
+    if not differences:
         print("the same" if not options.semantic else "the same ids for every text, the same names and chat templates")
-    return FAIL if found else PASS
+    return FAIL if differences else PASS
 
 
 def _print(one: Difference) -> None:

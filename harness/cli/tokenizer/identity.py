@@ -27,16 +27,16 @@ def main(options: argparse.Namespace) -> int:
     from harness.tokenizer import Unreadable, identify_folder
 
     try:
-        found = identify_folder(options.path)
+        identity = identify_folder(options.path)
     except Unreadable as error:
         print(f"rankproof tokenizer identity: {error}", file=sys.stderr)
         return USAGE
     if options.json:
-        print(found.to_json())
+        print(identity.to_json())
         return PASS
-    print(f"semantic  {found.semantic}\nfull      {found.full}\n")
-    widest = max(len(name) for name in found.parts)
-    for name, value in found.parts.items():
+    print(f"semantic  {identity.semantic}\nfull      {identity.full}\n")
+    widest = max(len(name) for name in identity.parts)
+    for name, value in identity.parts.items():
         shown = value if len(value) <= WIDEST else f"{value[:WIDEST]}… ({len(value)} characters)"
         print(f"{name:<{widest}}  {shown}")
     return PASS

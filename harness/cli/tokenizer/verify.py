@@ -1,7 +1,7 @@
 """`rankproof tokenizer verify`.
 
 Says whether a folder, or a repository at the locked commit, still is the locked tokenizer, and in words what differs.
-Exits 0 if it is the same, 1 if it differs, 2 if that could not be found out, 64 if the lock or the source may not be
+Exits 0 if it is the same, 1 if it differs, 2 if that could not be decided, 64 if the lock or the source may not be
 used. Code beside the tokenizer is run only if its bytes are the locked ones.
 """
 
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     from harness.tokenizer.loading import LoadError, read_lock, verify
 
     try:
-        found = verify(
+        answer = verify(
             options.source,
             lock=read_lock(options.lock),
             cache=options.cache,
@@ -42,9 +42,9 @@ def main(options: argparse.Namespace) -> int:
         )
     except LoadError as error:
         return failed("verify", error)
-    for remark in found.remarks:
+    for remark in answer.remarks:
         print(f"note: {remark}")
-    for said in found.differences:
+    for said in answer.differences:
         print(said)
-    print("different" if found.differences else "the same")
-    return FAIL if found.differences else PASS
+    print("different" if answer.differences else "the same")
+    return FAIL if answer.differences else PASS
