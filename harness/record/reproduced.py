@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from harness import __version__
 from harness.forms.model import Model
@@ -28,7 +28,7 @@ MATTERS = {
     *("python", "implementation", "system", "machine", "cpu", "cores", "affinity", "gpu"),
     *("variant", "lock_sha256"),
 }
-# ValueComparison apart, or the same fact under another name.
+# Compared apart, or the same fact under another name.
 APART = {"variables", "packages", "lock", "nix"}
 
 
@@ -60,26 +60,8 @@ class ReproducedRun(Model):
     cells: list[CellProfile]
 
     def encode(self) -> bytes:
-        """ASCII, as the record: a subject's text may hold half a character, which is no UTF-8."""
+        """ASCII, as the record: a subject's text may hold half a character, which UTF-8 cannot hold."""
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
-
-
-class Setting(Protocol):
-    """Where and how a run takes place: its facts, what another run keeps of it, or what is going to be."""
-
-    @property
-    def environment(self) -> Environment: ...
-    @property
-    def start(self) -> str:
-        """How ranks start."""
-
-    @property
-    def jobs(self) -> int:
-        """Worlds at the same time."""
-
-    @property
-    def rankproof(self) -> str:
-        """The version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +72,10 @@ class Here:
     start: str
     jobs: int
     rankproof: str = __version__
+
+
+Setting: TypeAlias = ReproducedRun | RunFacts | Here
+"""Where and how a run takes place: what another run keeps of it, its facts, or what is going to be."""
 
 
 class Difference(Model):

@@ -21,6 +21,8 @@ class CannotRender(Exception):
 class Replay:
     """How a record is judged and rendered again. This one cannot do anything of it; whoever knows records overrides it.
 
+    Each method raises CannotJudge or CannotRender, or Refused where the evidence contradicts itself.
+
     Attributes:
         views: what renders each view again, by the view's name; a view without a renderer is an unlisted file.
         makes_statements: whether a statement can be made again; where not, it is an unlisted file.
@@ -32,26 +34,13 @@ class Replay:
         self.views: Mapping[str, Render] = {}
 
     def judge(self, _read: Read, _names: Sequence[str]) -> str | None:
-        """The first difference between the record and what the evidence makes; None where they agree.
-
-        Raises:
-            CannotJudge: the record's scenario, checks or format are not known here.
-            Refused: the evidence contradicts itself.
-        """
+        """The first difference between the record and what the evidence makes; None where they agree."""
         raise CannotJudge("no judge was given")
 
     def render(self, _read: Read, _manifest_digest: str) -> bytes:
-        """The body that the record renders to.
-
-        Raises:
-            CannotRender: the record's format is not known here.
-        """
+        """The body that the record renders to."""
         raise CannotRender("no renderer was given")
 
     def rebuild(self, _read: Read, _report_digest: str, _manifest_digest: str) -> bytes:
-        """The statement, from the record and the sha256 of report and manifest.
-
-        Raises:
-            CannotRender: the record's format is not known here.
-        """
+        """The statement, from the record and the sha256 of report and manifest."""
         raise CannotRender("nothing here makes statements")

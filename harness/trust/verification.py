@@ -38,7 +38,8 @@ what is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -236,30 +237,18 @@ class Verifier:
     def judge(self, replay: Replay, read: Read) -> None:
         """Rule 7."""
         self._begin("judged")
-        try:
-            difference = replay.judge(read, tuple(self._digests))
-        except CannotJudge as problem:
-            self._weak(RefusalWord.NOT_JUDGED, f"the verdicts could not be judged again: {problem}")
-            return
-        except Refused as changed:
-            raise self._refusal(changed.word, changed.message) from None
-        if difference is not None:
-            raise self._refusal(RefusalWord.JUDGED_DIFFERENTLY, difference)
-        self._pass("the verdicts follow from the evidence")
+        with self._replayed(RefusalWord.NOT_JUDGED, "the verdicts could not be judged again"):
+            if (difference := replay.judge(read, tuple(self._digests))) is not None:
+                raise Refused(RefusalWord.JUDGED_DIFFERENTLY, difference)
+            self._pass("the verdicts follow from the evidence")
 
     def render(self, replay: Replay, read: Read) -> None:
         """Rule 8."""
         self._begin("rendered")
-        try:
-            body = replay.render(read, self._digest)
-        except CannotRender as problem:
-            self._weak(RefusalWord.NOT_RENDERED, f"the report could not be rendered again: {problem}")
-            return
-        except Refused as changed:
-            raise self._refusal(changed.word, changed.message) from None
-        if body != self._the_footer.body:
-            raise self._refusal(RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body))
-        self._pass("the text is what the record renders to")
+        with self._replayed(RefusalWord.NOT_RENDERED, "the report could not be rendered again"):
+            if (body := replay.render(read, self._digest)) != self._the_footer.body:
+                raise Refused(RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body))
+            self._pass("the text is what the record renders to")
 
     def check_statement(self, data: bytes | None, rebuild: Callable[[str], bytes]) -> None:
         """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload, given the manifest."""
@@ -267,38 +256,29 @@ class Verifier:
         if data is None:
             self._steps.append(Step("statement", "absent", "", "no statement for machines is there"))
             return
-        try:
-            rebuilt = rebuild(self._digest)
-        except CannotRender as problem:
-            self._weak(RefusalWord.STATEMENT_NOT_REBUILT, f"the statement could not be made again: {problem}")
-            return
-        except Refused as changed:
-            raise self._refusal(changed.word, changed.message) from None
-        found = statement.check(
-            data,
-            rebuilt=rebuilt,
-            fingerprint=self._the_signature.fingerprint,
-            fits=lambda signed, armoured: self.ssh.fits(signed, armoured, namespace=NAMESPACE_ATTESTATION),
-        )
-        if isinstance(found, Refusal):
-            raise self._refusal(found.word, found.message)
-        self._pass(found)
+        with self._replayed(RefusalWord.STATEMENT_NOT_REBUILT, "the statement could not be made again"):
+            checked = statement.check(
+                data,
+                rebuilt=rebuild(self._digest),
+                fingerprint=self._the_signature.fingerprint,
+                fits=lambda signed, armoured: self.ssh.fits(signed, armoured, namespace=NAMESPACE_ATTESTATION),
+            )
+            if isinstance(checked, Refusal):
+                raise Refused(checked.word, checked.message)
+            self._pass(checked)
 
     def check_views(self, views: Mapping[str, bytes | None], rerender: Callable[[str, str], bytes]) -> None:
         """Rule 10. `views` maps the name of each known view to its content; `rerender` is given name and manifest."""
         self._begin("views")
         there = {name: content for name, content in views.items() if content is not None}
         for name, content in there.items():
-            try:
-                again = rerender(name, self._digest)
-            except CannotRender as problem:
-                self._weak(RefusalWord.VIEW_NOT_RENDERED, f"{name} could not be rendered again: {problem}")
+            with self._replayed(RefusalWord.VIEW_NOT_RENDERED, f"{name} could not be rendered again"):
+                if (drawn := rerender(name, self._digest)) != content:
+                    how = f"{name}, {first_difference(content, drawn, of='the view')}"
+                    how += repair_of(content, sha256(drawn))
+                    raise Refused(RefusalWord.VIEW_EDITED, how)
+            if len(self._steps) == len(STEPS):  # it could not be rendered
                 return
-            except Refused as changed:
-                raise self._refusal(changed.word, changed.message) from None
-            if content != again:
-                message = f"{name}, {first_difference(content, again, of='the view')}"
-                raise self._refusal(RefusalWord.VIEW_EDITED, message + repair_of(content, sha256(again)))
         missing = sorted(views.keys() - there.keys())
         lacking = f"; not there: {', '.join(missing)}" if missing else ""
         if not there:
@@ -349,8 +329,15 @@ class Verifier:
     def _pass(self, message: str) -> None:
         self._steps.append(Step(self._next(), "passed", "", visible(message)))
 
-    def _weak(self, word: RefusalWord, message: str) -> None:
-        self._steps.append(Step(self._next(), "refused", word, visible(message)))
+    @contextmanager
+    def _replayed(self, word: RefusalWord, what: str) -> Iterator[None]:
+        """A step that could not be done is refused in its weak word; what was refused in it ends the verification."""
+        try:
+            yield
+        except (CannotJudge, CannotRender) as problem:
+            self._steps.append(Step(self._next(), "refused", word, visible(f"{what}: {problem}")))
+        except Refused as refused:
+            raise self._refusal(refused.word, refused.message) from None
 
     def _refusal(self, word: RefusalWord, message: str) -> Refused:
         # Names and lines of a stranger's folder end up on a terminal.
