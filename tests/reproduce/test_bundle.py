@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
+import re
 import subprocess
 import tarfile
 from collections.abc import Callable
