@@ -8,7 +8,8 @@ from typing import Any
 from harness.record.model import Record
 from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import summarise
-from harness.stats.verdict import Word, merge
+from harness.stats.tally import Word
+from harness.stats.verdict import merge
 
 
 def trial(arm: str, index: int, outcome: str, *, seed: int = 0, check: str = "met", **more: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.forms.text import visible
-from harness.gate.case import Requirement
 from harness.gate.decision import Decision
+from harness.gate.requirements import Requirement
 from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Part, Strong, Table, Text
 from harness.report.markdown import render_markdown
 

@@ -22,7 +22,8 @@ from harness.report.views import checked
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
-from harness.stats.verdict import Judgement, Word, merge
+from harness.stats.tally import Word
+from harness.stats.verdict import Judgement, merge
 from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
@@ -130,7 +131,7 @@ def sign_with(options: argparse.Namespace) -> Callable[[], Signer | None]:
     try:
         signer = find_signer(explicit=options.key)
     except KeyProblem as problem:
-        if problem.asked:
+        if problem.named:
             raise
         print(f"no key can sign, reports will be UNSIGNED: {problem}", file=sys.stderr)
         return lambda: None

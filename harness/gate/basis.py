@@ -6,17 +6,19 @@ import hashlib
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from datetime import datetime
+from functools import cache, cached_property
 from pathlib import Path
 
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
-from harness.gate.case import TrustedScenario
-from harness.gate.objects import File, NotTrusted, Objects, below
-from harness.gate.policy import Policy, parse_policy
+from harness.gate.objects import NotTrusted, Objects
+from harness.gate.policy import Policy, Required, parse_policy
+from harness.record.model import Record
+from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree
-from harness.run.arms.revision import LINK, SUBMODULE
-from harness.scenario import ScenarioError, parse_scenario
+from harness.run.arms.revision import LINK, SUBMODULE, Entry
+from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 from harness.trust import signers
 from harness.trust.signers import SignerPolicy, SignersMalformed
 
@@ -26,25 +28,78 @@ class GateError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrustedScenario:
+    """A required scenario as the trusted revision has it.
+
+    Attributes:
+        path: of its file, from the top of the repository.
+        sha256: of its file.
+        files: of its folder, by their path from there.
+    """
+
+    path: str
+    sha256: str
+    scenario: Scenario
+    files: Mapping[str, Entry]
+
+    @property
+    def folder(self) -> str:
+        """The folder of its file."""
+        return posixpath.dirname(self.path)
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """Ids of all cells of its matrix."""
+        return tuple(cell.id for cell in cells(self.scenario))
+
+    @property
+    def no_claim(self) -> str:
+        """Why it cannot count at all, or empty: it is a finding about others, or expects something but PASS."""
+        if self.scenario.role == "upstream":
+            return "its role is upstream: a finding about somebody else's code does not count"
+        if self.scenario.expects not in (None, "PASS"):
+            return f"it is a self-test that must end {self.scenario.expects}; a gate asks for PASS"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Basis:
-    """Everything that is believed: all of it from the trusted revision, but for the ids of the commit's files."""
+    """Everything that is believed: from the trusted revision, but for the ids of the commit's files, and what is asked.
+
+    Attributes:
+        ref: name of the trusted revision, for messages.
+        trusted: full id of its commit.
+        commit: full id of the commit under test.
+        challenge: the text that every report must bear, or None.
+        now: by which signers and ages are judged.
+        locks: sha256 of the policy's lock files as trusted.
+        contains: whether a commit is the trusted one or in its history.
+        tree: the files of a commit; raises NoCommit where it is not in this clone.
+    """
 
     ref: str
     trusted: str
     commit: str
+    challenge: str | None
+    now: datetime
     policy: Policy
     policy_path: str
     policy_sha256: str
     signers: SignerPolicy
     scenarios: Mapping[str, TrustedScenario]
     locks: frozenset[str]
-    trusted_files: Mapping[str, File]
+    trusted_files: Mapping[str, Entry]
     trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
-    commit_files: Mapping[str, File]
+    commit_files: Mapping[str, Entry]
     contains: Callable[[str], bool]
-    """Whether a commit is the trusted one or in its history."""
     tree: Callable[[str], Tree]
-    """The files of a commit. Raises NoCommit where it is not in this clone."""
+
+    def cells(self, required: Required, record: Record) -> tuple[str, ...]:
+        """The cells that must be PASS: those of the policy, else every one of the trusted matrix and of the run's."""
+        if required.cells is not None:
+            return required.cells
+        own = (cell.id for cell in record.judgement.cells)
+        return tuple(dict.fromkeys((*self.scenarios[required.scenario].cells, *own)))
 
 
 def lint(path: Path) -> None:
@@ -62,7 +117,9 @@ def lint(path: Path) -> None:
     _demand_known(policy, content, name=str(listed), policy_name=str(path))
 
 
-def read_basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
+def read_basis(
+    objects: Objects, *, commit: str, path: str, ref: str, challenge: str | None = None, now: datetime
+) -> Basis:
     """What the trusted revision says.
 
     Args:
@@ -70,6 +127,8 @@ def read_basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
         commit: the commit under test: a name or an id.
         path: of the policy, from the folder that the repository was opened at.
         ref: the trusted revision.
+        challenge: the text that every report must bear.
+        now: by which signers and ages are judged.
 
     Raises:
         NotTrusted: the trusted revision, or something it must hold, is not there.
@@ -129,6 +188,8 @@ def read_basis(objects: Objects, *, commit: str, path: str, ref: str) -> Basis:
         ref=ref,
         trusted=trusted,
         commit=under_test,
+        challenge=challenge,
+        now=now,
         policy=policy,
         policy_path=place,
         policy_sha256=hashlib.sha256(text).hexdigest(),

@@ -14,12 +14,12 @@ from typing import Literal
 from pydantic import Field
 
 from harness.forms.model import Model
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.gate.basis import Basis, read_basis
-from harness.gate.case import CODES, Answer, Case, Refusal, Report, Requirement, counted
 from harness.gate.objects import Objects
+from harness.gate.report import Refusal, Report
 from harness.gate.reports import Runs, find_runs, verified
-from harness.gate.requirements import answer, requirements
+from harness.gate.requirements import CODES, Answer, Requirement, answer, requirements
 
 
 class TrustedRevision(Model):
@@ -49,14 +49,6 @@ class ReportLine(Model):
     roles: list[str]
 
 
-class RefusalLine(Model):
-    """A report that says it is of the commit, and was refused; `word` as in docs/verify.md."""
-
-    place: str
-    word: str
-    message: str
-
-
 class Decision(Model):
     """What a gate decided, as `rankproof gate --json` prints it.
 
@@ -74,7 +66,7 @@ class Decision(Model):
     policy: PolicyFile | None = None
     requirements: list[Requirement] = Field(default_factory=list)
     reports: list[ReportLine] = Field(default_factory=list)
-    refused: list[RefusalLine] = Field(default_factory=list)
+    refused: list[Refusal] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     problems: list[str] = Field(default_factory=list)
 
@@ -107,13 +99,13 @@ def decide(
         GateError: a folder that is not there, or with too many runs.
     """
     when = now or datetime.now(UTC)
-    basis = read_basis(Objects(folder), commit=commit, path=policy, ref=trusted_ref)
+    basis = read_basis(Objects(folder), commit=commit, path=policy, ref=trusted_ref, challenge=challenge, now=when)
     runs = find_runs(paths, basis.commit)
     reports: list[Report] = []
     refusals: list[Refusal] = []
     others = dict(runs.elsewhere)
     for run in runs.claimed:
-        report = verified(run, basis, now=when)
+        report = verified(run, basis)
         if isinstance(report, Refusal):
             refusals.append(report)
         elif report.record.run.source.commit != basis.commit:
@@ -121,16 +113,7 @@ def decide(
             others[other] = others.get(other, 0) + 1
         else:
             reports.append(report)
-    case = Case(
-        policy=basis.policy,
-        commit=basis.commit,
-        challenge=challenge,
-        now=when,
-        scenarios=basis.scenarios,
-        locks=basis.locks,
-        trusted=basis.ref,
-    )
-    rows = requirements(case, reports, refusals, elsewhere=sorted(others))
+    rows = requirements(basis, reports, refusals, elsewhere=sorted(others))
     word = answer(rows)
     return Decision(
         answer=word,
@@ -152,9 +135,7 @@ def decide(
             )
             for one in reports
         ],
-        refused=[
-            RefusalLine(place=visible(one.place), word=one.word, message=visible(one.message)) for one in refusals
-        ],
+        refused=refusals,
         notes=_notes(basis, runs, others),
     )
 
@@ -167,8 +148,8 @@ def _notes(basis: Basis, runs: Runs, others: Mapping[str, int]) -> list[str]:
             "For two steps, name the last release: --trusted-ref refs/tags/…"
         )
     if others:
-        reports, commits = counted(sum(others.values()), "report"), counted(len(others), "other commit")
+        reports, commits = plural(sum(others.values()), "report"), plural(len(others), "other commit")
         notes.append(f"Left aside: {reports} of {commits}.")
     if runs.unfinished:
-        notes.append(f"Left aside: {counted(runs.unfinished, 'unfinished run')}, which nobody signed.")
+        notes.append(f"Left aside: {plural(runs.unfinished, 'unfinished run')}, which nobody signed.")
     return notes

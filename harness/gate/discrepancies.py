@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import posixpath
 
-from harness.gate.basis import Basis
-from harness.gate.case import TrustedScenario
-from harness.gate.objects import NoCommit, below, blob_id
+from harness.gate.basis import Basis, TrustedScenario
+from harness.gate.objects import NoCommit, blob_id
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record
+from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
 from harness.run.arms.revision import RevisionError
 from harness.scenario import Arm, parse_scenario
@@ -20,26 +20,28 @@ from harness.trust.replay import Read
 
 def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
     """How the scenario that ran differs from the trusted one: its file, its folder, what was set, its inputs."""
-    found = []
+    differences = []
     if record.scenario.sha256 != known.sha256:
-        found.append(f"{known.path} has another sha256")
-    found += [f"set on the command line: {given}" for given in record.run.overrides]
+        differences.append(f"{known.path} has another sha256")
+    differences += [f"set on the command line: {given}" for given in record.run.overrides]
     if record.run.source.scenario != (known.folder or None):
-        found.append(f"it ran from {record.run.source.scenario or 'outside the repository'}, not from {known.folder}")
+        differences.append(
+            f"it ran from {record.run.source.scenario or 'outside the repository'}, not from {known.folder}"
+        )
     there = below(basis.commit_files, known.folder)
     changed = sorted(path for path in there.keys() | known.files.keys() if there.get(path) != known.files.get(path))
-    found += [f"{known.folder}/{path} is not the trusted one" for path in changed]
-    found += _inputs(record, known, basis)
-    found += _hidden(record, known, read)
-    found += _control(record, basis)
+    differences += [f"{known.folder}/{path} is not the trusted one" for path in changed]
+    differences += _inputs(record, known, basis)
+    differences += _hidden(record, known, read)
+    differences += _control(record, basis)
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.patch is not None:
             content = read(f"{PATCH_FOLDER}/{name}.patch")
             given: Arm | None = getattr(known.scenario.subject, name)
             file = known.files.get(given.patch) if given is not None and given.patch is not None else None
             if file is None or blob_id(content, like=file.blob) != file.blob:
-                found.append(f"the {name}'s patch is not the trusted one")
-    return tuple(found)
+                differences.append(f"the {name}'s patch is not the trusted one")
+    return tuple(differences)
 
 
 def _control(record: Record, basis: Basis) -> list[str]:
@@ -67,7 +69,7 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
         return []  # the scenario's folder is the code
     module = (subject.entry or "").partition(":")[0].replace(".", "/")
     own = {*(subject.program or ()), f"{module}.py", f"{module}/__init__.py"} & known.files.keys()
-    found = []
+    differences = []
     for name, arm in record.arms.items():
         given: Arm | None = getattr(subject, name)
         replaced = known.files.get(given.file) if given is not None and given.file is not None else None
@@ -75,22 +77,22 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
             expected = {file.blob for file in (known.files[path], replaced) if file is not None}
             ran = read(f"{SOURCE_FOLDER}/{name}/{path}") if path in arm.files else None
             if ran is None or blob_id(ran, like=known.files[path].blob) not in expected:
-                found.append(f"{name}: {path} is not the scenario's own: the code under test took its place")
-    return found
+                differences.append(f"{name}: {path} is not the scenario's own: the code under test took its place")
+    return differences
 
 
 def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
     """Inputs that are neither pinned by the trusted scenario nor files of the trusted revision."""
-    found = []
+    differences = []
     for facts in record.run.inputs:
         given = known.scenario.inputs.get(facts.name)
         if given is None:
-            found.append(f"input {facts.name} is not the trusted scenario's")
+            differences.append(f"input {facts.name} is not the trusted scenario's")
         elif given.sha256 is not None:
             if given.sha256 != facts.digest:
-                found.append(f"input {facts.name} has another digest than the trusted scenario pins")
+                differences.append(f"input {facts.name} has another digest than the trusted scenario pins")
         elif given.path is None:
-            found.append(f"input {facts.name} is not pinned: give its sha256 in the scenario")
+            differences.append(f"input {facts.name} is not pinned: give its sha256 in the scenario")
         else:
             place = posixpath.normpath(posixpath.join(known.folder, given.path))
             files = {path: file.blob for path, file in below(basis.trusted_files, place).items()}
@@ -98,8 +100,8 @@ def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
                 files = {posixpath.basename(place): basis.trusted_files[place].blob}
             digests = basis.trusted_sha256(list(files.values())) if files else {}
             if {path: digests[blob] for path, blob in files.items()} != facts.files:
-                found.append(f"input {facts.name} is not pinned, and not the trusted files of {place}")
-    return found
+                differences.append(f"input {facts.name} is not pinned, and not the trusted files of {place}")
+    return differences
 
 
 def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     code = posixpath.normpath(posixpath.join(folder, scenario.subject.path))
     places = ["" if code == "." else code, folder]
     places += [arm.revision.folder for arm in record.arms.values() if arm.revision is not None]
-    found = []
+    reasons = []
     for name, arm in record.arms.items():
         if arm.revision is not None:
             continue
@@ -127,8 +129,8 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
             possible = [posixpath.join(place, path) if place else path for place in places] + instead
             blobs = {files[one].blob for one in possible if one in files}
             if not blobs or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs:
-                found.append(f"{name}: {path}")
-    return tuple(found)
+                reasons.append(f"{name}: {path}")
+    return tuple(reasons)
 
 
 def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
@@ -142,7 +144,7 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
     if record.run.provenance is None:
         return ("it does not tell what ranks loaded beside the arm's folder: run it again with this version",)
     brought = frozenset(digest for one in record.run.inputs for digest in one.files.values())
-    found: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.repo is not None:
             continue  # another repository's, which the gate cannot compare
@@ -151,7 +153,7 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
         try:
             tree = _tree(name, arm, basis, read)
         except (NoCommit, RevisionError) as error:
-            found[f"{name}: its revision cannot be compared: {error}"] = None
+            reasons[f"{name}: its revision cannot be compared: {error}"] = None
             continue
         said, own = record.run.provenance[name], record.run.environments.get(name)
         source = Source(
@@ -161,8 +163,8 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
             named=frozenset(own.versions) if own is not None and name == "control" else (),
         )
         for listing in lists:
-            found |= dict.fromkeys(f"{name}: {why}" for why in sorted(judge(listing, source).unproven))
-    return tuple(found)
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(judge(listing, source).unproven))
+    return tuple(reasons)
 
 
 def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:

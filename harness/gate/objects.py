@@ -11,13 +11,13 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.forms.git import NO_ANSWER, git, refusal
 from harness.forms.source import real_place
 from harness.forms.text import printable
+from harness.run.arms.revision import Entry, batch, contents, entries_of
 
 DEFAULT = "origin/main"
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -32,14 +32,6 @@ class NoCommit(Exception):
     """The repository or the commit under test cannot be found."""
 
 
-@dataclass(frozen=True)
-class File:
-    """A file of a revision: its mode and the id of its content."""
-
-    mode: str
-    blob: str
-
-
 class Objects:
     """The objects of the repository that a folder lies in.
 
@@ -49,11 +41,11 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        asked = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
-        if asked.returncode:
-            why = refusal(asked.stderr) or "it lies in no git repository: run the gate inside a clone"
+        answered = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
+        if answered.returncode:
+            why = refusal(answered.stderr) or "it lies in no git repository: run the gate inside a clone"
             raise NoCommit(f"{real_place(folder)}: {why}")
-        done = asked.stdout
+        done = answered.stdout
         shallow, _, prefix = done.partition(b"\n")
         self.is_shallow = shallow == b"true"
         self.prefix = os.fsdecode(prefix.strip(b"\n"))
@@ -98,7 +90,7 @@ class Objects:
             )
         return found
 
-    def files(self, commit: str) -> dict[str, File]:
+    def files(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top.
 
         Raises:
@@ -107,12 +99,7 @@ class Objects:
         listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit)
         if listed is None:
             raise NoCommit(f"the files of {commit} cannot be listed: is this a partial clone?")
-        found = {}
-        for line in listed.split(b"\0")[:-1]:
-            about, _, name = line.partition(b"\t")
-            mode, _, blob = about.decode().split()
-            found[os.fsdecode(name)] = File(mode, blob)
-        return found
+        return entries_of(listed)
 
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The content of files of the trusted revision, by the ids of their content.
@@ -121,17 +108,9 @@ class Objects:
             NoCommit: one is not in this clone.
         """
         wanted = list(dict.fromkeys(blobs))
-        rest = (
-            self._git("cat-file", "--batch", given="".join(f"{blob}\n" for blob in wanted).encode()) if wanted else b""
-        )
-        found: dict[str, bytes] = {}
-        for blob in wanted:
-            head, _, rest = (rest or b"").partition(b"\n")
-            words = head.split()
-            if len(words) != 3 or words[1] != b"blob":
-                raise NoCommit(f"{blob} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
-            size = int(words[2])
-            found[blob], rest = rest[:size], rest[size + 1 :]
+        found = contents(self._git("cat-file", "--batch", given=batch(wanted)) or b"", wanted) if wanted else {}
+        if missing := [blob for blob in wanted if blob not in found]:
+            raise NoCommit(f"{missing[0]} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
         return found
 
     def contains(self, trusted: str, commit: str) -> bool:
@@ -161,9 +140,3 @@ def blob_id(content: bytes, *, like: str) -> str:
     digest.update(b"blob %d\0" % len(content))
     digest.update(content)
     return digest.hexdigest()
-
-
-def below(files: Mapping[str, File], folder: str) -> dict[str, File]:
-    """The files below a folder, by their path from there; an empty folder is the top."""
-    beginning = f"{folder}/" if folder else ""
-    return {path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)}

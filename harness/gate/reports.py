@@ -9,13 +9,13 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from harness.forms.strict_json import NotStrict, strict_json
+from harness.forms.text import visible
 from harness.gate.basis import Basis, GateError
-from harness.gate.case import Refusal, Report
 from harness.gate.discrepancies import differs, foreign, strangers
+from harness.gate.report import Refusal, Report
 from harness.record.facts import PATH as RUN_PATH
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Folder, Unreadable, verify_folder
@@ -127,12 +127,12 @@ class _Comparison(RecordReplay):
         return body
 
 
-def verified(run: Path, basis: Basis, *, now: datetime) -> Report | Refusal:
+def verified(run: Path, basis: Basis) -> Report | Refusal:
     """The report of a run, if it verifies by the keys that are trusted."""
     compared = _Comparison(basis)
-    verification = verify_folder(run / REPORT, policy=basis.signers, replay=compared, now=now)
+    verification = verify_folder(run / REPORT, policy=basis.signers, replay=compared, now=basis.now)
     if not verification.ok or compared.record is None:
-        return Refusal(place=str(run), word=verification.word, message=verification.message)
+        return Refusal(place=visible(str(run)), word=verification.word, message=visible(verification.message))
     name = verification.signer or ""
     return Report(
         place=str(run),

@@ -16,31 +16,55 @@ failures proves nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from harness.forms.text import visible
-from harness.gate.case import Answer, Case, Refusal, Report, Requirement, counted, some
+from pydantic import Field
+
+from harness.forms.model import Model
+from harness.forms.text import plural, visible
+from harness.gate.basis import Basis
 from harness.gate.policy import Required
-from harness.gate.rules import RULES, Ruling, holds
+from harness.gate.report import Refusal, Report, some
+from harness.gate.rules import RULES, Ruling, Word, holds
 
+Answer = Literal["OPEN", "CLOSED", "CANNOT TELL", "NOT VERIFIED"]
+CODES: dict[Answer, int] = {"OPEN": 0, "CLOSED": 1, "CANNOT TELL": 2, "NOT VERIFIED": 3}
 # Rules whose reasons are those of the report's cells.
 OF_CELLS = ("verdict", "cells")
 
 
+class Requirement(Model):
+    """One rule, and what became of it.
+
+    Attributes:
+        scenario: the required scenario it is about; None for a rule about the whole.
+        name: the rule's name, one of RULES and those that `decide` adds.
+        reason: why the word is what it is.
+        codes: of what the reports give as reasons for it (docs/reading.md), and the words of those that were refused.
+    """
+
+    scenario: str | None
+    name: str
+    word: Word
+    reason: str
+    codes: list[str] = Field(default_factory=list)
+
+
 def requirements(
-    case: Case, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
+    basis: Basis, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
 ) -> list[Requirement]:
     """Hold every rule of the policy against the reports.
 
     Args:
-        case: the policy and what it is applied to.
+        basis: the policy and what it is applied to.
         reports: those of the commit that were verified.
         refusals: those that claim to be of the commit and were not.
         elsewhere: other commits that reports in the folder say they are of, for messages.
     """
     rows = [_verified(reports, refusals)]
-    for required in case.policy.require:
+    for required in basis.policy.require:
         mine = sorted((one for one in reports if one.record.scenario.id == required.scenario), key=lambda one: one.age)
-        rows += _of_scenario(case, required, mine, elsewhere)
+        rows += _of_scenario(basis, required, mine, elsewhere)
     return rows
 
 
@@ -58,7 +82,7 @@ def answer(requirements: Sequence[Requirement]) -> Answer:
 def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Requirement:
     if not refusals:
         what = (
-            f"{counted(len(reports), 'report')} of this commit, all verified" if reports else "no report of this commit"
+            f"{plural(len(reports), 'report')} of this commit, all verified" if reports else "no report of this commit"
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
     reasons = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
@@ -66,7 +90,9 @@ def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Require
     return Requirement(scenario=None, name="verified", word="NOT VERIFIED", reason=some(reasons), codes=words)
 
 
-def _of_scenario(case: Case, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]) -> list[Requirement]:
+def _of_scenario(
+    basis: Basis, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]
+) -> list[Requirement]:
     def row(name: str, ruling: Ruling) -> Requirement:
         word, reason = ruling
         cells = deciding.record.judgement.cells if mine and name in OF_CELLS and word != "MET" else ()
@@ -75,47 +101,47 @@ def _of_scenario(case: Case, required: Required, mine: Sequence[Report], elsewhe
 
     if not mine:
         others = f"; the folder holds reports of {some([commit[:12] for commit in elsewhere])}" if elsewhere else ""
-        reason = f"no verified report of it for commit {case.commit[:12]}{others}"
+        reason = f"no verified report of it for commit {basis.commit[:12]}{others}"
         return [row("report", ("MISSING", reason))]
-    counting = [one for one in mine if set(one.roles) & set(case.policy.signatures.roles)]
+    counting = [one for one in mine if set(one.roles) & set(basis.policy.signatures.roles)]
     deciding = (counting or mine)[-1]
     rows = [row("report", ("MET", f"{deciding.place}, made {deciding.record.run.made}"))]
-    rows += [row("signer", _signer(case, deciding)), row("failures", _failures(case, mine, deciding))]
-    rows += [row(name, rule(case, required, deciding)) for name, rule in RULES.items()]
-    rows.append(row("scenario", _scenario(case, required, deciding, mine)))
-    rows.append(row("keys", _keys(case, required, deciding, counting)))
+    rows += [row("signer", _signer(basis, deciding)), row("failures", _failures(basis, mine, deciding))]
+    rows += [row(name, rule(basis, required, deciding)) for name, rule in RULES.items()]
+    rows.append(row("scenario", _scenario(basis, required, deciding, mine)))
+    rows.append(row("keys", _keys(basis, required, deciding, counting)))
     return rows
 
 
-def _signer(case: Case, report: Report) -> Ruling:
+def _signer(basis: Basis, report: Report) -> Ruling:
     who = f"{report.signer} ({report.key})"
-    wanted = case.policy.signatures.roles
+    wanted = basis.policy.signatures.roles
     if not report.roles:
-        return "REFUSED", f"{who} has no role in the policy of {case.trusted}; {' or '.join(wanted)} is asked"
+        return "REFUSED", f"{who} has no role in the policy of {basis.ref}; {' or '.join(wanted)} is asked"
     if not set(report.roles) & set(wanted):
         return "REFUSED", f"{who} signs as {', '.join(report.roles)}; {' or '.join(wanted)} is asked"
     return "MET", f"{who}, {', '.join(report.roles)}"
 
 
-def _failures(case: Case, mine: Sequence[Report], deciding: Report) -> Ruling:
+def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
     """Never retry until green: a FAIL of this commit stays one, whoever ran it how often afterwards."""
     # What ran with changes was not this commit.
     failed = [one for one in mine if one.record.judgement.verdict == "FAIL" and one.record.run.source.dirty is not True]
     if not failed:
-        return "MET", f"none of {counted(len(mine), 'report')} of this commit says FAIL"
+        return "MET", f"none of {plural(len(mine), 'report')} of this commit says FAIL"
     later = [one for one in failed if one.age > deciding.age]
-    if case.policy.failures == "newest" and not later:
-        return "MET", f"{len(failed)} of {counted(len(mine), 'report')} say FAIL; by the policy the newest counts"
+    if basis.policy.failures == "newest" and not later:
+        return "MET", f"{len(failed)} of {plural(len(mine), 'report')} say FAIL; by the policy the newest counts"
     return "REFUSED", f"a trusted report of this commit says FAIL: {some([one.place for one in later or failed])}"
 
 
-def _scenario(case: Case, required: Required, deciding: Report, mine: Sequence[Report]) -> Ruling:
+def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence[Report]) -> Ruling:
     """A scenario that is not the trusted one asks another question, unless somebody who may release signed for it."""
     if not deciding.differs:
-        return "MET", f"the one of {case.trusted}"
-    how = f"not the one of {case.trusted}: {some(deciding.differs)}"
+        return "MET", f"the one of {basis.ref}"
+    how = f"not the one of {basis.ref}: {some(deciding.differs)}"
     for one in mine:
-        same = one is deciding or (_question(one) == _question(deciding) and holds(case, required, one))
+        same = one is deciding or (_question(one) == _question(deciding) and holds(basis, required, one))
         if "release" in one.roles and same:
             return "MET", f"{how}; {one.signer} signed for it as release"
     return "REFUSED", f"{how}. A key with the role release may sign for a changed scenario"
@@ -129,20 +155,20 @@ def _question(report: Report) -> tuple[object, ...]:
     return record.scenario.sha256, tuple(record.run.overrides), code, inputs
 
 
-def _keys(case: Case, required: Required, deciding: Report, counting: Sequence[Report]) -> Ruling:
+def _keys(basis: Basis, required: Required, deciding: Report, counting: Sequence[Report]) -> Ruling:
     """Different keys whose newest report passes. The deciding one is judged by its own rows."""
-    wanted = case.policy.signatures.keys
+    wanted = basis.policy.signatures.keys
     newest = {one.key: one for one in counting}
-    also = {key for key, one in newest.items() if key != deciding.key and _vouches(case, required, one, deciding)}
+    also = {key for key, one in newest.items() if key != deciding.key and _vouches(basis, required, one, deciding)}
     keys = sorted(also | ({deciding.key} if deciding in counting else set()))
     if wanted > 1 and len(keys) < wanted:
         return (
             "REFUSED",
-            f"signed by {counted(len(keys), 'key')} that counts, {wanted} different ones are asked: {some(keys)}",
+            f"signed by {plural(len(keys), 'key')} that counts, {wanted} different ones are asked: {some(keys)}",
         )
-    return "MET", f"{counted(len(keys), 'key')}, {wanted} asked"
+    return "MET", f"{plural(len(keys), 'key')}, {wanted} asked"
 
 
-def _vouches(case: Case, required: Required, report: Report, deciding: Report) -> bool:
+def _vouches(basis: Basis, required: Required, report: Report, deciding: Report) -> bool:
     same = not report.differs or _question(report) == _question(deciding)
-    return same and holds(case, required, report)
+    return same and holds(basis, required, report)

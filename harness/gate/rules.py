@@ -9,33 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
+from typing import Literal
 
-from harness.gate.case import Case, Report, Word, counted, some
+from harness.forms.text import plural
+from harness.gate.basis import Basis
 from harness.gate.policy import Required
+from harness.gate.report import Report, some
 from harness.stats.verdict import CellVerdict
 
 # Clocks of two machines differ a little; a report from the day after tomorrow is something else.
 AHEAD = timedelta(minutes=10)
 
+Word = Literal["MET", "REFUSED", "MISSING", "CANNOT TELL", "NOT VERIFIED"]
 Ruling = tuple[Word, str]
-Rule = Callable[[Case, Required, Report], Ruling]
+Rule = Callable[[Basis, Required, Report], Ruling]
 
 
-def _commit(case: Case, required: Required, report: Report) -> Ruling:
+def _commit(basis: Basis, required: Required, report: Report) -> Ruling:
     candidate = report.record.arms["candidate"].revision
     if candidate is None:
-        return "MET", f"the scenario and the candidate's code are of {case.commit[:12]}"
+        return "MET", f"the scenario and the candidate's code are of {basis.commit[:12]}"
     where = f"revision {candidate.rev} = {candidate.commit[:12]} of {candidate.repo or 'the same repository'}"
     if candidate.repo is not None and required.candidate == "elsewhere":
-        return "MET", f"the scenario is of {case.commit[:12]}; the candidate is {where}, by the policy"
-    if candidate.repo is not None or candidate.commit != case.commit:
-        return "REFUSED", f"the candidate ran {where}, not commit {case.commit[:12]}"
-    return "MET", f"the scenario and the candidate's revision are {case.commit[:12]}"
+        return "MET", f"the scenario is of {basis.commit[:12]}; the candidate is {where}, by the policy"
+    if candidate.repo is not None or candidate.commit != basis.commit:
+        return "REFUSED", f"the candidate ran {where}, not commit {basis.commit[:12]}"
+    return "MET", f"the scenario and the candidate's revision are {basis.commit[:12]}"
 
 
-def _tree(case: Case, _required: Required, report: Report) -> Ruling:
+def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
     source = report.record.run.source
-    if case.policy.tree == "any":
+    if basis.policy.tree == "any":
         return "MET", "not asked"
     if source.dirty is None:
         return "REFUSED", f"it is not known whether the tree was changed: {source.why_unknown or 'git did not say'}"
@@ -49,27 +53,27 @@ def _tree(case: Case, _required: Required, report: Report) -> Ruling:
     return "MET", "nothing was changed, and the files of the arms are the commit's"
 
 
-def _code(case: Case, required: Required, report: Report) -> Ruling:
+def _code(basis: Basis, required: Required, report: Report) -> Ruling:
     """Which code ran, beside the files that were staged."""
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
         return "REFUSED", f"the subject is what is {scenario.of} (subject.of), not the commit's code"
-    children = {name for cell in _required_cells(case, required, report) if cell.ran for name in cell.ran.children}
+    children = {name for cell in _required_cells(basis, required, report) if cell.ran for name in cell.ran.children}
     unknown = "programs" if scenario.program else f"processes that ranks started ({some(sorted(children))})"
-    if (scenario.program or children) and case.policy.programs != "allowed":
+    if (scenario.program or children) and basis.policy.programs != "allowed":
         return "CANNOT TELL", f"which code {unknown} loaded is not known; the policy may say programs: allowed"
-    if report.strangers and case.policy.tree != "any":
+    if report.strangers and basis.policy.tree != "any":
         return "REFUSED", f"it is not proved that the commit's code ran: {some(report.strangers)}"
     if scenario.program or children:
         return "MET", f"by the policy, although nobody knows which code {unknown} loaded"
-    if case.policy.tree == "any":
+    if basis.policy.tree == "any":
         return "MET", "not asked"
     whose = "the commit's" if candidate is None or candidate.repo is None else f"that of {candidate.repo}"
     return "MET", f"the code that ran is {whose}, beside packages that are as they were released"
 
 
-def _verdict(case: Case, required: Required, report: Report) -> Ruling:
-    if no_claim := case.scenarios[required.scenario].no_claim:
+def _verdict(basis: Basis, required: Required, report: Report) -> Ruling:
+    if no_claim := basis.scenarios[required.scenario].no_claim:
         return "REFUSED", no_claim
     if report.record.scenario.role == "upstream" or report.record.scenario.expects not in (None, "PASS"):
         return "REFUSED", f"a scenario of role {report.record.scenario.role} that must not pass is not a claim"
@@ -81,13 +85,13 @@ def _verdict(case: Case, required: Required, report: Report) -> Ruling:
     return word, f"{verdict}: {some(reasons)}" if reasons else verdict
 
 
-def _required_cells(case: Case, required: Required, report: Report) -> list[CellVerdict]:
-    wanted = set(case.cells(required, report.record))
+def _required_cells(basis: Basis, required: Required, report: Report) -> list[CellVerdict]:
+    wanted = set(basis.cells(required, report.record))
     return [cell for cell in report.record.judgement.cells if cell.id in wanted]
 
 
-def _cells(case: Case, required: Required, report: Report) -> Ruling:
-    wanted = case.cells(required, report.record)
+def _cells(basis: Basis, required: Required, report: Report) -> Ruling:
+    wanted = basis.cells(required, report.record)
     judged = {cell.id: cell for cell in report.record.judgement.cells}
     if missing := [cell for cell in wanted if cell not in judged]:
         return "MISSING", f"no such cell in the report: {some(missing)}"
@@ -98,21 +102,21 @@ def _cells(case: Case, required: Required, report: Report) -> Ruling:
     ]:
         return "CANNOT TELL", f"SKIPPED: {some(skipped)}"
     passed = sum(judged[cell].verdict == "PASS" for cell in wanted)
-    return "MET", f"{passed} of {counted(len(wanted), 'cell')} PASS"
+    return "MET", f"{passed} of {plural(len(wanted), 'cell')} PASS"
 
 
-def _control(case: Case, required: Required, report: Report) -> Ruling:
-    ran = [cell for cell in _required_cells(case, required, report) if cell.verdict != "SKIPPED"]
+def _control(basis: Basis, required: Required, report: Report) -> Ruling:
+    ran = [cell for cell in _required_cells(basis, required, report) if cell.verdict != "SKIPPED"]
     bare = [cell.id for cell in ran if cell.control is None or not cell.control.as_stated]
     if "control" not in report.record.arms or bare:
         return "REFUSED", f"no control failed as stated: {some(bare or ['the scenario has none'])}"
     return "MET", "a control failed as stated in every required cell"
 
 
-def _trials(case: Case, required: Required, report: Report) -> Ruling:
-    least = case.policy.least(required)
+def _trials(basis: Basis, required: Required, report: Report) -> Ruling:
+    least = basis.policy.least(required)
     few: list[str] = []
-    for cell in _required_cells(case, required, report):
+    for cell in _required_cells(basis, required, report):
         if cell.verdict == "SKIPPED":
             continue
         for name, tally, count in (
@@ -127,50 +131,50 @@ def _trials(case: Case, required: Required, report: Report) -> Ruling:
     return "MET", f"at least {least.candidate} of the candidate and {least.control} of the control in every cell"
 
 
-def _age(case: Case, _required: Required, report: Report) -> Ruling:
+def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
     made = report.made
     if made is None:
         return "REFUSED", f"it states no time: {report.record.run.made!r}"
-    if made > case.now + AHEAD:
-        return "REFUSED", f"it says it was made {_span((made - case.now).total_seconds())} from now"
-    age = max(case.now - made, timedelta())
-    most = case.policy.max_age
+    if made > basis.now + AHEAD:
+        return "REFUSED", f"it says it was made {_span((made - basis.now).total_seconds())} from now"
+    age = max(basis.now - made, timedelta())
+    most = basis.policy.max_age
     if most is not None and age.total_seconds() > most:
         return "REFUSED", f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the policy allows"
     limit = "" if most is None else f", at most {_span(most)} is asked"
     return "MET", f"made {_span(age.total_seconds())} ago{limit}"
 
 
-def _challenge(case: Case, _required: Required, report: Report) -> Ruling:
+def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
     bears = report.record.run.challenge
-    if case.challenge is None and case.policy.challenge == "required":
+    if basis.challenge is None and basis.policy.challenge == "required":
         return "MISSING", "the policy requires one: give the gate --challenge TEXT, and the run the same"
-    if case.challenge is None:
+    if basis.challenge is None:
         return "MET", "not asked"
-    if bears != case.challenge:
+    if bears != basis.challenge:
         what = "no challenge" if bears is None else f"the challenge {bears!r}"
-        return "REFUSED", f"the report bears {what}, {case.challenge!r} is asked: it was made for something else"
-    return "MET", f"{case.challenge!r} is signed into the report"
+        return "REFUSED", f"the report bears {what}, {basis.challenge!r} is asked: it was made for something else"
+    return "MET", f"{basis.challenge!r} is signed into the report"
 
 
-def _plugins(case: Case, _required: Required, report: Report) -> Ruling:
+def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
     used = report.record.run.plugins
-    strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in case.policy.plugins)]
+    strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
     if strange:
         return "REFUSED", f"the policy does not list the plug-in {some(strange)}: it says what the run's kinds mean"
-    return "MET", f"{counted(len(used), 'plug-in')}, by the policy" if used else "none was used"
+    return "MET", f"{plural(len(used), 'plug-in')}, by the policy" if used else "none was used"
 
 
-def _jobs(case: Case, _required: Required, report: Report) -> Ruling:
-    most, jobs = case.policy.max_jobs, report.record.run.jobs
+def _jobs(basis: Basis, _required: Required, report: Report) -> Ruling:
+    most, jobs = basis.policy.max_jobs, report.record.run.jobs
     if most is not None and jobs > most:
         return "REFUSED", f"{jobs} worlds ran at the same time, at most {most} are allowed"
-    return "MET", "not asked" if most is None else f"{counted(jobs, 'world')} at a time"
+    return "MET", "not asked" if most is None else f"{plural(jobs, 'world')} at a time"
 
 
-def _nix(case: Case, _required: Required, report: Report) -> Ruling:
+def _nix(basis: Basis, _required: Required, report: Report) -> Ruling:
     here = report.record.run.environment.nix
-    if not case.policy.environment.nix:
+    if not basis.policy.environment.nix:
         return "MET", "not asked"
     if here is None:
         return "REFUSED", "the run did not take place in the Nix environment"
@@ -181,16 +185,16 @@ def _nix(case: Case, _required: Required, report: Report) -> Ruling:
     return "MET", here.environment
 
 
-def _lock(case: Case, _required: Required, report: Report) -> Ruling:
-    wanted, here = case.policy.environment.locks, report.record.run.environment
+def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:
+    wanted, here = basis.policy.environment.locks, report.record.run.environment
     if not wanted:
         return "MET", "not asked"
     if here.lock_sha256 is None:
         return "REFUSED", "the environment of the run was made without a lock"
-    if here.lock_sha256 not in case.locks:
+    if here.lock_sha256 not in basis.locks:
         return (
             "REFUSED",
-            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {case.trusted}'s {some(wanted)}",
+            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s {some(wanted)}",
         )
     return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"
 
@@ -202,8 +206,8 @@ def _span(seconds: float) -> str:
         count, left = divmod(int(seconds), size)
         if count:
             rest = left // smaller if count < 10 else 0
-            return counted(count, unit) + (f" {counted(rest, lesser)}" if rest else "")
-    return counted(int(seconds), "second")
+            return plural(count, unit) + (f" {plural(rest, lesser)}" if rest else "")
+    return plural(int(seconds), "second")
 
 
 RULES: dict[str, Rule] = {
@@ -223,6 +227,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def holds(case: Case, required: Required, report: Report) -> bool:
+def holds(basis: Basis, required: Required, report: Report) -> bool:
     """Whether every rule is met."""
-    return all(rule(case, required, report)[0] == "MET" for rule in RULES.values())
+    return all(rule(basis, required, report)[0] == "MET" for rule in RULES.values())

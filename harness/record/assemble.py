@@ -238,9 +238,9 @@ def _files(
     }
     found: dict[Arm, Sequence[TrialFile]] = {}
     for arm in get_args(Arm):
-        count, asked = counts[arm]
-        if not asked <= count <= asked + scenario.trials.max_voids:
-            raise Contradiction(Word.PLAN, f"cell {cell.id} has {count} {arm} trials, its scenario plans {asked}")
+        count, planned = counts[arm]
+        if not planned <= count <= planned + scenario.trials.max_voids:
+            raise Contradiction(Word.PLAN, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}")
         found[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
         for file in found[arm]:
             if file.evidence not in names:

@@ -67,13 +67,13 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
         Contradiction: there are more trials, or fewer.
     """
     for cell in judgement.cells:
-        for arm, asked, tally in (
+        for arm, planned, tally in (
             ("candidate", scenario.trials.candidate, cell.candidate),
             ("control", scenario.trials.control, cell.control),
         ):
-            if tally and len(tally.trials) != asked + min(tally.voids, scenario.trials.max_voids):
+            if tally and len(tally.trials) != planned + min(tally.voids, scenario.trials.max_voids):
                 made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
-                raise Contradiction(Word.PLAN, f"cell {cell.id} has {made}, and its scenario plans {asked}")
+                raise Contradiction(Word.PLAN, f"cell {cell.id} has {made}, and its scenario plans {planned}")
 
 
 def _first_event(text: bytes, name: str) -> Event:

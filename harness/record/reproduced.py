@@ -17,7 +17,7 @@ from harness.record.facts import Environment, Package, RunFacts
 from harness.scenario import Needs, Scenario
 from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
-from harness.stats.verdict import Word
+from harness.stats.tally import Word
 
 REPRODUCED_PATH = "evidence/original.json"
 Group = Literal["decides", "known to matter", "rarely matters"]

@@ -22,7 +22,8 @@ from harness.report.blocks import (
     Table,
 )
 from harness.stats.outcome import Strike, Trial
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 VOIDS_SHOWN = 10
 LINES_SHOWN = 4

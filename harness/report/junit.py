@@ -14,7 +14,8 @@ from harness.record.model import Record
 from harness.report.view import Basis, View
 from harness.report.words import percent
 from harness.stats.outcome import Trial
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 TEXT_LIMIT = 2_000
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})

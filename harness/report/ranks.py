@@ -25,7 +25,8 @@ from harness.report.blocks import (
 from harness.report.figures import lanes_path
 from harness.stats.outcome import Arm, Moment
 from harness.stats.shown_trial import ShownRow, ShownTrial
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
 VALUE_LIMIT = 80
 DIGEST = re.compile("[0-9a-f]{40,128}")

@@ -17,20 +17,52 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from harness.record.model import Record
-from harness.reproduce.row import Row, Word
-from harness.reproduce.surroundings import surroundings
+from harness.record.reproduced import differences
 from harness.scenario import SIGNIFICANT, trials_needed
 from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
 from harness.stats.rates import fisher_two_sided, least_trials, mcnemar, pairs_to_tell, trials_to_tell
-from harness.stats.verdict import CellVerdict, Tally
+from harness.stats.tally import Tally
+from harness.stats.verdict import CellVerdict
 
+Word = Literal["same", "changed", "cannot tell"]
+Kind = Literal["verdict", "candidate", "control", "check", "time", "measured", "environment", "scenario"]
+DECIDING: frozenset[Kind] = frozenset({"verdict", "candidate", "control", "check"})
+ABSENT = "none"
 CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
 ENOUGH = 6
 
 _Ruling: TypeAlias = tuple[Word, str, int | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one thing is in either record.
+
+    Attributes:
+        kind: what it is about.
+        cell: the cell, or empty where it is about the whole run.
+        what: its name.
+        values: what it is in the first record and in the second, in words.
+        word: what comparing says.
+        how: the test behind the word; empty where the values are simply compared.
+        more: further trials, on each side, that would settle a `cannot tell`; None where nobody can say.
+    """
+
+    kind: Kind
+    cell: str
+    what: str
+    values: tuple[str, str]
+    word: Word
+    how: str = ""
+    more: int | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the answer of the whole comparison depends on it."""
+        return self.kind in DECIDING
 
 
 class OtherScenario(ValueError):
@@ -52,9 +84,9 @@ class Comparison:
     @property
     def word(self) -> Word:
         """`changed` beats `cannot tell` beats `same`."""
-        found = {row.word for row in self.rows if row.decides}
+        words = {row.word for row in self.rows if row.decides}
         order: tuple[Word, ...] = ("changed", "cannot tell", "same")
-        return next((word for word in order if word in found), "cannot tell")
+        return next((word for word in order if word in words), "cannot tell")
 
 
 @dataclass(frozen=True)
@@ -89,7 +121,7 @@ def compare(first: Record, second: Record) -> Comparison:
             pairs += len(_sides(cell.candidate, match.candidate).pairs)
         rows += _cell(cell, match, margin=margin, confidence=confidence)
     rows += [_missing(cell, second_lacks=False) for cell in known.values()]
-    return Comparison(pairs=pairs, rows=(*rows, *surroundings(first, second)))
+    return Comparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
 
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
@@ -98,19 +130,19 @@ def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
 
 
 def _cell(one: CellVerdict, other: CellVerdict, *, margin: float, confidence: float) -> Iterator[Row]:
-    found: list[Row] = []
+    rows: list[Row] = []
     if one.candidate is not None and other.candidate is not None:
         sides = _sides(one.candidate, other.candidate)
-        found.append(_rate("candidate", one.id, "trials that failed", sides, None, margin, confidence))
-        found += _checks(one, other, sides, margin=margin, confidence=confidence)
+        rows.append(_rate("candidate", one.id, "trials that failed", sides, None, margin, confidence))
+        rows += _checks(one, other, sides, margin=margin, confidence=confidence)
     if one.control is not None and other.control is not None:
         sides = _sides(one.control, other.control)
-        found.append(_rate("control", one.id, "trials that failed as stated", sides, None, CONTROL_MARGIN, confidence))
+        rows.append(_rate("control", one.id, "trials that failed as stated", sides, None, CONTROL_MARGIN, confidence))
     elif (one.control is None) != (other.control is None) and one.candidate and other.candidate:
         words = _two("there is one" if cell.control else "there is none" for cell in (one, other))
-        found.append(Row("control", one.id, "negative control", words, "changed", ""))
-    yield _verdict(one, other, found)
-    yield from found
+        rows.append(Row("control", one.id, "negative control", words, "changed", ""))
+    yield _verdict(one, other, rows)
+    yield from rows
     if one.candidate is not None and other.candidate is not None:
         yield _duration(one.id, _sides(one.candidate, other.candidate))
     yield from _measured(one, other)
@@ -202,24 +234,24 @@ def _checks(one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: floa
     )
     for check in sorted(failed):
         yield _rate("check", one.id, f"{check} failed", sides, check, margin, confidence)
-    asked = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
+    checks = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
              for cell in (one, other)]  # fmt: skip
-    for check in sorted(asked[0] ^ asked[1]):
-        words = _two("asked" if check in each else "not asked" for each in asked)
+    for check in sorted(checks[0] ^ checks[1]):
+        words = _two("asked" if check in each else "not asked" for each in checks)
         yield Row("check", one.id, check, words, "changed", "only one of the scenarios has this check")
 
 
 def _duration(cell: str, sides: _Sides) -> Row:
-    found = [summarise([trial.ms / 1000 for trial in side]) if side else None for side in (sides.first, sides.second)]
-    return _summaries("time", cell, "a trial of the candidate took", found[0], found[1], "s")
+    times = [summarise([trial.ms / 1000 for trial in side]) if side else None for side in (sides.first, sides.second)]
+    return _summaries("time", cell, "a trial of the candidate took", times[0], times[1], "s")
 
 
 def _measured(one: CellVerdict, other: CellVerdict) -> Iterator[Row]:
     known = {(row.id, row.rank): row for row in other.measured}
     for row in one.measured:
         match = known.get((row.id, row.rank))
-        found = [each.arms.get("candidate") if each is not None else None for each in (row, match)]
-        yield _summaries("measured", one.id, f"{row.id} on rank {row.rank}", found[0], found[1], row.unit)
+        summaries = [each.arms.get("candidate") if each is not None else None for each in (row, match)]
+        yield _summaries("measured", one.id, f"{row.id} on rank {row.rank}", summaries[0], summaries[1], row.unit)
 
 
 def _summaries(
@@ -238,13 +270,56 @@ def _summaries(
     return Row(kind, cell, what, shown, "same" if alike else "cannot tell", ratio)
 
 
-def _two(found: Iterable[str]) -> tuple[str, str]:
-    first, second = found
+def _two(values: Iterable[str]) -> tuple[str, str]:
+    first, second = values
     return first, second
 
 
-def _interval(found: Summary | None, unit: str) -> str:
-    if found is None:
+def _interval(one: Summary | None, unit: str) -> str:
+    if one is None:
         return "not measured"
     digits = 3 if unit == "s" else 0
-    return f"{found.median:.{digits}f} {unit} ({found.low:.{digits}f} to {found.high:.{digits}f}, n = {found.count})"
+    return f"{one.median:.{digits}f} {unit} ({one.low:.{digits}f} to {one.high:.{digits}f}, n = {one.count})"
+
+
+def _surroundings(first: Record, second: Record) -> Iterator[Row]:
+    """A row for each difference, or one that says there is none."""
+    one, other = _question(first), _question(second)
+    names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
+    for name in names:
+        yield Row("scenario", "", name, (one.get(name, ABSENT), other.get(name, ABSENT)), "changed")
+    if not names:
+        yield Row("scenario", "", "scenario, code and inputs", ("", ""), "same")
+    changes = differences(None, first.run, second.run)
+    for change in changes:
+        yield Row("environment", "", change.what, (change.then, change.now), "changed")
+    if not changes:
+        packages = len(first.run.environment.packages)
+        yield Row("environment", "", f"machine, interpreter, variables and {packages} packages", ("", ""), "same")
+
+
+def _question(record: Record) -> dict[str, str]:
+    scenario, run = record.scenario, record.run
+    found = {
+        "scenario file": f"sha256 {scenario.sha256[:12]}",
+        "set on the command line": "  ".join(run.overrides) or ABSENT,
+        "root seed": scenario.seed,
+        "trials asked": f"{scenario.candidate_trials} candidate, {scenario.control_trials} control",
+        "accepted failure rate": f"{scenario.accept_rate:.3g} at {scenario.accept_confidence:.0%}",
+        "control must fail": scenario.must_fail or ABSENT,
+        "commit": _commit(record),
+    }
+    if run.room is not None:
+        found["home folder of the ranks"] = run.room.home
+    for name, arm in record.arms.items():
+        found[f"arguments of the {name}"] = arm.arguments
+        found |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}
+        if arm.revision is not None:
+            found[f"revision of the {name}"] = arm.revision.commit[:12]
+    return found | {f"input {given.name}": f"sha256 {given.digest[:12]}" for given in run.inputs}
+
+
+def _commit(record: Record) -> str:
+    source = record.run.source
+    state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
+    return f"{source.commit[:12]}, {state}" if source.commit else "unknown"

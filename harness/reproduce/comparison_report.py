@@ -9,8 +9,7 @@ from typing import Any
 from harness.forms.text import plural
 from harness.record.model import Record
 from harness.report.blocks import Block, Code, Foreign, Heading, Note, Paragraph, Part, Strong, Table
-from harness.reproduce.comparison import Comparison
-from harness.reproduce.row import Kind, Row
+from harness.reproduce.comparison import Comparison, Kind, Row
 
 SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("Results", frozenset({"verdict", "candidate", "control", "check"})),

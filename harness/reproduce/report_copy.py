@@ -67,7 +67,7 @@ class ReportCopy:
         """A file of the report, by its path."""
         return (self.folder / name).read_bytes()
 
-    def code(self, arm: str) -> dict[str, bytes]:
+    def arm_files(self, arm: str) -> dict[str, bytes]:
         """The code of an arm as it ran, by path."""
         beginning = f"{SOURCE_FOLDER}/{arm}/"
         return {name[len(beginning) :]: self.read(name) for name in self.names if name.startswith(beginning)}

@@ -100,7 +100,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
     loaded = LoadedScenario(scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides))
     reproduced = copy.reproduced()
     material = Material(
-        stage=lambda results: source.lay(copy, rebuilt, results),
+        lay_arms=lambda results: source.lay(copy, rebuilt, results),
         inputs=found,
         source=rebuilt.source,
         patch=rebuilt.patch,

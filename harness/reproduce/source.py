@@ -50,7 +50,7 @@ class SourceDiffers(SourceError):
 
 
 @dataclass(frozen=True)
-class Code:
+class ArmFiles:
     """The code of an arm, and the revision it was laid out from."""
 
     files: Mapping[str, bytes]
@@ -73,7 +73,7 @@ class Rebuilt:
         origins: where the code of each arm comes from, as far as it is not staged.
     """
 
-    arms: Mapping[str, Code]
+    arms: Mapping[str, ArmFiles]
     source: Source
     patch: bytes | None
     where: str
@@ -196,7 +196,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         source=source,
         patch=described.patch(place) if source.dirty else None,
         where=EVIDENCE,
-        candidate=taken_from if code.files != copy.code("candidate") else "",
+        candidate=taken_from if code.files != copy.arm_files("candidate") else "",
         folder=place,
         origins=origins.with_candidate(origins.recorded(copy), standing(place), place),
     )
@@ -223,7 +223,7 @@ def from_revision(copy: ReportCopy, rev: str, repository: Path, *, results: Path
         tree = revision(found, commit)
     except (RevisionError, staging.ArmError, ScenarioError) as error:
         raise SourceError(f"--candidate {rev}: {error}") from None
-    same = code.files == copy.code("candidate")
+    same = code.files == copy.arm_files("candidate")
     return Rebuilt(
         arms={**_kept(copy), "candidate": code},
         source=described.describe(repository, results=results),
@@ -248,12 +248,12 @@ def lay(copy: ReportCopy, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str,
     return staged
 
 
-def _kept(copy: ReportCopy) -> dict[str, Code]:
+def _kept(copy: ReportCopy) -> dict[str, ArmFiles]:
     found = {}
     for name, arm in copy.record.arms.items():
         file = f"{PATCH_FOLDER}/{name}.patch"
         patch = copy.read(file) if file in copy.names else None
-        found[name] = Code(copy.code(name), arm.revision, patch)
+        found[name] = ArmFiles(copy.arm_files(name), arm.revision, patch)
     return found
 
 
@@ -311,11 +311,11 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
     return found
 
 
-def _staged(scenario: Scenario, folder: Path) -> dict[str, Code]:
+def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
     """The arms as a run from this folder would have them."""
     with previewed(scenario, folder=folder) as (preview, found):
         return {
-            name: Code(
+            name: ArmFiles(
                 {
                     path.relative_to(arm.folder).as_posix(): path.read_bytes()
                     for path in sorted(arm.folder.rglob("*"))

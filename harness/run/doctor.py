@@ -124,7 +124,7 @@ def _signing() -> Iterator[Answer]:
     try:
         signer = find_signer(make=False)
     except KeyProblem as problem:
-        yield Answer("signing", "key", "no" if problem.asked else "note", str(problem))
+        yield Answer("signing", "key", "no" if problem.named else "note", str(problem))
         return
     except SshsigError as problem:
         yield Answer("signing", "key", "no", str(problem), INSTALL)

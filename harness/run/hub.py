@@ -15,7 +15,7 @@ from harness.faults.hub import HubFault
 from harness.history.hub_log import BEGIN, END, REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
-from harness.world.pool import ServerFailed
+from harness.world.fork_server import ServerFailed
 from harness.world.world import Launch, World
 
 NAMED = re.compile(r"rank-(\d+)")

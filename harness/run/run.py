@@ -50,7 +50,8 @@ from harness.scenario import LoadedScenario, Problem, Scenario, override
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
-from harness.world.pool import ServerFailed, ServerPool
+from harness.world.fork_server import ServerFailed
+from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled
@@ -98,7 +99,7 @@ class Material:
     """What a run that reproduces another brings along instead of finding it beside the scenario.
 
     Attributes:
-        stage: lays the code of the arms into the results folder.
+        lay_arms: lays the code of the arms into the results folder.
         inputs: every input, by name.
         source: where the code comes from.
         patch: the changes since that commit.
@@ -107,7 +108,7 @@ class Material:
         origins: where the code of each arm comes from, as far as it is not staged.
     """
 
-    stage: Callable[[ResultsFolder], dict[str, staging.StagedArm]]
+    lay_arms: Callable[[ResultsFolder], dict[str, staging.StagedArm]]
     inputs: dict[str, inputs.ResolvedInput]
     source: Source
     patch: bytes | None
@@ -210,14 +211,14 @@ def _run(
     folder.write(SCENARIO_PATH, loaded.text)
     if material is None:
         found = inputs.of_scenario(scenario, folder=loaded.folder)
-        staged = staging.stage(
+        staged = staging.stage_arms(
             scenario, folder=loaded.folder, inputs=[resolved.path for resolved in found.values()], results=folder
         )
         source = repository.describe(loaded.folder, results=folder.root)
         patch = repository.patch(loaded.folder) if source.dirty else None
         origins = provenance.origins(scenario, loaded.folder, staged)
     else:
-        found, staged, source, patch = material.inputs, material.stage(folder), material.source, material.patch
+        found, staged, source, patch = material.inputs, material.lay_arms(folder), material.source, material.patch
         folder.write(REPRODUCED_PATH, material.reproduced)
         origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))

@@ -29,8 +29,9 @@ from harness.stats.outcome import Arm
 from harness.stats.provenance import path_of
 from harness.world.capture import Capture
 from harness.world.environment import is_import_time
+from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
-from harness.world.pool import ServerFailed, ServerPool, is_linux
+from harness.world.pool import ServerPool, is_linux
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World
 

@@ -28,7 +28,8 @@ from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, cells, derive_seed
 from harness.stats import outcome
 from harness.stats.outcome import Arm, Trial
-from harness.world.pool import ServerFailed, ServerPool
+from harness.world.fork_server import ServerFailed
+from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.world import Cancelled
 
@@ -133,7 +134,7 @@ def _attempt(
         raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
     found = inputs.of_scenario(scenario, folder=loaded.folder)
     paths = [resolved.path for resolved in found.values()]
-    staged = staging.stage(scenario, folder=loaded.folder, inputs=paths, results=folder)
+    staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
     preparation = prepare(scenario, arms=staged, inputs=found, progress=progress)
     skipped = {name: str(why) for name, why in preparation.skipped.items()}
     runnable = preparation.runnable

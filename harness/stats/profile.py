@@ -10,7 +10,8 @@ from harness.history import History
 from harness.scenario import Scenario
 from harness.stats.numbers import numbers_of
 from harness.stats.signature import Signature, signature_of
-from harness.stats.verdict import CellVerdict, Tally, Word
+from harness.stats.tally import Tally, Word
+from harness.stats.verdict import CellVerdict
 
 
 class TrialProfile(Model):

@@ -19,7 +19,7 @@ from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm
 from harness.stats.profile import CellProfile, TrialProfile
 from harness.stats.rates import fisher_two_sided, least_trials
-from harness.stats.verdict import Word
+from harness.stats.tally import Word
 
 Answer = Literal["REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "NOT REPRODUCED", "CANNOT TELL"]
 # The first of these that any cell has is the run's.

@@ -6,11 +6,9 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from pydantic import Field
 
@@ -19,53 +17,18 @@ from harness.forms.digest import fold
 from harness.forms.model import Model
 from harness.history import History
 from harness.history.silence import longest_silence
-from harness.reason import DeviationCode, Skip, VerdictCode, VerdictReason
-from harness.scenario import SIGNIFICANT, Cell, Scenario
+from harness.reason import Skip, VerdictCode, VerdictReason
+from harness.scenario import Cell, Scenario
 from harness.stats import environment, measured, outcome, provenance, shown_trial
 from harness.stats.environment import ArmEnvironment
 from harness.stats.hang import LineOf
-from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
 from harness.stats.standing import HungTrial, hung_trial
+from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.unshown import Printed, Unshown
 
-Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
-
-
-class Instead(Model):
-    """What a control did instead of failing as stated, and in how many trials."""
-
-    code: DeviationCode = Field(strict=False)
-    text: str
-    count: int
-
-
-class Tally(Model):
-    """One arm of a cell, counted.
-
-    Attributes:
-        trials: every trial that ran, in order.
-        counted: those that are not void.
-        failed: counted trials in which a check failed.
-        voids: trials that are void.
-        upper: upper bound of the failure rate at the scenario's confidence.
-        upper_with_voids: the same if every void trial had been a failure.
-        as_stated: for a control, counted trials that failed as stated.
-        otherwise: for a control, what the others did instead, by text.
-        p_value: for a control, Fisher's one-sided p against the candidate.
-    """
-
-    trials: list[Trial]
-    counted: int
-    failed: int
-    voids: int
-    upper: float
-    upper_with_voids: float
-    as_stated: int | None = None
-    otherwise: list[Instead] = Field(default_factory=list)
-    p_value: float | None = None
 
 
 class CellVerdict(Model):
@@ -258,7 +221,6 @@ def _judge_cell(
                     VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
                     for why in ran.hear(arm, origin, history)
                 )
-            outside.update(_outside(history))
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
                     found[arm].setdefault(key, []).append(value)
@@ -268,20 +230,19 @@ def _judge_cell(
         return judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
-    outside: set[str] = set()
     hung: dict[Arm, HungTrial] = {}
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     found: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
-    candidate = _tally(scenario, trials("candidate", files.candidate))
+    candidate = tally(scenario, trials("candidate", files.candidate))
     control = None
     if scenario.subject.control is not None:
-        control = _tally_control(scenario, trials("control", files.control), candidate)
+        control = tally_control(scenario, trials("control", files.control), candidate)
         struck_alike = all(fault.arm is None for fault in scenario.faults)
         if struck_alike and arms["candidate"].same_as(arms["control"]):
             alike = "both arms are the same code with the same arguments"
             unproven.add(VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike)))
-    word, reasons = _decide(scenario, candidate, control, unproven)
+    word, reasons = decide(scenario, candidate, control, unproven)
     return CellVerdict.model_validate(
         {
             **common,
@@ -290,7 +251,7 @@ def _judge_cell(
             "candidate": candidate,
             "control": control,
             "samples": samples,
-            "outside": sorted(outside | ran.beside),
+            "outside": sorted(ran.beside),
             "hung": hung,
             "ran": ran.summary() if arms["candidate"].origin is not None else None,
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=found),
@@ -328,104 +289,3 @@ def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReas
 
 def _not_proved(why: str) -> str:
     return f"which code ran is not proved: {why}"
-
-
-def _outside(history: History) -> set[str]:
-    found: set[str] = set()
-    for rank in range(history.size):
-        for seen in history.said(rank, "subject.loaded"):
-            modules = seen.event.values.get("outside")
-            for module in modules if isinstance(modules, list) else ():
-                found.add(f"{module.get('module')} ({module.get('file')}, sha256 {module.get('sha256')})")
-    return found
-
-
-def _tally(scenario: Scenario, trials: list[Trial]) -> Tally:
-    counted = [trial for trial in trials if trial.outcome != "void"]
-    failed = sum(trial.outcome == "fail" for trial in counted)
-    voids = len(trials) - len(counted)
-    confidence = scenario.trials.accept.confidence
-    return Tally(
-        trials=trials,
-        counted=len(counted),
-        failed=failed,
-        voids=voids,
-        upper=upper_bound(failed, len(counted), confidence=confidence),
-        upper_with_voids=upper_bound(failed + voids, len(trials), confidence=confidence),
-    )
-
-
-def _tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally) -> Tally:
-    tally = _tally(scenario, trials)
-    as_stated = sum(bool(trial.as_stated) for trial in trials)
-    counted = Counter(trial.otherwise for trial in trials if trial.otherwise is not None)
-    otherwise = [
-        Instead(code=what.code, text=what.text, count=count)
-        for what, count in sorted(counted.items(), key=lambda item: item[0].text)
-    ]
-    p_value = fisher(as_stated, tally.counted, candidate.failed, candidate.counted)
-    return tally.model_copy(update={"as_stated": as_stated, "otherwise": otherwise, "p_value": p_value})
-
-
-def _decide(
-    scenario: Scenario, candidate: Tally, control: Tally | None, unproven: Collection[VerdictReason]
-) -> tuple[Word, list[VerdictReason]]:
-    """The rules of design §5, in their order."""
-    if unproven:
-        return "INCONCLUSIVE", sorted(unproven, key=str)
-    accept = scenario.trials.accept
-    limit = accept.failure_rate_below
-    if candidate.failed and candidate.upper >= limit:
-        reason = (
-            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as high as "
-            f"{candidate.upper:.1%}, and less than {limit:.1%} is asked"
-        )
-        return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
-    reasons: list[VerdictReason] = []
-    if candidate.upper >= limit:
-        reason = (
-            f"{candidate.counted} trials without a failure leave the failure rate below {candidate.upper:.1%} only, "
-            f"and less than {limit:.1%} is asked"
-        )
-        reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
-    if candidate.counted < scenario.trials.candidate:
-        reason = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
-        reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
-    reasons += _doubt(scenario, control)
-    return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
-
-
-def _why_void(tally: Tally) -> str:
-    usual = Counter(trial.void for trial in tally.trials if trial.void is not None).most_common(1)
-    return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
-
-
-def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]:
-    """Why the control does not show that the checks can fail."""
-    if control is None or scenario.subject.control is None:
-        reason = "there is not a control: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.NO_CONTROL, reason)
-        return
-    as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
-    if control.counted < scenario.trials.control:
-        reason = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
-        yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
-    if control.counted and not control.failed:
-        reason = "no trial of the control failed any check: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
-    instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
-    if share.every and as_stated < control.counted:
-        reason = f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}"
-        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
-    elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
-        reason = (
-            f"the control failed as stated in {as_stated} of {control.counted} trials, at least "
-            f"{share.at_least:.0%} is asked: {instead}"
-        )
-        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
-    elif control.p_value is None or control.p_value >= SIGNIFICANT:
-        reason = (
-            "the control's failures do not set it apart from the candidate "
-            f"(Fisher's one-sided p = {control.p_value:.3f})"
-        )
-        yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)

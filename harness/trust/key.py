@@ -36,11 +36,11 @@ _PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
 
 class KeyProblem(Exception):
-    """A key that cannot sign: what is wrong, where, and what to do. `asked` tells whether somebody named this key."""
+    """A key that cannot sign: what is wrong, where, and what to do. `named` says whether somebody named this key."""
 
-    def __init__(self, message: str, *, asked: bool = True) -> None:
+    def __init__(self, message: str, *, named: bool = True) -> None:
         super().__init__(message)
-        self.asked = asked
+        self.named = named
 
 
 class Signer(Protocol):
@@ -107,7 +107,7 @@ def find_signer(
         make: make this machine's key where there is none.
 
     Raises:
-        KeyProblem: no key can sign. With `asked` false nobody named a key: the report ends UNSIGNED.
+        KeyProblem: no key can sign. With `named` false nobody named a key: the report ends UNSIGNED.
         NoSshKeygen: OpenSSH is not installed.
     """
     known = dict(os.environ if environ is None else environ)
@@ -126,7 +126,7 @@ def find_signer(
     try:
         return replace(_machine_key(known, make=make), passed_over=passed_over)
     except KeyProblem as problem:
-        raise KeyProblem("; ".join((*passed_over, str(problem))), asked=False) from None
+        raise KeyProblem("; ".join((*passed_over, str(problem))), named=False) from None
 
 
 def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:

@@ -88,27 +88,27 @@ def check(envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[
         fits: whether an armoured signature is over bytes, in the namespace of statements.
     """
     try:
-        found = read(envelope)
+        signed = read(envelope)
     except MalformedEnvelope as problem:
         return Refusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
-    if found.payload_type != PAYLOAD_TYPE:
+    if signed.payload_type != PAYLOAD_TYPE:
         return Refusal(
-            RefusalWord.STATEMENT_MALFORMED, f"its payloadType is {found.payload_type!r}, and not {PAYLOAD_TYPE!r}"
+            RefusalWord.STATEMENT_MALFORMED, f"its payloadType is {signed.payload_type!r}, and not {PAYLOAD_TYPE!r}"
         )
-    mine = [each for each in found.signatures if each.said.fingerprint == fingerprint]
+    mine = [each for each in signed.signatures if each.said.fingerprint == fingerprint]
     if not mine:
-        whose = ", ".join(sorted({each.said.fingerprint for each in found.signatures}))
+        whose = ", ".join(sorted({each.said.fingerprint for each in signed.signatures}))
         return Refusal(RefusalWord.STATEMENT_BY_ANOTHER_KEY, f"it is signed by {whose}, the report by {fingerprint}")
-    for each in found.signatures:
+    for each in signed.signatures:
         if each.said.namespace != NAMESPACE_ATTESTATION:
             what = f"a signature made for {each.said.namespace!r}, a statement needs {NAMESPACE_ATTESTATION!r}"
             return Refusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
-    good = keys(found, namespace=NAMESPACE_ATTESTATION, fits=fits)
-    if bad := sorted({each.said.fingerprint for each in found.signatures} - good):
+    good = keys(signed, namespace=NAMESPACE_ATTESTATION, fits=fits)
+    if bad := sorted({each.said.fingerprint for each in signed.signatures} - good):
         return Refusal(
             RefusalWord.STATEMENT_BADLY_SIGNED, f"the signature by {bad[0]} is not over this payload and type"
         )
-    if differs := disagreement(found.payload, rebuilt):
+    if differs := disagreement(signed.payload, rebuilt):
         return Refusal(*differs)
     others = sorted(good - {fingerprint})
     beside = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""

@@ -13,10 +13,10 @@ from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, own_environment, rank_environment
+from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.hang import Hang
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
 from harness.world.paths import ROOT
-from harness.world.pool import BOOT, Server, interpreter
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
 

@@ -8,10 +8,13 @@ import os
 import selectors
 import socket
 import termios
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
 
+# The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
+ABANDON_WITHIN = 5.0
 CHUNK = 256 * 1024
 Kind = Literal["events", "log", "control", "cancel"]
 
@@ -114,6 +117,16 @@ class Pipes:
         """
         with contextlib.suppress(BrokenPipeError, BlockingIOError):
             os.write(self._gates[rank], order + b"\n")
+
+    def hang_up(self) -> None:
+        """Leave a world that is not done: tell its keeper, and stay until it has ended everybody, or some seconds."""
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_WR)
+            end = time.monotonic() + ABANDON_WITHIN
+            while (left := end - time.monotonic()) > 0:
+                self.control.settimeout(left)
+                if not self.control.recv(CHUNK):
+                    return
 
     def _hand(self, descriptor: int) -> None:
         self._theirs.callback(os.close, descriptor)

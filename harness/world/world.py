@@ -6,16 +6,13 @@ import contextlib
 import json
 import math
 import os
-import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS as BACKENDS
-from harness.backends import Rendezvous
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
@@ -23,10 +20,12 @@ from harness.world import signals
 from harness.world.capture import Capture
 from harness.world.channel import Channel
 from harness.world.ending import Ending
+from harness.world.fork_server import Cancelled, Server, ServerFailed
+from harness.world.gates import Gates
 from harness.world.hang import HangWatch
 from harness.world.launch import Launch, describe
 from harness.world.pipes import CHUNK, Pipes
-from harness.world.pool import Cancelled, Server, ServerFailed, ServerPool
+from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
 from harness.world.rank_states import RankStates
@@ -37,8 +36,6 @@ from harness.world.timers import Timers
 
 __all__ = ["Cancelled", "Launch", "World"]
 
-# The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
-ABANDON_WITHIN = 5.0
 CLOSED_EARLY = 500_000_000
 
 
@@ -75,11 +72,8 @@ class World:
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
-        self._lock = threading.Lock()
-        self._unlanded = 0
-        self._unanswered: list[int] = []
-        self._held: dict[int, str] = {}
-        self._orders: dict[int, bytes] = {}
+        # The pipes are not there yet.
+        self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._timers = Timers()
@@ -106,8 +100,7 @@ class World:
         if self._over:
             return
         with contextlib.suppress(OSError):
-            with self._lock:
-                self._unlanded += 1
+            self._gates.signalled()
             self._pipes.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
@@ -120,16 +113,16 @@ class World:
 
     def hold(self, rank: int) -> None:
         """Keep a rank at the gate it stands at, until `release`. To be called from `on_gate`."""
-        self._held[rank] = ""
+        self._gates.held[rank] = ""
 
     def release(self, rank: int) -> None:
         """Let a rank that is held go on. Nothing happens where it is not held, has ended, or the world is over."""
-        if (gate := self._held.pop(rank, None)) and not self._over:
+        if (gate := self._gates.held.pop(rank, None)) and not self._over:
             self._pass(rank, gate)
 
     def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
         """Send an order along with the next answer to a gate of this rank: what `harness.rank.order` does there."""
-        self._orders[rank] = json.dumps(order, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+        self._gates.order(rank, order)
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         """Call `do` in this world's thread when so much time has passed, unless the world is over before."""
@@ -211,7 +204,7 @@ class World:
                 try:
                     self._watch()
                 except BaseException:
-                    self._abandon()
+                    self._pipes.hang_up()
                     raise
                 self._recorder.collect(scratch, states=self._states, begun=self._begun, asked=self._ending.asked)
                 server.give_code(self._launch.folder, self._recorder.code)
@@ -222,7 +215,7 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
-        rendezvous = self._prepare(ports)
+        rendezvous = BACKENDS[launch.backend].prepare(size=launch.size, ports=ports)
         handed = self._pipes.hand(rendezvous.descriptors)
         description = describe(
             launch, server=server, scratch=scratch, code=self._recorder.code, rendezvous=rendezvous, world=self._mark
@@ -244,12 +237,6 @@ class World:
             self._ending.prove(self._hang)
         server.request(description, handed)
         self._pipes.handed()
-
-    def _prepare(self, ports: PortLease) -> Rendezvous:
-        launch = self._launch
-        if launch.program:
-            return Rendezvous(ranks=[{}] * launch.size)
-        return BACKENDS[launch.backend].prepare(size=launch.size, ports=ports)
 
     def _harness_error(self, kind: str, error: Exception) -> None:
         self.note("harness.error", type=kind, message=self._recorder.shortened(str(error))[:2000])
@@ -309,9 +296,7 @@ class World:
             case "signalled":
                 values = {"signal": signals.name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
-                with self._lock:
-                    self._unlanded -= 1
-                self._answer()
+                self._gates.landed()
             case "survivors":
                 self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
             case "unable":
@@ -331,7 +316,7 @@ class World:
         if ns - (closed := self._closed.get(rank, ns)) > CLOSED_EARLY:
             self._recorder.add(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
         self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
-        self._held.pop(rank, None)
+        self._gates.held.pop(rank, None)
         if self._launch.program and values["code"] == 0:
             self._states.finished.add(rank)  # a program has no other way to say that it is done
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
@@ -373,11 +358,11 @@ class World:
         if event.name in self._launch.probes and (found := probe(self._states.started.get(event.rank, -1))):
             # The rank stands at the gate: it is read as it is at this event.
             self.note("rank.measured", rank=event.rank, at=event.name, **found)
-        if event.name in self._launch.gates and event.rank not in self._held and self._on_gate is not None:
+        if event.name in self._launch.gates and event.rank not in self._gates.held and self._on_gate is not None:
             self._on_gate(self, event)
         if event.name in (self._launch.start_line, *self._launch.gates):
-            if event.rank in self._held:
-                self._held[event.rank] = event.name
+            if event.rank in self._gates.held:
+                self._gates.held[event.rank] = event.name
             else:
                 self._pass(event.rank, event.name)
 
@@ -386,11 +371,11 @@ class World:
         if gate in self._launch.gates:
             self.note("gate.opened", rank=rank, gate=gate)
         if gate != self._launch.start_line:
-            self._answer(rank)
+            self._gates.open(rank)
             return
         if rank in self._released:
             # A subject that says it again has waited once already.
-            self._answer(rank)
+            self._gates.open(rank)
         self._states.joined.add(rank)
         self._start_line()
 
@@ -402,33 +387,14 @@ class World:
             self.note("world.start", ranks=sorted(waiting))
             if self._hang is not None:
                 self._hang.begin()
-            self._answer(*sorted(waiting))
+            self._gates.open(*sorted(waiting))
 
     def _busy(self) -> str:
         """Why it is the harness that keeps a rank waiting: a world that waits for it does not hang."""
-        if self._held or self._unanswered or self._unlanded:
+        if self._gates.is_busy:
             return "a rank waits at a gate"
         if self._timers.patience() < math.inf:
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
         return self._keeps_waiting() if self._keeps_waiting is not None else ""
-
-    def _answer(self, *ranks: int) -> None:
-        """Open the gates of these ranks, and of those still waiting, once every signal that was sent has landed."""
-        self._unanswered += ranks
-        if not self._unlanded:
-            for rank in self._unanswered:
-                self._pipes.answer(rank, self._orders.pop(rank, b""))
-            self._unanswered.clear()
-
-    def _abandon(self) -> None:
-        """Leave a world that is not done: tell its keeper, and stay until it has ended everybody, or some seconds."""
-        control = self._pipes.control
-        with contextlib.suppress(OSError):
-            control.shutdown(socket.SHUT_WR)
-            end = time.monotonic() + ABANDON_WITHIN
-            while (left := end - time.monotonic()) > 0:
-                control.settimeout(left)
-                if not control.recv(CHUNK):
-                    return

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from harness.gate.case import Requirement
 from harness.gate.decision import Decision, decide
+from harness.gate.requirements import Requirement
 from harness.record.facts import SCENARIO_PATH
 from tests import forge
 from tests.run.conftest import command, environment

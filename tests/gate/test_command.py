@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.decision import commands, summary
-from harness.gate.case import Requirement
 from harness.gate.decision import Decision
 from harness.gate.policy import parse_policy
+from harness.gate.requirements import Requirement
 from tests.gate.conftest import Copy, Place
 from tests.run.conftest import command, environment
 from tests.run.repositories import git

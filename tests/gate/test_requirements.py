@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from harness.gate.basis import read_basis
-from harness.gate.case import Case, Report
 from harness.gate.decision import Decision
 from harness.gate.objects import Objects
+from harness.gate.report import Report
 from harness.gate.requirements import requirements
 from harness.reason import Skip, SkipCode
 from harness.record.model import Record
@@ -164,18 +165,15 @@ def test_too_few_trials_to_pass_cannot_tell(place: Place, copy: Make) -> None:
 
 def _decided(place: Place, record: Record) -> dict[str, str]:
     """What is not met by a report with this record, whoever could have signed it."""
-    basis = read_basis(Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main")
-    case = Case(
-        policy=basis.policy,
-        commit=basis.commit,
-        challenge=None,
-        now=datetime.now(UTC),
-        scenarios=basis.scenarios,
-        locks=frozenset(),
-        trusted="origin/main",
+    basis = read_basis(
+        Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main", now=datetime.now(UTC)
     )
     report = Report(place="x", record=record, signer="ci", key="SHA256:x", roles=("ci",))
-    return {found.name: found.word for found in requirements(case, [report], []) if found.word != "MET"}
+    return {
+        found.name: found.word
+        for found in requirements(replace(basis, locks=frozenset()), [report], [])
+        if found.word != "MET"
+    }
 
 
 def _with_cells(record: Record, *cells: CellVerdict) -> Record:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
-from harness.reproduce.comparison import OtherScenario, compare
+from harness.reproduce.comparison import OtherScenario, Row, compare
 from harness.reproduce.comparison_report import as_json, blocks
-from harness.reproduce.row import Row
 from tests.records import cell, record
 
 CLEAN = ["pass"] * 59

@@ -242,12 +242,12 @@ def test_words_of_pip_are_told_without_addresses() -> None:
         "port=443): Max retries exceeded with url: https://user:secret@wheels.example.org/simple/six/ (Caused by "
         "NameResolutionError: Failed to resolve 'wheels.example.org' at /home/somebody/.cache/pip/six.whl)\n"
     )
-    found = problem(text, asked=["six==1.16.0"], python="3.13.0")
+    found = problem(text, requirements=["six==1.16.0"], python="3.13.0")
     assert isinstance(found, Unavailable)
     assert str(found).startswith("pip could not install six==1.16.0: Could not install packages")
     assert not [word for word in ("example", "secret", "443", "somebody", "/home") if word in str(found)]
     assert scrubbed("see file:///opt/things/x.whl") == "see <address>"
-    assert str(problem("", asked=["six==1"], python="3.13.0")).endswith("it said nothing")
+    assert str(problem("", requirements=["six==1"], python="3.13.0")).endswith("it said nothing")
 
 
 @pytest.mark.slow

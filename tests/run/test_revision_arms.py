@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.record.results import ResultsFolder
-from harness.run.arms.staging import ArmError, StagedArm, stage
+from harness.run.arms.staging import ArmError, StagedArm, stage_arms
 from harness.scenario import ScenarioError, load_scenario
 from tests.run.repositories import BROKEN, FIXED, SCENARIO, SUBJECT, arm_with_traps, commit, content, git, make, write
 
@@ -27,7 +27,7 @@ def staged(tmp_path: Path) -> Callable[..., Staged]:
     def run(folder: Path, *overrides: str, inputs: list[Path] | None = None) -> Staged:
         loaded = load_scenario(folder, overrides=overrides)
         results = ResultsFolder(tmp_path / f"results-{next(count)}", "it")
-        return stage(loaded.scenario, folder=loaded.folder, inputs=inputs or [], results=results)
+        return stage_arms(loaded.scenario, folder=loaded.folder, inputs=inputs or [], results=results)
 
     return run
 

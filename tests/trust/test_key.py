@@ -132,7 +132,7 @@ def test_key_that_cannot_sign(tmp_path: Path, home: dict[str, str], options: tup
     home[VARIABLE] = str(_make(tmp_path / "key", *options))
     with pytest.raises(KeyProblem, match=said) as caught:
         find_signer(environ=home)
-    assert caught.value.asked
+    assert caught.value.named
     assert home[VARIABLE] in str(caught.value)
     assert "To do:" in str(caught.value)
 
@@ -178,7 +178,7 @@ def test_nowhere_to_keep_a_key(home: dict[str, str], tmp_path: Path) -> None:
     for change in ({"HOME": str(tmp_path / "file")}, {"HOME": ""}):
         with pytest.raises(KeyProblem) as caught:
             find_signer(environ={**home, **change})
-        assert not caught.value.asked
+        assert not caught.value.named
 
 
 def test_no_ssh_keygen(home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

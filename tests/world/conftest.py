@@ -18,7 +18,7 @@ from harness.checks import Finding
 from harness.checks import world as world_checks
 from harness.events import Event
 from harness.history import History
-from harness.world import pool as pools
+from harness.world import fork_server
 from harness.world.capture import Capture
 from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
@@ -182,7 +182,7 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         return lived
 
     yield run
-    servers = {server.pid for server in pool._living} | pools._wardens
+    servers = {server.pid for server in pool._living} | fork_server.WARDENS
     assert survivors(str(ground), spare=servers, within=2.0) == set()
     folders = {server.scratch for server in pool._living}
     assert {path for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")} == folders

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from harness.events import Event
-from harness.world.pool import Server, ServerFailed, ServerKey, ServerPool
+from harness.world.fork_server import Server, ServerFailed, ServerKey
+from harness.world.pool import ServerPool
 from harness.world.world import Cancelled, World
 
 Live = Callable[..., Any]
@@ -203,7 +204,7 @@ def test_a_full_disk_or_missing_folder_is_the_harness_error(
 
 def test_a_missing_interpreter_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, ground: Path) -> None:
     """A server that cannot be started leaves no folder and no descriptor."""
-    monkeypatch.setattr("harness.world.pool.interpreter", lambda _python: ["/nowhere/python"])
+    monkeypatch.setattr("harness.world.fork_server.interpreter", lambda _python: ["/nowhere/python"])
     before, folders = len(list(Path("/proc/self/fd").iterdir())), set(ground.iterdir())
     with pytest.raises(ServerFailed, match="could not be started"):
         Server(ServerKey(warm=True, environment=()))
@@ -213,7 +214,7 @@ def test_a_missing_interpreter_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_server_that_ends_in_its_start_says_its_last_words(monkeypatch: pytest.MonkeyPatch, ground: Path) -> None:
     """What a server printed before it died is in the error; the next request starts another."""
-    monkeypatch.setattr("harness.world.pool.BOOT", "raise SystemExit('torch is broken here')")
+    monkeypatch.setattr("harness.world.fork_server.BOOT", "raise SystemExit('torch is broken here')")
     with ServerPool() as pool:
         for _ in range(2):
             with pytest.raises(ServerFailed, match="torch is broken here"):

@@ -6,7 +6,9 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 BYTES_LIMIT = 20 * 1024 * 1024
 FILES_LIMIT = 2_000
 IGNORED = {
@@ -103,10 +105,10 @@ def demand_limits(sizes: Mapping[str, int], *, name: str) -> None:
         )
 
 
-def below(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
+def below(files: Mapping[str, T], folder: str) -> dict[str, T]:
     """The files below a folder, by their path from there; an empty folder is the top."""
     beginning = f"{folder}/" if folder else ""
-    return {path[len(beginning) :]: content for path, content in files.items() if path.startswith(beginning)}
+    return {path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)}
 
 
 def has_module(module: str) -> Callable[[Iterable[str]], bool]:

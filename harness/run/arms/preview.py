@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.record.facts import PATCH_FOLDER
-from harness.run.arms.staging import StagedArm, stage
+from harness.run.arms.staging import StagedArm, stage_arms
 from harness.scenario import Scenario
 
 
@@ -35,9 +35,9 @@ def previewed(scenario: Scenario, *, folder: Path) -> Iterator[tuple[PreviewFold
     """Lay the arms out as a run from this folder would.
 
     Raises:
-        ArmError: as `harness.run.arms.staging.stage`.
+        ArmError: as `harness.run.arms.staging.stage_arms`.
     """
     inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
     with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
         preview = PreviewFolder(Path(text))
-        yield preview, stage(scenario, folder=folder, inputs=inputs, results=preview)
+        yield preview, stage_arms(scenario, folder=folder, inputs=inputs, results=preview)

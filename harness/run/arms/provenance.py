@@ -62,17 +62,17 @@ class Tree:
         by_name: dict[str, list[str]] = {}
         for path in self.paths:
             by_name.setdefault(posixpath.basename(path), []).append(path)
-        found: set[str] = set()
+        paths: set[str] = set()
         missing: list[str] = []
         tops: set[str] = set()
         for file in set(wanted):
             like = [path for path in by_name.get(posixpath.basename(file), ()) if f"/{path}".endswith(f"/{file}")]
-            found.update(like)
+            paths.update(like)
             tops.update(path.removesuffix(file) for path in like)
             missing += [] if like else [file]
         if self.ignored:
-            found.update(top + file for top in tops for file in missing)
-        return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(self.read(found).items())}
+            paths.update(top + file for top in tops for file in missing)
+        return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(self.read(paths).items())}
 
 
 EMPTY = Tree((), lambda _: {})
@@ -132,18 +132,19 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
         RevisionError: a repository cannot be read, or a patch does not apply.
     """
     given = {"candidate": scenario.subject.candidate, "control": scenario.subject.control}
-    here, found = Living(standing(folder), installed_from(folder)), {}
+    here = Living(standing(folder), installed_from(folder))
+    arms: dict[str, Origin] = {}
     for name, arm in staged.items():
-        found[name] = here
-        asked = given[name]
-        if arm.revision is not None and asked is not None:
-            place = folder if asked.repo is None else (folder / Path(asked.repo).expanduser()).resolve()
+        arms[name] = here
+        own = given[name]
+        if arm.revision is not None and own is not None:
+            place = folder if own.repo is None else (folder / Path(own.repo).expanduser()).resolve()
             repository = GitRepository(place, given=arm.revision.repo or "the scenario's repository")
             tree = revision(repository, arm.revision.commit)
-            if asked.patch is not None:
-                tree = patched(tree, (folder / asked.patch).read_bytes(), to=arm.revision.commit)
-            found[name] = Living(tree, here.installed)
-    return dict(found)
+            if own.patch is not None:
+                tree = patched(tree, (folder / own.patch).read_bytes(), to=arm.revision.commit)
+            arms[name] = Living(tree, here.installed)
+    return arms
 
 
 def standing(folder: Path) -> Tree:
@@ -235,16 +236,16 @@ def _installed_from(distribution: importlib.metadata.Distribution) -> Path | Non
 def names_in(path: str, text: bytes) -> set[str]:
     """Normal names of the distributions that a pyproject.toml, setup.cfg or setup.py declares.
 
-    Nothing of it is executed: a name that setup.py works out is not found.
+    Nothing of it is executed: a name that setup.py works out is not names.
     """
     if len(text) > LARGEST:
         return set()
     try:
         content = text.decode("utf-8")
-        found = {"pyproject.toml": _of_project, "setup.cfg": _of_config, "setup.py": _of_script}[
+        names = {"pyproject.toml": _of_project, "setup.cfg": _of_config, "setup.py": _of_script}[
             posixpath.basename(path)
         ](content)
-        return {normal(name) for name in found if isinstance(name, str) and name.strip()}
+        return {normal(name) for name in names if isinstance(name, str) and name.strip()}
     except (ValueError, SyntaxError, configparser.Error, RecursionError, MemoryError):
         return set()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,13 +96,7 @@ class GitRepository:
 
     def entries(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top."""
-        found = {}
-        for line in self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0")[:-1]:
-            about, _, name = line.partition(b"\t")
-            mode, _, blob, size = about.decode().split()
-            # A submodule has no size, and neither has what a partial clone left behind.
-            found[os.fsdecode(name)] = Entry(mode, blob, int(size) if size.isdecimal() else 0)
-        return found
+        return entries_of(self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit))
 
     def read(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
         """The content of files, as git stores it.
@@ -119,25 +113,20 @@ class GitRepository:
                     f"{path} is a submodule of {self._given}, whose code lies in another repository: point subject.path"
                     " at a folder without it, or make the submodule itself the repo"
                 )
-        blobs = "".join(f"{entry.blob}\n" for entry in entries.values())
-        rest = self._demand("cat-file", "--batch", given=blobs.encode())
-        found = {}
-        for path in entries:
-            head, _, rest = rest.partition(b"\n")
-            words = head.split()
-            if len(words) != 3:
+        blobs = [entry.blob for entry in entries.values()]
+        found = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
+        for path, entry in entries.items():
+            if entry.blob not in found:
                 raise RevisionError(
                     f"{path} is not in this copy of {self._given} (a partial clone?): fetch it before the run; nothing "
                     "is fetched here"
                 )
-            size = int(words[2])
-            found[path], rest = rest[:size], rest[size + 1 :]
-            if found[path].startswith(LFS):
+            if found[entry.blob].startswith(LFS):
                 raise RevisionError(
                     f"{path} of {self._given} is only a pointer of git-lfs, its content is stored elsewhere: name data "
                     "under inputs, or point subject.path at a folder without it"
                 )
-        return found
+        return {path: found[entry.blob] for path, entry in entries.items()}
 
     def working_files(self) -> list[str]:
         """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
@@ -167,3 +156,33 @@ class GitRepository:
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return git(*arguments, folder=self._path, given=given)
+
+
+def entries_of(listing: bytes) -> dict[str, Entry]:
+    """What `git ls-tree -r -z` lists, with `-l` or without; a file's size is 0 where it is not said."""
+    entries = {}
+    for line in listing.split(b"\0")[:-1]:
+        about, _, name = line.partition(b"\t")
+        mode, _, blob, *size = about.decode().split()
+        # A submodule has no size, and neither has what a partial clone left behind.
+        entries[os.fsdecode(name)] = Entry(mode, blob, int(size[0]) if size and size[0].isdecimal() else 0)
+    return entries
+
+
+def batch(blobs: Sequence[str]) -> bytes:
+    """What `git cat-file --batch` is given, to say the content of blobs."""
+    return "".join(f"{blob}\n" for blob in blobs).encode()
+
+
+def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
+    """What it answers: the content of each blob that is there, by its id."""
+    found = {}
+    for blob in blobs:
+        head, _, answer = answer.partition(b"\n")
+        words = head.split()
+        if len(words) == 3:
+            size = int(words[2])
+            content, answer = answer[:size], answer[size + 1 :]
+            if words[1] == b"blob":
+                found[blob] = content
+    return found

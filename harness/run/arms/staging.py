@@ -69,7 +69,7 @@ class StagedArm:
     def packages(self) -> frozenset[str]:
         """Top-level modules and packages that the folder holds."""
         return frozenset(
-            found.stem for found in self.folder.iterdir() if found.suffix == ".py" or (found / "__init__.py").is_file()
+            path.stem for path in self.folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
         )
 
 
@@ -83,8 +83,8 @@ class _LaidOut:
     patch: bytes | None
 
     def paths(self) -> set[str]:
-        found = set(self.entries)
-        return found | patch.touched(self.patch, name="the patch") if self.patch is not None else found
+        paths = set(self.entries)
+        return paths | patch.touched(self.patch, name="the patch") if self.patch is not None else paths
 
 
 class Place(Protocol):
@@ -96,7 +96,7 @@ class Place(Protocol):
         """Write a file, by its path from there."""
 
 
-def stage(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> dict[str, StagedArm]:
+def stage_arms(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> dict[str, StagedArm]:
     """Copy the code of every arm into the results folder.
 
     Args:
@@ -110,7 +110,7 @@ def stage(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Plac
             cannot be had.
     """
     try:
-        return _Staging(scenario, folder=real_place(folder), inputs=inputs, results=results).stage()
+        return _Staging(scenario, folder=real_place(folder), inputs=inputs, results=results).stage_all()
     except (RevisionError, TooMuchCode, CodeUnreadable) as error:
         raise ArmError(str(error)) from None
 
@@ -141,7 +141,7 @@ class _Staging:
             has_module(self._module) if subject.program is None else has_any(subject.program)
         )
 
-    def stage(self) -> dict[str, StagedArm]:
+    def stage_all(self) -> dict[str, StagedArm]:
         if self._subject.use is not None:
             # Laid out like any other code: the evidence holds it, and ranks load it from there.
             code = READY[self._subject.use].code()
@@ -149,18 +149,18 @@ class _Staging:
                 name: StagedArm(lay(name, code, results=self._results, is_program=False), arguments=dict(arm.with_))
                 for name, arm in self._arms.items()
             }
-        found = {name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out}
-        base = self._base(found)
+        revisions = {name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out}
+        base = self._base(revisions)
         staged = {}
         for name, arm in self._arms.items():
             revision = None
-            if (laid_out := found.get(name)) is not None:
+            if (laid_out := revisions.get(name)) is not None:
                 code = self._read(name, laid_out, base)
                 revision = self._facts(arm, laid_out, base)
             else:
-                code = self._as_it_stands(base, [one.repository for one in found.values()])
+                code = self._as_it_stands(base, [one.repository for one in revisions.values()])
             if base is not None or self._subject.path != ".":
-                code = self._with_the_subject(code, at=self._place(base, found.values()))
+                code = self._with_the_subject(code, at=self._place(base, revisions.values()))
             if self._subject.program is not None:
                 self._demand_a_file(code, self._subject.program)
             else:
@@ -187,52 +187,52 @@ class _Staging:
             self._results.write(f"{PATCH_FOLDER}/{name}.patch", text)
         return _LaidOut(repository, commit, repository.entries(commit), text)
 
-    def _base(self, found: Mapping[str, _LaidOut]) -> str | None:
-        """Which folder of the revisions is the code, from their top; None where no arm is a revision.
+    def _base(self, revisions: Mapping[str, _LaidOut]) -> str | None:
+        """Which folder of the revisions is the code, from their top; None where no arm is a laid_out.
 
-        One folder for all arms, the first that holds the subject in every revision: arms that differ in which folder
+        One folder for all arms, the first that holds the subject in every laid_out: arms that differ in which folder
         was staged would differ in everything.
         """
-        if not found:
+        if not revisions:
             return None
-        root, asked = next(iter(found.values())).repository.root, self._subject.path
-        code = real_place(asked, folder=self._folder)
-        here = code.relative_to(root).as_posix() if root is not None and code.is_relative_to(root) else asked
+        root, given = next(iter(revisions.values())).repository.root, self._subject.path
+        code = real_place(given, folder=self._folder)
+        here = code.relative_to(root).as_posix() if root is not None and code.is_relative_to(root) else given
         here = "" if here == "." else here
-        places = [os.path.normpath(here) if here else ""] if asked != "." else list(dict.fromkeys([here, *USUAL]))
+        places = [os.path.normpath(here) if here else ""] if given != "." else list(dict.fromkeys([here, *USUAL]))
         if places[0].startswith(("..", "/")):
-            raise ArmError(f"subject.path: {asked} leads out of the repository; it must be one of its folders")
-        paths = [revision.paths() for revision in found.values()]
+            raise ArmError(f"subject.path: {given} leads out of the repository; it must be one of its folders")
+        paths = [laid_out.paths() for laid_out in revisions.values()]
         for place in places:
             beginning = f"{place}/" if place else ""
             cut = [{path[len(beginning) :] for path in some if path.startswith(beginning)} for some in paths]
             here_is_fine = all(self._is_in(some) for some in cut)
             # Where the scenario's own folder is the same for all arms, what they differ in lies elsewhere.
-            if here_is_fine and (asked != "." or place in USUAL or self._differ(found, place)):
+            if here_is_fine and (given != "." or place in USUAL or self._differ(revisions, place)):
                 return place
-            if asked != "." and not all(cut):
-                raise ArmError(f"subject.path: {asked} is not a folder of the repository at every revision")
-        if asked != ".":
+            if given != "." and not all(cut):
+                raise ArmError(f"subject.path: {given} is not a folder of the repository at every revision")
+        if given != ".":
             return places[0]
         in_src = all(any(has_package(path) for path in some if path.startswith("src/")) for some in paths)
         return "src" if in_src else ""
 
-    def _differ(self, found: Mapping[str, _LaidOut], place: str) -> bool:
-        repositories = [one.repository for one in found.values()]
+    def _differ(self, revisions: Mapping[str, _LaidOut], place: str) -> bool:
+        repositories = [one.repository for one in revisions.values()]
         code = [
-            self._read(name, found[name], place) if name in found else self._as_it_stands(place, repositories)
+            self._read(name, revisions[name], place) if name in revisions else self._as_it_stands(place, repositories)
             for name in self._arms
         ]
         return len(code) == 1 or any(one != code[0] for one in code)
 
-    def _read(self, name: str, found: _LaidOut, base: str | None) -> dict[str, bytes]:
+    def _read(self, name: str, laid_out: _LaidOut, base: str | None) -> dict[str, bytes]:
         base = base or ""
         beginning = f"{base}/" if base else ""
-        named = patch.touched(found.patch, name=f"the {name}'s patch") if found.patch is not None else set()
-        left_out = self._inputs_below(found.repository.root)
+        named = patch.touched(laid_out.patch, name=f"the {name}'s patch") if laid_out.patch is not None else set()
+        left_out = self._inputs_below(laid_out.repository.root)
         wanted = {
             path: entry
-            for path, entry in found.entries.items()
+            for path, entry in laid_out.entries.items()
             if path in named
             or (
                 path.startswith(beginning)
@@ -242,10 +242,10 @@ class _Staging:
             )
         }
         demand_limits({path: entry.size for path, entry in wanted.items()}, name=base or "the repository")
-        files = found.repository.read(wanted)
-        if found.patch is not None:
-            to = f"commit {found.commit[:12]}"
-            files = patch.apply(files, found.patch, name=f"the {name}'s patch", to=to)
+        files = laid_out.repository.read(wanted)
+        if laid_out.patch is not None:
+            to = f"commit {laid_out.commit[:12]}"
+            files = patch.apply(files, laid_out.patch, name=f"the {name}'s patch", to=to)
         return {path: data for path, data in below(files, base).items() if is_code(path)}
 
     def _inputs_below(self, root: Path | None) -> list[str]:
@@ -253,13 +253,13 @@ class _Staging:
             path.relative_to(root).as_posix() for path in self._inputs if root is not None and path.is_relative_to(root)
         ]
 
-    def _facts(self, arm: Arm, found: _LaidOut, base: str | None) -> RevisionFacts:
+    def _facts(self, arm: Arm, laid_out: _LaidOut, base: str | None) -> RevisionFacts:
         return RevisionFacts(
             repo=None if arm.repo is None else shown_repo(arm.repo, folder=self._folder),
             rev=arm.rev or HEAD,
-            commit=found.commit,
-            tree=found.repository.tree(found.commit),
-            patch=None if found.patch is None else hashlib.sha256(found.patch).hexdigest(),
+            commit=laid_out.commit,
+            tree=laid_out.repository.tree(laid_out.commit),
+            patch=None if laid_out.patch is None else hashlib.sha256(laid_out.patch).hexdigest(),
             folder=base or "",
         )
 
@@ -288,9 +288,9 @@ class _Staging:
             raise NotThere(("subject", "path"), message)
         return read_folder(code, leave_out=self._inputs)
 
-    def _place(self, base: str | None, found: Iterable[_LaidOut]) -> str:
+    def _place(self, base: str | None, revisions: Iterable[_LaidOut]) -> str:
         """Where the scenario's folder lies below the code's, or empty."""
-        root = next((one.repository.root for one in found), None)
+        root = next((one.repository.root for one in revisions), None)
         top = root / (base or "") if root is not None else None
         return self._folder.relative_to(top).as_posix() if top is not None and self._folder.is_relative_to(top) else ""
 

@@ -72,7 +72,7 @@ class Stamp(Model):
 
     Attributes:
         folder: the environment's, below the key's.
-        asked: what it was made for, in words.
+        description: what it was made for, in words.
         bytes: size of its files.
         content: sha256 of the list of its files.
         seen: digest of names, sizes and kernel times of its files when they were last read.
@@ -80,7 +80,7 @@ class Stamp(Model):
 
     format: int
     folder: str
-    asked: str
+    description: str
     bytes: int
     content: str
     seen: str
@@ -97,7 +97,7 @@ def provide(wanted: Environment, *, says: Callable[[str], None] = lambda _text: 
 
     Args:
         wanted: interpreter and packages.
-        says: told what takes long, and what was wrong with the cache.
+        says: hears what takes long, and what was wrong with the cache.
 
     Raises:
         Unavailable: no such interpreter, or a package that cannot be had here: the cells are SKIPPED.
@@ -174,7 +174,9 @@ def cached() -> list[Cached]:
         for folder in sorted(path for path in cache().iterdir() if path.is_dir()):
             stamp = _read(folder)
             size = stamp.bytes if stamp is not None else sum(path.lstat().st_size for path in folder.rglob("*"))
-            found.append(Cached(key=folder.name, folder=folder, description=stamp.asked if stamp else None, bytes=size))
+            found.append(
+                Cached(key=folder.name, folder=folder, description=stamp.description if stamp else None, bytes=size)
+            )
     return found
 
 
@@ -233,7 +235,7 @@ def _make(place: Path, wanted: Environment, base: Interpreter) -> Stamp:
         stamp = Stamp(
             format=FORMAT,
             folder=folder.name,
-            asked=description(wanted, base),
+            description=description(wanted, base),
             bytes=sum((folder / name).lstat().st_size for name in files),
             content=fold(files),
             seen=_seen(folder),
@@ -260,7 +262,7 @@ def _venv(folder: Path, base: Interpreter) -> None:
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
         if "No space left" in done.stderr:
-            raise pip.problem(done.stderr, asked=[], python=base.version)
+            raise pip.problem(done.stderr, requirements=[], python=base.version)
         message = f"Python {base.version} makes no virtual environment: {pip.scrubbed(words)}"
         raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
 

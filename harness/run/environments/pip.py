@@ -72,12 +72,12 @@ def install(python: Path, packages: Mapping[str, str], *, base: Interpreter, rep
         Unavailable: no pip, no network, a package that nobody offers here.
         EnvironmentProblem: a version that does not exist, versions that exclude each other, no space.
     """
-    asked = [f"{name}=={version}" for name, version in packages.items()]
+    requirements = [f"{name}=={version}" for name, version in packages.items()]
     flags = ["--no-input", "--disable-pip-version-check", "--no-color"]
     options = ["--no-user", "--only-binary", ":all:", "--progress-bar", "off", "--report", str(report)]
-    code, text = _run([*_pip(python, base), "install", *flags, *options, *asked])
+    code, text = _run([*_pip(python, base), "install", *flags, *options, *requirements])
     if code:
-        raise problem(text, asked=asked, python=base.version)
+        raise problem(text, requirements=requirements, python=base.version)
     try:
         found = json.loads(report.read_text())["install"]
         return sorted((_resolved(item) for item in found), key=lambda package: package.name)
@@ -91,7 +91,7 @@ def _resolved(item: dict[str, dict[str, dict[str, dict[str, str]]]]) -> Resolved
     return Resolved(name=normal(str(about["name"])), version=str(about["version"]), wheel=archive["hashes"]["sha256"])
 
 
-def problem(text: str, *, asked: list[str], python: str) -> EnvironmentProblem:
+def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentProblem:
     """What pip's words mean."""
     if "No space left on device" in text:
         return EnvironmentProblem("no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk")
@@ -105,11 +105,11 @@ def problem(text: str, *, asked: list[str], python: str) -> EnvironmentProblem:
         return Unavailable(f"{wanted} cannot be had: it is not in the cache, and pip finds no version of it")
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
-        return EnvironmentProblem(f"{', '.join(asked)} exclude each other: {scrubbed('; '.join(lines[:6]))}")
+        return EnvironmentProblem(f"{', '.join(requirements)} exclude each other: {scrubbed('; '.join(lines[:6]))}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     last = (errors or lines or ["it said nothing"])[-1]
-    return Unavailable(f"pip could not install {', '.join(asked)}: {scrubbed(last)}")
+    return Unavailable(f"pip could not install {', '.join(requirements)}: {scrubbed(last)}")
 
 
 def scrubbed(text: str) -> str:
