@@ -48,6 +48,18 @@ def inputs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def new_runs(parser: argparse.ArgumentParser) -> None:
+    """Where runs are kept, how many worlds there are at a time, and which key signs."""
+    parser.add_argument(
+        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
+    )
+    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
+    parser.add_argument(
+        "--key", metavar="KEY", help="SSH key that signs (default: RANKPROOF_SIGNING_KEY, git's, this machine's)"
+    )
+    parser.add_argument("--unsigned", action="store_true", help="do not sign; such a report convinces nobody")
+
+
 def folder(text: str) -> Path:
     """A folder, there or not, but not what can never be one."""
     try:

@@ -24,22 +24,6 @@ BAR = 20
 NARROW, WIDE = 60, 90
 
 
-class Spoken(Progress):
-    """Says on a stream what takes long."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def says(self, text: str) -> None:
-        """A line of its own."""
-        print(f"  {text}", file=self._stream, flush=True)
-
-
-def progress_for(stream: TextIO) -> Spoken:
-    """The live table where somebody watches, else plain lines."""
-    return Watched(stream) if is_watched(stream) else Plain(stream)
-
-
 @dataclass
 class Count:
     """What is known so far.
@@ -90,26 +74,18 @@ class Count:
         return ", ".join(parts)
 
 
-class Plain(Spoken):
-    """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just then."""
+class Spoken(Progress):
+    """Says on a stream what takes long, and counts trials."""
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+        self._stream = stream
         self._count = Count()
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._teller: threading.Thread | None = None
         self._cell = ""
 
-    def planned(self, plan: Plan) -> None:
-        """Say how many trials there will be, and which cells are skipped."""
-        self._count = Count(total=plan.trials)
-        for cell, why in plan.skipped.items():
-            self.says(f"{cell}: SKIPPED: {why}")
-        cells = len(plan.cells) - len(plan.skipped)
-        self.says(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
-        self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
-        self._teller.start()
+    def says(self, text: str) -> None:
+        """A line of its own."""
+        print(f"  {text}", file=self._stream, flush=True)
 
     def began(self, cell: Cell) -> None:
         """Count it."""
@@ -121,6 +97,30 @@ class Plain(Spoken):
         """Count it."""
         with self._lock:
             self._count.ended(trial)
+
+
+def progress_for(stream: TextIO) -> Spoken:
+    """The live table where somebody watches, else plain lines."""
+    return Watched(stream) if is_watched(stream) else Plain(stream)
+
+
+class Plain(Spoken):
+    """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._over = threading.Event()
+        self._teller: threading.Thread | None = None
+
+    def planned(self, plan: Plan) -> None:
+        """Say how many trials there will be, and which cells are skipped."""
+        self._count = Count(total=plan.trials)
+        for cell, why in plan.skipped.items():
+            self.says(f"{cell}: SKIPPED: {why}")
+        cells = len(plan.cells) - len(plan.skipped)
+        self.says(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
+        self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
+        self._teller.start()
 
     def done(self) -> None:
         """Say nothing more."""
@@ -148,7 +148,6 @@ class Watched(Spoken):
         self._console = Console(file=getattr(stream, "bare", stream), highlight=False)
         # What the terminal cannot show must not break it: a C locale gets ASCII.
         self._ascii = not (self._console.encoding or "").lower().startswith("utf")
-        self._count = Count()
         self._plan: Plan | None = None
         self._live: Live | None = None
 
@@ -165,14 +164,6 @@ class Watched(Spoken):
             transient=True,
         )
         self._live.start()
-
-    def began(self, cell: Cell) -> None:
-        """Count it."""
-        self._count.began(cell)
-
-    def ended(self, trial: MadeTrial) -> None:
-        """Count it; the table is redrawn by itself."""
-        self._count.ended(trial)
 
     def done(self) -> None:
         """Take the table away."""

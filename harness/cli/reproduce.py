@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
-from harness.cli.arguments import folder, inputs, positive, signers
+from harness.cli.arguments import inputs, new_runs, positive, signers
 from harness.cli.bundle import paths
 from harness.cli.passes import make, print_plan
 from harness.cli.progress import progress_for
@@ -62,12 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where the answer differs, run again with one thing changed at a time, and say which change explains it",
     )
     inputs(parser)
-    parser.add_argument(
-        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
-    )
-    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
-    parser.add_argument("--key", metavar="KEY", help="SSH key that signs, as for run")
-    parser.add_argument("--unsigned", action="store_true", help="do not sign")
+    new_runs(parser)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
-from harness.cli.arguments import challenge, folder, overrides, positive, scenarios
+from harness.cli.arguments import challenge, new_runs, overrides, scenarios
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
@@ -37,21 +37,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     scenarios(parser)
     overrides(parser)
     parser.add_argument(
-        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
-    )
-    parser.add_argument(
         "--repo", type=Path, metavar="PATH", help="take both arms from this git repository (default rev: HEAD)"
     )
     parser.add_argument("--candidate", metavar="REV", help="run this revision of the repository as the candidate")
     parser.add_argument("--control", metavar="REV", help="run this revision of the repository as the control")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
-    parser.add_argument(
-        "--key", metavar="KEY", help="SSH key that signs (default: RANKPROOF_SIGNING_KEY, git's, this machine's)"
-    )
     parser.add_argument(
         "--challenge", type=challenge, metavar="TEXT", help="sign this text into the report, for a gate"
     )
-    parser.add_argument("--unsigned", action="store_true", help="do not sign; such a report convinces nobody")
+    new_runs(parser)
     parser.add_argument(
         "--try",
         action="store_true",
