@@ -116,7 +116,7 @@ def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(sce
 @pytest.mark.slow
 def test_a_home_of_the_scenario_is_there_when_it_is_tried(scenario: Write, rankproof: Run) -> None:
     """`--try` copies the folder for its worlds as a run does: what is tried is what would run."""
-    text = SCENARIO.replace("world: {", "world: {home: house, ")
+    text = MEETING.replace("world: {", "world: {home: house, ")
     text += "  - {id: text, kind: equal, ranks: every, value: met.text, to: quiet}\n"
     place = scenario({"scenario.yaml": text, "subject.py": READING, "house/.config/tool/settings": "quiet"})
     tried = rankproof("run", str(place), "--try")
