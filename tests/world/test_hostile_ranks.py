@@ -398,7 +398,7 @@ def test_a_keeper_that_was_stopped_does_not_hold_the_harness(
 ) -> None:
     """A rank that stops its keeper makes the trial void within a bound."""
     monkeypatch.setattr("harness.world.ending.KILL_WITHIN", 1.0)
-    monkeypatch.setattr("harness.world.pool.GONE_WITHIN", 1.0)
+    monkeypatch.setattr("harness.world.fork_server.GONE_WITHIN", 1.0)
     lived = live("wrecking:kill_parent", arguments={"number": 19}, deadline=1.0)
     assert "did not end within" in lived.void[0]
     assert live("calm:gather").passed
