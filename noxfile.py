@@ -299,6 +299,12 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def commits(session: nox.Session) -> None:
+    """Compare what two commits decide of the shipped scenarios: `-- BEFORE [AFTER] [SCENARIO…]`."""
+    ready(session).run(session, "-m", "tests.bench.commits", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def nix(session: nox.Session) -> None:
     """Check the flake without a network; `-- --build` builds and runs it, with this machine's programs as nixpkgs."""
     if shutil.which("nix") is None:

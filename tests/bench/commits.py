@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ARMS = ("candidate", "control")
+USAGE = 64
 
 
 def records(commit: str, place: Path, scenarios: list[str]) -> dict[str, Any]:
@@ -44,7 +45,8 @@ def records(commit: str, place: Path, scenarios: list[str]) -> dict[str, Any]:
             "--results",
             str(place / "runs"),
         ]
-        subprocess.run(command, cwd=tree, env=environment, check=False, stdout=sys.stderr)
+        if subprocess.run(command, cwd=tree, env=environment, check=False, stdout=sys.stderr).returncode == USAGE:
+            raise SystemExit(f"{commit} cannot read what is to be run")
     finally:
         if tree != ROOT:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
