@@ -113,6 +113,11 @@ def _is_nowhere() -> bool:
 def _our_bug() -> int:
     import traceback
 
+    from harness.plugins import PluginFailed
+
+    if isinstance(error := sys.exc_info()[1], PluginFailed):
+        print(f"rankproof: nothing was decided: {error}", file=sys.stderr)
+        return INCONCLUSIVE
     traceback.print_exc()
     print("rankproof: this is a bug of ours; nothing was decided. Please report it with these lines.", file=sys.stderr)
     return OUR_BUG

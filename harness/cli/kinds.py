@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.cli import PASS
 from harness.forms.text import visible
-from harness.plugins import Registry
+from harness.plugins import PluginFailed, Registry
 
 
 def print_kinds(registry: Registry[Any], lines: Callable[[Any], Iterable[str]]) -> int:
@@ -19,7 +19,12 @@ def print_kinds(registry: Registry[Any], lines: Callable[[Any], Iterable[str]]) 
     """
     for name, kind in registry.items():
         print(name)
-        for line in lines(kind):
+        try:
+            with registry.guarded(name):
+                found = list(lines(kind))
+        except PluginFailed as error:
+            found = [visible(str(error), 400)]
+        for line in found:
             print(f"    {line}")
         if name in registry.plugins:
             plugin = registry.plugins[name]

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.backends import KINDS as BACKENDS
+from harness.backends import refusal
 from harness.faults import KINDS as FAULTS
+from harness.plugins import PluginFailed
 from harness.record import environment
 from harness.record.facts import Environment
 from harness.run.environments.cache import cached
@@ -83,8 +85,12 @@ def _starts() -> Iterator[Answer]:
 
 
 def _backends() -> Iterator[Answer]:
-    for name, backend in BACKENDS.items():
-        why = backend.refusal(size=2)
+    for name in BACKENDS:
+        try:
+            why = refusal(name, size=2)
+        except PluginFailed as error:
+            yield Answer("backend", name, "no", str(error), "no cell with it can run")
+            continue
         if why is None:
             yield Answer("backend", name, "yes", "can join ranks here")
         else:
@@ -93,7 +99,12 @@ def _backends() -> Iterator[Answer]:
 
 def _faults() -> Iterator[Answer]:
     for name, kind in FAULTS.items():
-        why = kind.refusal()
+        try:
+            with FAULTS.guarded(name):
+                why = kind.refusal()
+        except PluginFailed as error:
+            yield Answer("fault", name, "no", str(error), "no scenario with it can run")
+            continue
         yield Answer("fault", name, "no" if why else "yes", why or kind.does, "use a Linux machine" if why else "")
 
 
