@@ -18,7 +18,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -29,6 +29,8 @@ GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankpro
 # The function that a rank calls in the file of a kind.
 CALLED = {"rankproof.faults": "inside", "rankproof.backends": "join", "rankproof.subjects": "run"}
 NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 T = TypeVar("T")
 
@@ -59,6 +61,10 @@ class Plugin:
         return f"{self.name} ({self.group}) of {self.distribution} {self.version}, sha256 {self.sha256[:16]}"
 
 
+# Path to the distribution, with its version, whose plug-in is loaded from there.
+FILES: dict[str, str] = {}
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Kinds by name: our own first, then those of plug-ins, by name.
 
@@ -68,15 +74,18 @@ class Registry(Mapping[str, T], Generic[T]):
         broken: kind to the reason why a plug-in's kind cannot be used.
     """
 
-    def __init__(self, group: str, base: type, own: Mapping[str, T]) -> None:
+    def __init__(self, group: str, base: type, own: Mapping[str, T], *, taken: Collection[str] = ()) -> None:
         """Fill it.
 
         Args:
             group: name of the group of entry points.
             base: what a kind is a subclass or an instance of.
             own: the kinds of this project.
+            taken: names that no plug-in may have beside.
         """
         self.group = group
+        self._taken = frozenset(taken)
+        self._properties = next((type(kind.properties) for kind in own.values() if hasattr(kind, "properties")), object)
         self.plugins: dict[str, Plugin] = {}
         self.broken: dict[str, str] = {}
         self._kinds: dict[str, T] = dict(own)
@@ -91,7 +100,9 @@ class Registry(Mapping[str, T], Generic[T]):
             self._kinds.pop(point.name, None)
             self.plugins.pop(point.name, None)
             return "another distribution brings a kind of this name too, and nobody says which is meant; uninstall one"
-        if point.name in self._kinds:
+        if not NAME.fullmatch(point.name):
+            return "its name becomes the name of files; use letters, digits, dots, dashes and underscores alone"
+        if point.name in self._kinds or point.name in self._taken:
             return "Rankproof has a kind of this name itself; the plug-in must use another one"
         try:
             kind = point.load()
@@ -100,7 +111,12 @@ class Registry(Mapping[str, T], Generic[T]):
             return f"{type(error).__name__}: {error}"
         if reason := _misfit(kind, base, point.name) or _strange_file(kind, point):
             return reason
+        if not isinstance(getattr(kind, "properties", None), self._properties):
+            return f"its properties are not {self._properties.__module__}.{self._properties.__qualname__}"
         self._kinds[point.name], self.plugins[point.name] = kind, plugin
+        assert point.dist is not None
+        release = f"{plugin.distribution} {plugin.version}"
+        FILES.update(dict.fromkeys(map(str, _files(point, point.dist).values()), release))
         return ""
 
     @contextlib.contextmanager
@@ -137,6 +153,12 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._kinds)
+
+
+def passed_through(error: BaseException) -> str | None:
+    """Whose plug-in was running when an error was raised, the innermost; None where it was nobody's."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((FILES[frame.filename] for frame in frames if frame.filename in FILES), None)
 
 
 @functools.cache

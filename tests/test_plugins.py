@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -16,11 +17,20 @@ from harness.checks import KINDS, judge_trial
 from harness.checks.agree import AgreeCheck
 from harness.checks.check import Check
 from harness.checks.finding import Finding, RankFinding
+from harness.cli import main as cli
 from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault
 from harness.faults.strikes import Strikes
 from harness.history import History
 from harness.plugins import Plugin, PluginFailed, Registry, installed
+from harness.rank.inside import load
+from harness.record import plugins as record_plugins
+from harness.record.facts import PluginFacts
+from harness.record.model import RecordError
+from harness.report.view import View
+from harness.report.views import VIEWS
+from harness.run import doctor
+from harness.subjects import READY
 from harness.world import fork_server
 from harness.world.ports import PortLease
 
@@ -112,6 +122,7 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
             GOOD.replace("within import WithinCheck", "check import Check").replace("WithinCheck", "Check"),
             "it does not declare properties, example",
         ),
+        (f"{GOOD}\n        properties = None", "its properties are not harness.checks.check.CheckProperties"),
         (GOOD.replace("mine", "yours"), 'its field is not declared as kind: Literal["mine"]'),
         (
             GOOD.replace('        kind: Literal["mine"]', "        pass"),
@@ -216,7 +227,9 @@ def test_what_lies_beside_rankproof_is_copied_too(tmp_path: Path, monkeypatch: p
     copy = Path(server.inside(theirs))
     assert copy.is_relative_to(server.scratch)
     copy.write_text("changed")
-    assert Path(server.inside(theirs)).read_text() == INSIDE
+    with pytest.raises(ImportError, match=r"theirs_inside\.py was changed since it was copied beside the ranks"):
+        load(str(copy))
+    assert load(server.inside(theirs)).inside
 
 
 def as_plugin(monkeypatch: pytest.MonkeyPatch, registry: Registry[Any], kind: Any) -> None:
@@ -307,3 +320,58 @@ def test_a_backend_that_prepares_for_others_decides_nothing(monkeypatch: pytest.
         backends.prepare("mine", size=2, ports=ports)
     with pytest.raises(PluginFailed, match="its refusal is not a Skip: not for 2"):
         backends.refusal("mine", size=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["../view.txt", "evidence", "report.md", "results.json", "MANIFEST.sha256", "a/b", ".x"]
+)
+def test_a_view_is_a_file_of_its_own(install: Install, name: str) -> None:
+    """A plug-in's view is not written outside the run's folder, nor over what the run consists of."""
+    code = f"""
+        from harness.report.view import View
+        Kind = View(name="{name}", media_type="text/plain", checked=True, render=lambda basis: b"")
+    """
+    install(code, group="views", point=f"{name} = brings:Kind")
+    registry: Registry[View] = Registry("rankproof.views", View, {}, taken=VIEWS._taken)
+    assert list(registry) == []
+    assert name in registry.broken
+
+
+def test_lists_name_what_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ready subjects of plug-ins are listed with where they are from, and views that cannot be used by `doctor`."""
+    as_plugin(monkeypatch, READY, READY["torch-pipeline"])
+    monkeypatch.setitem(READY.broken, "yours", "cannot be used: no")
+    monkeypatch.setitem(VIEWS.broken, "theirs", "cannot be used: no")
+    assert cli(["list", "--subjects"]) == 0
+    said = capsys.readouterr().out
+    assert "from:  brings-mine 1.0" in said
+    assert "yours\n    cannot be used: no" in said
+    assert {answer.what for answer in doctor._plugins()} == {"yours", "theirs"}
+
+
+def test_a_run_names_each_plug_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the same is refused like one too many, one too few, and one of a group that is not there."""
+    facts = PluginFacts(
+        group="rankproof.checks", name="mine", distribution="brings-mine", version="1.0", sha256="0" * 64
+    )
+    monkeypatch.setattr(record_plugins, "_kinds", lambda scenario: [scenario])
+    scenario: Any = facts
+    strange = facts.model_copy(update={"group": "rankproof.nothing"})
+    for named, word in (([facts, facts], "twice"), ([], "does not name"), ([facts, strange], "does not use")):
+        run: Any = SimpleNamespace(plugins=named)
+        with pytest.raises(RecordError, match=word):
+            record_plugins.demand_named(scenario, run)
+
+
+def test_what_a_plug_in_raises_elsewhere_is_its_own(install: Install) -> None:
+    """In a property, a validator or a callback nobody guards it: the files that it passed through tell whose it is."""
+    install(f"{GOOD}\n    def calls(back): back()\n")
+    assert "mine" in checks()
+
+    def back() -> None:
+        raise KeyError
+
+    for call, expected in ((lambda: sys.modules["brings"].calls(back), "brings-mine 1.0"), (back, None)):
+        with pytest.raises(KeyError) as raised:
+            call()
+        assert plugins.passed_through(raised.value) == expected

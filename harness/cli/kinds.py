@@ -10,15 +10,18 @@ from harness.forms.text import visible
 from harness.plugins import PluginFailed, Registry
 
 
-def print_kinds(registry: Registry[Any], lines: Callable[[Any], Iterable[str]]) -> int:
+def print_kinds(
+    registry: Registry[Any], lines: Callable[[Any], Iterable[str]], *, about: Callable[[Any], str] = lambda _: ""
+) -> int:
     """Print every kind with what its lines say, where it is from another distribution, and what cannot be used.
 
     Args:
         registry: of the kinds.
         lines: makes those of one kind.
+        about: what follows its name.
     """
     for name, kind in registry.items():
-        print(name)
+        print(f"{name}{about(kind)}")
         try:
             with registry.guarded(name):
                 found = list(lines(kind))
