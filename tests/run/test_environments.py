@@ -62,6 +62,7 @@ FILES = {"scenario.yaml": SCENARIO, "subject.py": SUBJECT}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["warm", "fresh"])
+@pytest.mark.whole
 def test_two_versions_of_a_library_are_compared(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path, start: str
 ) -> None:
@@ -96,6 +97,7 @@ def fingerprint(ran: Ran) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_an_arm_beside_one_in_the_harness_environment(scenario: Write, rankproof: Run, offered: dict[str, str]) -> None:
     """One arm may have an environment and the other the harness' own; that alone sets them apart."""
     text = """
@@ -117,6 +119,7 @@ def check(context):
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_what_cannot_be_had_is_skipped_and_said(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
@@ -142,6 +145,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_released_transformers_beside_the_installed_one(
     scenario: Write, rankproof: Run, kept_environments: dict[str, str]
 ) -> None:
@@ -198,6 +202,7 @@ def swapped(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_run_that_tells_other_environments_is_not_judged_the_same(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
@@ -254,6 +259,7 @@ def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_ranks_that_change_their_environment_spoil_the_run(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:
@@ -272,6 +278,7 @@ def test_ranks_that_change_their_environment_spoil_the_run(
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_an_environment_whose_import_starts_a_thread_starts_fresh(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:
