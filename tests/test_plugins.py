@@ -302,6 +302,24 @@ def test_a_fault_that_raises_decides_nothing(monkeypatch: pytest.MonkeyPatch) ->
             call()
 
 
+class SaysSo(ExitFault):
+    """Is always proved, by nothing."""
+
+    kind: Literal["mine"]  # type: ignore[assignment]
+
+    def proof(self, history: History, *, rank: int) -> Any:
+        del history, rank
+        return faults.Proof(proved=True, description="it was", lines=())
+
+
+def test_a_proof_names_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in's fault that calls itself proved without an event that shows it is not believed."""
+    as_plugin(monkeypatch, faults.KINDS, SaysSo)
+    fault = SaysSo.model_validate({"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3})
+    with pytest.raises(PluginFailed, match="names no event that shows it"):
+        faults.prove([fault], History([], size=1))
+
+
 class Short(Backend):
     """Prepares nothing, and refuses without a reason."""
 

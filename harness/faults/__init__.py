@@ -84,6 +84,8 @@ def _proof(fault: Fault, history: History, rank: int) -> Proof:
         found: object = fault.proof(history, rank=rank)
         if not isinstance(found, Proof):
             raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
+        if fault.kind in KINDS.plugins and found.proved and not found.lines:
+            raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
         return found
 
 
