@@ -10,12 +10,15 @@ A plug-in that cannot be used is never fatal: it is listed with the reason, and 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib.metadata
 import importlib.util
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -23,7 +26,11 @@ from typing import Generic, TypeVar
 from harness.forms.digest import fold, sha256
 
 GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankproof.subjects", "rankproof.views")
+# The function that a rank calls in the file of a kind.
+CALLED = {"rankproof.faults": "inside", "rankproof.backends": "join", "rankproof.subjects": "run"}
 NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 T = TypeVar("T")
 
@@ -54,6 +61,10 @@ class Plugin:
         return f"{self.name} ({self.group}) of {self.distribution} {self.version}, sha256 {self.sha256[:16]}"
 
 
+# Path to the distribution, with its version, whose plug-in is loaded from there.
+FILES: dict[str, str] = {}
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Kinds by name: our own first, then those of plug-ins, by name.
 
@@ -63,15 +74,18 @@ class Registry(Mapping[str, T], Generic[T]):
         broken: kind to the reason why a plug-in's kind cannot be used.
     """
 
-    def __init__(self, group: str, base: type, own: Mapping[str, T]) -> None:
+    def __init__(self, group: str, base: type, own: Mapping[str, T], *, taken: Collection[str] = ()) -> None:
         """Fill it.
 
         Args:
             group: name of the group of entry points.
             base: what a kind is a subclass or an instance of.
             own: the kinds of this project.
+            taken: names that no plug-in may have beside.
         """
         self.group = group
+        self._taken = frozenset(taken)
+        self._properties = next((type(kind.properties) for kind in own.values() if hasattr(kind, "properties")), object)
         self.plugins: dict[str, Plugin] = {}
         self.broken: dict[str, str] = {}
         self._kinds: dict[str, T] = dict(own)
@@ -86,31 +100,50 @@ class Registry(Mapping[str, T], Generic[T]):
             self._kinds.pop(point.name, None)
             self.plugins.pop(point.name, None)
             return "another distribution brings a kind of this name too, and nobody says which is meant; uninstall one"
-        if point.name in self._kinds:
+        if not NAME.fullmatch(point.name):
+            return "its name becomes the name of files; use letters, digits, dots, dashes and underscores alone"
+        if point.name in self._kinds or point.name in self._taken:
             return "Rankproof has a kind of this name itself; the plug-in must use another one"
         try:
             kind = point.load()
             plugin = _plugin(point)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
             return f"{type(error).__name__}: {error}"
-        if reason := _misfit(kind, base, point.name):
+        if reason := _misfit(kind, base, point.name) or _strange_file(kind, point):
             return reason
+        if not isinstance(getattr(kind, "properties", None), self._properties):
+            return f"its properties are not {self._properties.__module__}.{self._properties.__qualname__}"
         self._kinds[point.name], self.plugins[point.name] = kind, plugin
+        assert point.dist is not None
+        release = f"{plugin.distribution} {plugin.version}"
+        FILES.update(dict.fromkeys(map(str, _files(point, point.dist).values()), release))
         return ""
 
     @contextlib.contextmanager
-    def guarded(self, name: str) -> Iterator[None]:
+    def guarded(self, name: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
         """Around a call of a kind that must not raise. Our own kind that does is a bug, and not told otherwise.
+
+        Args:
+            name: the kind.
+            but: what it may raise.
 
         Raises:
             PluginFailed: a plug-in's raised.
         """
         try:
             yield
-        except Exception as error:
+        except PluginFailed:
+            raise
+        except but:
+            raise
+        except (Exception, SystemExit) as error:  # left alone, an exit with 0 would be taken for a PASS
             if name not in self.plugins:
                 raise
-            raise PluginFailed(f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error}") from error
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(last.filename).name}, line {last.lineno}"
+            raise PluginFailed(
+                f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error} ({where}): tell its makers"
+            ) from error
 
     def __getitem__(self, name: str) -> T:
         return self._kinds[name]
@@ -120,6 +153,12 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._kinds)
+
+
+def passed_through(error: BaseException) -> str | None:
+    """Whose plug-in was running when an error was raised, the innermost; None where it was nobody's."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((FILES[frame.filename] for frame in frames if frame.filename in FILES), None)
 
 
 @functools.cache
@@ -141,7 +180,7 @@ def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
 
 
 def _points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
-    return _by_group()[group]
+    return _by_group().get(group, ())  # a record may name any
 
 
 def installed(group: str, name: str) -> Plugin | None:
@@ -156,7 +195,7 @@ def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
     return Plugin(
         group=point.group,
         name=point.name,
-        distribution=distribution.name.lower().replace("_", "-"),
+        distribution=re.sub(r"[-_.]+", "-", distribution.name).lower(),  # PEP 503
         version=distribution.version,
         sha256=_digest(point, distribution),
     )
@@ -193,8 +232,69 @@ def _lacks(kind: object, key: str) -> bool:
     )
 
 
+def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
+    """Why ranks cannot do with the file that a kind brings for them; empty where they can, and where there is none."""
+    key = "file" if point.group == "rankproof.subjects" else "inside_file"
+    if (file := getattr(kind, key, None)) is None:
+        acts = point.group == "rankproof.faults" and getattr(getattr(kind, "properties", None), "inside", False)
+        return "it says that it acts inside a rank, and names no inside_file; name one" if acts else ""
+    if not isinstance(file, Path) or not file.is_file():
+        return f"its {key} is {str(file)!r}, which is not the path of a file; name one that it is installed with"
+    assert point.dist is not None
+    ours = Path(__file__).resolve().parent
+    if file.is_relative_to(ours):
+        return ""
+    if file.resolve() not in {path.resolve() for path in _files(point, point.dist).values()}:
+        return f"its {key}, {file.name}, is not one of its own files, so that no digest holds it; move it beside them"
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        return f"its {key}, {file.name}, is not Python: {error}"
+    if CALLED[point.group] not in set(_names(body)):
+        return f"its {key}, {file.name}, has no function {CALLED[point.group]}, which ranks call; write it"
+    may = {*sys.stdlib_module_names, *getattr(getattr(kind, "properties", None), "libraries", ())}
+    strange = sorted({name for name in _imported(body) if name.partition(".")[0] not in may and not _for_ranks(name)})
+    if strange and key == "inside_file":
+        return (
+            f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need not have; import "
+            "the standard library and harness.rank alone (a backend its properties.modules too)"
+        )
+    return ""
+
+
+def _for_ranks(name: str) -> bool:
+    return name == "harness.rank" or name.startswith("harness.rank.")
+
+
+def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """What the statements at the top of a module bind, as far as it is a function's name."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (alias.asname or alias.name for alias in names)
+            case ast.Assign(targets=targets):
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The modules that a module imports when it runs; one of its own package, which is not there then, as `.name`."""
+    for node in body:
+        for found in () if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) else ast.walk(node):
+            if isinstance(found, ast.Import):
+                yield from (alias.name for alias in found.names)
+            elif isinstance(found, ast.ImportFrom):
+                yield "." * found.level + (found.module or "")
+
+
 def _digest(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> str:
-    """One digest for the files of a plug-in: those of its distribution, and of the package that the entry point names.
+    """One digest for the files of a plug-in."""
+    return fold({name: sha256(path.read_bytes()) for name, path in _files(point, distribution).items()})
+
+
+def _files(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> dict[str, Path]:
+    """The files of a plug-in: those of its distribution, and of the package that the entry point names.
 
     An editable installation lists no code of its own, so its package is looked up.
     """
@@ -210,7 +310,7 @@ def _digest(point: importlib.metadata.EntryPoint, distribution: importlib.metada
             paths |= {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if _is_code(path)}
     elif spec is not None and spec.origin is not None:
         paths[Path(spec.origin).name] = Path(spec.origin)
-    return fold({name: sha256(path.read_bytes()) for name, path in paths.items() if path.is_file()})
+    return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def _is_code(path: Path) -> bool:

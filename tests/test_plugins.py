@@ -6,13 +6,33 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 
-from harness import plugins
-from harness.checks import KINDS
+from harness import backends, faults, plugins
+from harness.backends import Backend, Rendezvous
+from harness.checks import KINDS, judge_trial
+from harness.checks.agree import AgreeCheck
 from harness.checks.check import Check
-from harness.plugins import PluginFailed, Registry, installed
+from harness.checks.finding import Finding, RankFinding
+from harness.cli import main as cli
+from harness.faults.exit import ExitFault
+from harness.faults.fault import Fault
+from harness.faults.strikes import Strikes
+from harness.history import History
+from harness.plugins import Plugin, PluginFailed, Registry, installed
+from harness.rank.inside import load
+from harness.record import plugins as record_plugins
+from harness.record.facts import PluginFacts
+from harness.record.model import RecordError
+from harness.report.view import View
+from harness.report.views import VIEWS
+from harness.run import doctor
+from harness.subjects import READY
+from harness.world import fork_server
+from harness.world.ports import PortLease
 
 GOOD = """
     from typing import Literal
@@ -27,14 +47,26 @@ Install = Callable[..., None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Install a distribution with one module, as pip would lay it out, in a folder of its own on the path."""
 
-    def put(code: str, *, name: str = "brings-mine", module: str = "brings", point: str = "mine = brings:Kind") -> None:
+    def put(
+        code: str,
+        *,
+        name: str = "brings-mine",
+        module: str = "brings",
+        point: str = "mine = brings:Kind",
+        group: str = "checks",
+        inside: str | None = None,
+    ) -> None:
         folder = tmp_path / name
         info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir(parents=True, exist_ok=True)
         (folder / f"{module}.py").write_text(textwrap.dedent(code))
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "RECORD").write_text(f"{module}.py,,\n{info.name}/METADATA,,\n")
-        (info / "entry_points.txt").write_text(f"[rankproof.checks]\n{point}\n")
+        (info / "entry_points.txt").write_text(f"[rankproof.{group}]\n{point}\n")
+        if inside is not None:
+            (folder / f"{module}_inside.py").write_text(textwrap.dedent(inside))
+            with (info / "RECORD").open("a") as record:
+                record.write(f"{module}_inside.py,,\n")
         monkeypatch.syspath_prepend(str(folder))
         plugins._by_group.cache_clear()
 
@@ -64,6 +96,7 @@ def test_a_kind_of_another_distribution_is_found(install: Install) -> None:
     )
     assert installed("rankproof.checks", "mine") == plugin
     assert installed("rankproof.checks", "yours") is None
+    assert installed("rankproof.nothing", "mine") is None
 
 
 def test_the_digest_is_of_the_files(install: Install) -> None:
@@ -89,6 +122,7 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
             GOOD.replace("within import WithinCheck", "check import Check").replace("WithinCheck", "Check"),
             "it does not declare properties, example",
         ),
+        (f"{GOOD}\n        properties = None", "its properties are not harness.checks.check.CheckProperties"),
         (GOOD.replace("mine", "yours"), 'its field is not declared as kind: Literal["mine"]'),
         (
             GOOD.replace('        kind: Literal["mine"]', "        pass"),
@@ -127,3 +161,235 @@ def test_a_plug_in_that_raises_is_named(install: Install) -> None:
         raise KeyError(1)
     with pytest.raises(KeyError), registry.guarded("agree"):
         raise KeyError(1)
+    words = r"brings-mine 1.0, .* raised SystemExit: 0 \(test_plugins.py, line \d+\): tell its makers"
+    with pytest.raises(PluginFailed, match=words), registry.guarded("mine"):
+        raise SystemExit(0)
+    with pytest.raises(OSError, match="no port"), registry.guarded("mine", but=(OSError,)):
+        raise OSError("no port")
+
+
+def test_a_distribution_has_one_name(install: Install) -> None:
+    """Whichever way it is written in its metadata, a policy lists it by its normal name."""
+    install(GOOD, name="Brings._mine")
+    assert checks().plugins["mine"].distribution == "brings-mine"
+
+
+FAULT = """
+    from pathlib import Path
+    from typing import Literal
+    from harness.faults.exit import ExitFault
+    class Kind(ExitFault):
+        kind: Literal["mine"]
+        inside_file = Path(__file__).with_name("brings_inside.py")
+"""
+INSIDE = "def inside(order, emit): pass"
+
+
+@pytest.mark.parametrize(
+    ("code", "inside", "reason"),
+    [
+        (FAULT, INSIDE, ""),
+        (FAULT, f"import time\nfrom harness.rank import emit\n{INSIDE}", ""),
+        (FAULT, f"if TYPE_CHECKING:\n    import numpy\n{INSIDE}", ""),
+        (FAULT.replace('Path(__file__).with_name("brings_inside.py")', "ExitFault.inside_file"), None, ""),
+        (FAULT, None, "which is not the path of a file"),
+        (FAULT.replace('Path(__file__).with_name("brings_inside.py")', "'brings'"), None, "is not the path of a file"),
+        (FAULT.replace('Path(__file__).with_name("brings_inside.py")', "None"), None, "names no inside_file"),
+        (FAULT.replace('with_name("brings_inside.py")', "with_name('x').parent.parent / 'x.py'"), INSIDE, "not one of"),
+        (FAULT, "def insides(order, emit): pass", "has no function inside, which ranks call"),
+        (FAULT, "def inside(:", "brings_inside.py, is not Python: "),
+        (FAULT, f"import pydantic\n{INSIDE}", "imports pydantic, which an arm's environment need not have"),
+        (FAULT, f"{INSIDE}\ndef more():\n    from harness.faults import proof", "imports harness.faults, which"),
+        (FAULT, f"from . import brings\n{INSIDE}", "imports ., which"),
+    ],
+)
+def test_what_ranks_load_is_looked_at_before(
+    install: Install, tmp_path: Path, code: str, inside: str, reason: str
+) -> None:
+    """A file that ranks could not load, or that no digest holds, is told here, not as a failure of the subject."""
+    (tmp_path / "x.py").write_text(INSIDE)
+    install(code, group="faults", inside=inside)
+    registry: Registry[type[Fault]] = Registry("rankproof.faults", Fault, {})
+    assert reason in registry.broken.get("mine", "")
+    assert bool(reason) == ("mine" in registry.broken)
+
+
+def test_what_lies_beside_rankproof_is_copied_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder that Rankproof is installed in lie plug-ins: ranks load a copy, and no rank changes the next's."""
+    monkeypatch.setattr(fork_server, "ROOT", str(tmp_path))
+    ours, theirs = tmp_path / "harness" / "ours_inside.py", tmp_path / "acme" / "theirs_inside.py"
+    for file in (ours, theirs):
+        file.parent.mkdir()
+        file.write_text(INSIDE)
+    server = object.__new__(fork_server.Server)
+    server.scratch = tmp_path / "scratch"
+    assert server.inside(ours) == str(ours)
+    copy = Path(server.inside(theirs))
+    assert copy.is_relative_to(server.scratch)
+    copy.write_text("changed")
+    with pytest.raises(ImportError, match=r"theirs_inside\.py was changed since it was copied beside the ranks"):
+        load(str(copy))
+    assert load(server.inside(theirs)).inside
+
+
+def as_plugin(monkeypatch: pytest.MonkeyPatch, registry: Registry[Any], kind: Any) -> None:
+    """Let a kind be one that another distribution brings."""
+    plugin = Plugin(group=registry.group, name="mine", distribution="brings-mine", version="1.0", sha256="0" * 64)
+    monkeypatch.setitem(registry.plugins, "mine", plugin)
+    monkeypatch.setitem(registry._kinds, "mine", kind)
+
+
+class OfSome(AgreeCheck):
+    """Says something about whoever it likes."""
+
+    kind: Literal["mine"]  # type: ignore[assignment]
+    given: Any
+
+    def judge(self, history: History) -> Finding:
+        del history
+        return Finding(check=self.id, kind=self.kind, ranks=self.given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (),
+        (RankFinding(0, passed=True),),
+        (RankFinding(1, passed=True), RankFinding(0, passed=True)),
+        (RankFinding(0, passed=True), RankFinding(1, passed=True, observed={1})),
+    ],
+)
+def test_a_finding_is_about_every_rank_asked(monkeypatch: pytest.MonkeyPatch, given: tuple[RankFinding, ...]) -> None:
+    """A plug-in's check that leaves a rank out, or observes what is not JSON, decides nothing."""
+    as_plugin(monkeypatch, KINDS, OfSome)
+    options = {"id": "some", "kind": "mine", "ranks": "every", "value": "a.b", "given": None}
+    check = OfSome.model_validate(options).model_copy(update={"given": given})
+    with pytest.raises(PluginFailed, match="the plug-in mine"):
+        judge_trial([check], History([], size=2))
+
+
+class Raises(ExitFault):
+    """Raises wherever it is asked."""
+
+    kind: Literal["mine"]  # type: ignore[assignment]
+
+    def prepare(self, launch: Any, *, ranks: Any) -> Any:
+        raise KeyError(launch, ranks)
+
+    def proof(self, history: History, *, rank: int) -> Any:
+        del history, rank
+
+    def description(self) -> str:
+        raise SystemExit(0)
+
+    @staticmethod
+    def refusal() -> str:
+        raise KeyError
+
+
+def test_a_fault_that_raises_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a plug-in's fault raises, or proves nothing by a proof that is none, the plug-in is named."""
+    as_plugin(monkeypatch, faults.KINDS, Raises)
+    fault = Raises.model_validate({"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3})
+    calls: list[Callable[[], object]] = [
+        lambda: Strikes([fault], size=1).prepare(None),  # type: ignore[type-var]
+        lambda: faults.prove([fault], History([], size=1)),
+        lambda: faults.description(fault),
+        lambda: faults.refusal([fault]),
+    ]
+    for call in calls:
+        with pytest.raises(PluginFailed, match="the plug-in mine"):
+            call()
+
+
+class SaysSo(ExitFault):
+    """Is always proved, by nothing."""
+
+    kind: Literal["mine"]  # type: ignore[assignment]
+
+    def proof(self, history: History, *, rank: int) -> Any:
+        del history, rank
+        return faults.Proof(proved=True, description="it was", lines=())
+
+
+def test_a_proof_names_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in's fault that calls itself proved without an event that shows it is not believed."""
+    as_plugin(monkeypatch, faults.KINDS, SaysSo)
+    fault = SaysSo.model_validate({"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3})
+    with pytest.raises(PluginFailed, match="names no event that shows it"):
+        faults.prove([fault], History([], size=1))
+
+
+class Short(Backend):
+    """Prepares nothing, and refuses without a reason."""
+
+    def prepare(self, *, size: int, ports: object) -> Rendezvous:
+        del size, ports
+        return Rendezvous(ranks=[])
+
+    def refusal(self, *, size: int) -> Any:
+        return f"not for {size}"
+
+
+def test_a_backend_that_prepares_for_others_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in's rendezvous is for as many ranks as there are, and its refusal is one."""
+    as_plugin(monkeypatch, backends.KINDS, Short())
+    with PortLease() as ports, pytest.raises(PluginFailed, match="is for 0 ranks, in a world of 2"):
+        backends.prepare("mine", size=2, ports=ports)
+    with pytest.raises(PluginFailed, match="its refusal is not a Skip: not for 2"):
+        backends.refusal("mine", size=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["../view.txt", "evidence", "report.md", "results.json", "MANIFEST.sha256", "a/b", ".x"]
+)
+def test_a_view_is_a_file_of_its_own(install: Install, name: str) -> None:
+    """A plug-in's view is not written outside the run's folder, nor over what the run consists of."""
+    code = f"""
+        from harness.report.view import View
+        Kind = View(name="{name}", media_type="text/plain", checked=True, render=lambda basis: b"")
+    """
+    install(code, group="views", point=f"{name} = brings:Kind")
+    registry: Registry[View] = Registry("rankproof.views", View, {}, taken=VIEWS._taken)
+    assert list(registry) == []
+    assert name in registry.broken
+
+
+def test_lists_name_what_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ready subjects of plug-ins are listed with where they are from, and views that cannot be used by `doctor`."""
+    as_plugin(monkeypatch, READY, READY["torch-pipeline"])
+    monkeypatch.setitem(READY.broken, "yours", "cannot be used: no")
+    monkeypatch.setitem(VIEWS.broken, "theirs", "cannot be used: no")
+    assert cli(["list", "--subjects"]) == 0
+    said = capsys.readouterr().out
+    assert "from:  brings-mine 1.0" in said
+    assert "yours\n    cannot be used: no" in said
+    assert {answer.what for answer in doctor._plugins()} == {"yours", "theirs"}
+
+
+def test_a_run_names_each_plug_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the same is refused like one too many, one too few, and one of a group that is not there."""
+    facts = PluginFacts(
+        group="rankproof.checks", name="mine", distribution="brings-mine", version="1.0", sha256="0" * 64
+    )
+    monkeypatch.setattr(record_plugins, "_kinds", lambda scenario: [scenario])
+    scenario: Any = facts
+    strange = facts.model_copy(update={"group": "rankproof.nothing"})
+    for named, word in (([facts, facts], "twice"), ([], "does not name"), ([facts, strange], "does not use")):
+        run: Any = SimpleNamespace(plugins=named)
+        with pytest.raises(RecordError, match=word):
+            record_plugins.demand_named(scenario, run)
+
+
+def test_what_a_plug_in_raises_elsewhere_is_its_own(install: Install) -> None:
+    """In a property, a validator or a callback nobody guards it: the files that it passed through tell whose it is."""
+    install(f"{GOOD}\n    def calls(back): back()\n")
+    assert "mine" in checks()
+
+    def back() -> None:
+        raise KeyError
+
+    for call, expected in ((lambda: sys.modules["brings"].calls(back), "brings-mine 1.0"), (back, None)):
+        with pytest.raises(KeyError) as raised:
+            call()
+        assert plugins.passed_through(raised.value) == expected

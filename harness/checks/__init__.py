@@ -13,7 +13,7 @@ from harness.checks.check import Check, CheckProperties
 from harness.checks.equal import EqualCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
-from harness.checks.finding import Finding, RankFinding
+from harness.checks.finding import Finding, RankFinding, canonical
 from harness.checks.no_survivors import NoSurvivorsCheck
 from harness.checks.requests import RequestsCheck
 from harness.checks.within import WithinCheck
@@ -65,4 +65,10 @@ def _judge(check: Check, history: History) -> Finding:
         finding: object = check.judge(history)
         if not isinstance(finding, Finding) or (finding.check, finding.kind) != (check.id, check.kind):
             raise TypeError(f"its judgement is not a finding of the check {check.id}")
+        asked = check.ranks.of(history.size) if "ranks" in type(check).model_fields else None
+        found = [part.rank for part in finding.ranks]
+        if not finding.reason and asked is not None and found != sorted(asked):
+            raise ValueError(f"the check {check.id} asks the ranks {sorted(asked)}, and its finding is about {found}")
+        for part in finding.ranks:
+            canonical(part.observed)
         return finding

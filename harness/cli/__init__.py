@@ -113,6 +113,14 @@ def _is_nowhere() -> bool:
 def _our_bug() -> int:
     import traceback
 
+    from harness.plugins import PluginFailed, passed_through
+
+    if isinstance(error := sys.exc_info()[1], PluginFailed):
+        print(f"rankproof: nothing was decided: {error}", file=sys.stderr)
+        return INCONCLUSIVE
     traceback.print_exc()
+    if error is not None and (release := passed_through(error)) is not None:
+        print(f"rankproof: nothing was decided: a plug-in of {release} raised it: tell its makers", file=sys.stderr)
+        return INCONCLUSIVE
     print("rankproof: this is a bug of ours; nothing was decided. Please report it with these lines.", file=sys.stderr)
     return OUR_BUG

@@ -7,19 +7,27 @@ from typing import Any
 
 from harness.cli import PASS
 from harness.forms.text import visible
-from harness.plugins import Registry
+from harness.plugins import PluginFailed, Registry
 
 
-def print_kinds(registry: Registry[Any], lines: Callable[[Any], Iterable[str]]) -> int:
+def print_kinds(
+    registry: Registry[Any], lines: Callable[[Any], Iterable[str]], *, about: Callable[[Any], str] = lambda _: ""
+) -> int:
     """Print every kind with what its lines say, where it is from another distribution, and what cannot be used.
 
     Args:
         registry: of the kinds.
         lines: makes those of one kind.
+        about: what follows its name.
     """
     for name, kind in registry.items():
-        print(name)
-        for line in lines(kind):
+        print(f"{name}{about(kind)}")
+        try:
+            with registry.guarded(name):
+                found = list(lines(kind))
+        except PluginFailed as error:
+            found = [visible(str(error), 400)]
+        for line in found:
             print(f"    {line}")
         if name in registry.plugins:
             plugin = registry.plugins[name]

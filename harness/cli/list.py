@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from harness.cli import PASS, USAGE
 from harness.cli.arguments import scenarios
+from harness.cli.kinds import print_kinds
 from harness.cli.load import load_all
 from harness.scenario import cells
-from harness.subjects import READY
+from harness.subjects import READY, ReadySubject
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,13 +39,14 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _subjects() -> int:
-    for name, subject in READY.items():
-        print(f"{name}  ({', '.join(subject.backends)})")
-        print(f"    {subject.does}")
-        for key, argument in subject.arguments.items():
-            allowed = f": {', '.join(argument.choices)}" if argument.choices else ""
-            print(f"    with {key} (default {argument.default}{allowed})")
-            print(f"        {argument.does}")
-        for event, keys in subject.emits.items():
-            print(f"    emits {event}{': ' + ', '.join(keys) if keys else ''}")
-    return PASS
+    return print_kinds(READY, _lines, about=lambda subject: f"  ({', '.join(subject.backends)})")
+
+
+def _lines(subject: ReadySubject) -> Iterator[str]:
+    yield subject.does
+    for key, argument in subject.arguments.items():
+        allowed = f": {', '.join(argument.choices)}" if argument.choices else ""
+        yield f"with {key} (default {argument.default}{allowed})"
+        yield f"    {argument.does}"
+    for event, keys in subject.emits.items():
+        yield f"emits {event}{': ' + ', '.join(keys) if keys else ''}"

@@ -81,7 +81,12 @@ def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
 
 def _proof(fault: Fault, history: History, rank: int) -> Proof:
     with KINDS.guarded(fault.kind):
-        return fault.proof(history, rank=rank)
+        found: object = fault.proof(history, rank=rank)
+        if not isinstance(found, Proof):
+            raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
+        if fault.kind in KINDS.plugins and found.proved and not found.lines:
+            raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
+        return found
 
 
 def of_arm(faults: Sequence[Fault], arm: str) -> list[Fault]:
@@ -90,11 +95,24 @@ def of_arm(faults: Sequence[Fault], arm: str) -> list[Fault]:
 
 
 def refusal(faults: Sequence[Fault]) -> str:
-    """Why a scenario's faults cannot run on this machine; empty where they can."""
-    return next((f"fault {fault.id}: {why}" for fault in faults if (why := fault.refusal())), "")
+    """Why a scenario's faults cannot run on this machine; empty where they can.
+
+    Raises:
+        PluginFailed: a plug-in's fault raised.
+    """
+    for fault in faults:
+        with KINDS.guarded(fault.kind):
+            if why := fault.refusal():
+                return f"fault {fault.id}: {why}"
+    return ""
 
 
 def description(fault: Fault) -> str:
-    """What a fault does, in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`."""
+    """What a fault does, in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`.
+
+    Raises:
+        PluginFailed: a plug-in's fault raised.
+    """
     where = f"ranks {fault.ranks}" if fault.arm is None else f"ranks {fault.ranks} of the {fault.arm} only"
-    return f"{where}: {fault.description()}"
+    with KINDS.guarded(fault.kind):
+        return f"{where}: {fault.description()}"

@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from harness.events import Event
-from harness.faults import Fault
+from harness.faults import KINDS, Fault
 from harness.faults.proof import PLANNED, STRUCK, UNDONE
 from harness.faults.world_control import L, WorldControl
 
 
 class Strikes:
-    """Strikes one world with a scenario's faults. Use once: give its methods to the world."""
+    """Strikes one world with a scenario's faults. Use once: give its methods to the world.
+
+    Each of them raises PluginFailed where a plug-in's fault raised.
+    """
 
     def __init__(self, faults: Sequence[Fault], *, size: int) -> None:
         self._faults = [(fault, fault.ranks.of(size)) for fault in faults]
@@ -25,7 +28,8 @@ class Strikes:
     def prepare(self, launch: L) -> L:
         """Return the launch as the faults need it."""
         for fault, ranks in self._faults:
-            launch = fault.prepare(launch, ranks=ranks)
+            with KINDS.guarded(fault.kind):
+                launch = fault.prepare(launch, ranks=ranks)
             if fault.inside_file is not None:
                 launch = launch.with_inside(kind=fault.kind, file=fault.inside_file)
         return launch
@@ -55,15 +59,19 @@ class Strikes:
             return
         self._struck.add((fault.id, rank))
         world.note(STRUCK, rank=rank, fault=fault.id, kind=fault.kind)
-        if (order := fault.inside()) is not None:
+        with KINDS.guarded(fault.kind):
+            order = fault.inside()
+        if order is not None:
             world.tell(rank, {**order, "fault": fault.id, "kind": fault.kind})
         if fault.properties.ends_rank:
             world.expect_end(rank)
-        fault.strike(world, rank=rank, done=lambda: self._undo(world, fault, rank))
+        with KINDS.guarded(fault.kind):
+            fault.strike(world, rank=rank, done=lambda: self._undo(world, fault, rank))
 
     def _undo(self, world: WorldControl, fault: Fault, rank: int) -> None:
         key = (fault.id, rank)
         if key in self._struck and key not in self._undone:
             self._undone.add(key)
             world.note(UNDONE, rank=rank, fault=fault.id)
-            fault.undo(world, rank=rank)
+            with KINDS.guarded(fault.kind):
+                fault.undo(world, rank=rank)

@@ -7,6 +7,7 @@ import posixpath
 from harness.forms.digest import sha256
 from harness.gate.basis import Basis, TrustedScenario
 from harness.gate.objects import NoCommit, blob_id
+from harness.record import plugins
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record
 from harness.run.arms.files import below
@@ -160,6 +161,7 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
             declared=tree.declared | frozenset(said.declared),
             files=tree.digests({file for listing in lists for file, _ in loaded(listing)}),
             inputs=brought,
+            plugins=plugins.inside(record.run),
             named=frozenset(own.versions) if own is not None and name == "control" else (),
         )
         for listing in lists:

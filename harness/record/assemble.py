@@ -114,6 +114,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     }
     witness = Witness(run, read)
     try:
+        about = _summary(scenario, text)
         judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=witness.hear)
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
@@ -124,7 +125,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     provenance.demand_lists(judgement, read, names)
     return Record(
         run=run,
-        scenario=_summary(scenario, text),
+        scenario=about,
         arms=arms,
         changed=_changed(arms, changed_environment(scenario, run), read),
         judgement=judgement,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from harness import backends, checks, faults, plugins
+from harness.forms.digest import sha256
 from harness.plugins import Plugin, Registry
 from harness.record.facts import PluginFacts, RunFacts
 from harness.record.model import RecordError
@@ -54,6 +55,20 @@ def demand_installed(run: RunFacts) -> None:
             raise Unknown(f"the plug-in {facts} judged it; the files of the one here differ")
 
 
+def inside(run: RunFacts) -> frozenset[str]:
+    """Digests of the files with which a run's plug-ins act in its ranks, as they are here: those of the digests named.
+
+    Whoever judges the run has demanded the same plug-ins before.
+    """
+    found = [faults.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, faults.KINDS)]
+    found += [backends.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, backends.KINDS)]
+    return frozenset(sha256(file.read_bytes()) for file in found if file is not None)
+
+
+def _is_of(facts: PluginFacts, registry: Registry[Any]) -> bool:
+    return facts.group == registry.group and facts.name in registry.plugins
+
+
 def demand_named(scenario: Scenario, run: RunFacts) -> None:
     """Demand that a run names the plug-ins that its scenario uses, and no others.
 
@@ -66,3 +81,5 @@ def demand_named(scenario: Scenario, run: RunFacts) -> None:
         group, name = min(wanted ^ named)
         what = "uses and does not name" if (group, name) in wanted else "names and does not use"
         raise RecordError(f"the run {what} the plug-in {name} ({group})")
+    if len(run.plugins) != len({(facts.group, facts.name) for facts in run.plugins}):
+        raise RecordError("the run names a plug-in twice")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from harness.forms.digest import sha256
+from harness.record import plugins
 from harness.record.facts import RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Scenario
@@ -24,11 +25,13 @@ def sources(scenario: Scenario, run: RunFacts, environments: Mapping[str, ArmEnv
     if sorted(run.provenance) != sorted(run.arguments):
         raise RecordError("the run does not tell for each arm what its repository holds")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
+    acting = plugins.inside(run)
     return {
         arm: Source(
             declared=frozenset(facts.declared),
             files=facts.files,
             inputs=brought,
+            plugins=acting,
             named=frozenset(environments[arm].named) if arm in environments else (),
             installed=scenario.subject.of == "installed",
         )

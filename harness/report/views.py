@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harness.forms import manifest
 from harness.plugins import Registry
+from harness.record.model import PATH
 from harness.report import junit, page, step_summary
 from harness.report.view import View
 
 VIEWS: Registry[View] = Registry(
-    "rankproof.views", View, {view.name: view for view in (page.VIEW, junit.VIEW, step_summary.VIEW)}
+    "rankproof.views",
+    View,
+    {view.name: view for view in (page.VIEW, junit.VIEW, step_summary.VIEW)},
+    taken=("evidence", "report.md", PATH, manifest.NAME, "attestation.dsse.json"),
 )
 
 

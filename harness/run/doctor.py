@@ -11,13 +11,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.backends import KINDS as BACKENDS
+from harness.backends import refusal
+from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
+from harness.plugins import PluginFailed, Registry
 from harness.record import environment
 from harness.record.facts import Environment
+from harness.report.views import VIEWS
 from harness.run.environments.cache import cached
+from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
 from harness.world import driver
@@ -62,6 +67,7 @@ def examine(*, results: Path) -> list[Answer]:
         _starts,
         _backends,
         _faults,
+        _plugins,
         lambda: _tools(machine),
         _signing,
         _limits,
@@ -83,8 +89,12 @@ def _starts() -> Iterator[Answer]:
 
 
 def _backends() -> Iterator[Answer]:
-    for name, backend in BACKENDS.items():
-        why = backend.refusal(size=2)
+    for name in BACKENDS:
+        try:
+            why = refusal(name, size=2)
+        except PluginFailed as error:
+            yield Answer("backend", name, "no", str(error), "no cell with it can run")
+            continue
         if why is None:
             yield Answer("backend", name, "yes", "can join ranks here")
         else:
@@ -93,8 +103,20 @@ def _backends() -> Iterator[Answer]:
 
 def _faults() -> Iterator[Answer]:
     for name, kind in FAULTS.items():
-        why = kind.refusal()
+        try:
+            with FAULTS.guarded(name):
+                why = kind.refusal()
+        except PluginFailed as error:
+            yield Answer("fault", name, "no", str(error), "no scenario with it can run")
+            continue
         yield Answer("fault", name, "no" if why else "yes", why or kind.does, "use a Linux machine" if why else "")
+
+
+def _plugins() -> Iterator[Answer]:
+    registries: tuple[Registry[Any], ...] = (CHECKS, FAULTS, BACKENDS, READY, VIEWS)
+    for registry in registries:
+        for name, why in registry.broken.items():
+            yield Answer("plug-in", name, "no", why, "tell its makers, or uninstall it")
 
 
 def _tools(machine: Environment) -> Iterator[Answer]:

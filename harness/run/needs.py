@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from harness import faults
+from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
@@ -59,4 +59,4 @@ def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, 
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:
         return None
-    return backend.refusal(size=cell.ranks)
+    return backends.refusal(cell.backend, size=cell.ranks)

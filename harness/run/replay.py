@@ -8,6 +8,7 @@ from functools import partial
 from harness import __version__
 from harness.forms.digest import sha256
 from harness.forms.strict_json import NotStrict, strict_json
+from harness.plugins import PluginFailed
 from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.assemble import assemble, difference
@@ -19,7 +20,7 @@ from harness.record.unknown import Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.report.view import Basis, View
-from harness.report.views import checked
+from harness.report.views import VIEWS, checked
 from harness.trust import statement
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.verification import Refused
@@ -61,7 +62,15 @@ class RecordReplay(Replay):
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
 
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
-        return view.render(Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read))
+        basis = Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read)
+        try:
+            with VIEWS.guarded(view.name):
+                found: object = view.render(basis)
+                if not isinstance(found, bytes):
+                    raise TypeError("what it renders is not bytes")
+                return found
+        except PluginFailed as error:
+            raise CannotRender(str(error)) from None
 
     def _drawn_by_us(self, read: Read) -> Record:
         """The record, if this version drew its views: their looks may change between versions, the report's not."""

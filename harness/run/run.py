@@ -32,9 +32,10 @@ from harness.record.plugins import used
 from harness.record.recipe import recipe
 from harness.record.reproduced import REPRODUCED_PATH
 from harness.record.results import ResultsError, ResultsFolder
+from harness.record.unknown import Unknown
 from harness.report.figures import figures
 from harness.report.report import render
-from harness.report.views import VIEWS
+from harness.report.views import VIEWS, checked
 from harness.run import inputs
 from harness.run.arms import provenance, staging
 from harness.run.arms.entry import slips
@@ -49,6 +50,7 @@ from harness.run.trials import Trials
 from harness.scenario import LoadedScenario, Problem, Scenario, override
 from harness.trust import footer, statement
 from harness.trust.key import Signer
+from harness.trust.replay import CannotRender
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
@@ -177,6 +179,8 @@ def run(
         EnvironmentProblem,
         ServerFailed,
         PluginFailed,
+        CannotRender,
+        Unknown,
     ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
@@ -274,7 +278,7 @@ def _run(
         environments={name: own.facts for name, own in preparation.environments.items()},
         reproduces=material.reproduces if material is not None else None,
         room=_room(scenario),
-        plugins=used(scenario, views=VIEWS.plugins),
+        plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
         provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))

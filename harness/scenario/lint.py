@@ -9,6 +9,7 @@ from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
 from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
+from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
@@ -88,7 +89,15 @@ def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
     for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
         for name, kind in registry.items():
             if of_kind := {index: item for index, item in items.items() if item.kind == name}:
-                yield from kind.lint(of_kind, draft)
+                try:
+                    with registry.guarded(name):
+                        found = list(kind.lint(of_kind, draft))
+                        if not all(isinstance(problem, Problem) for problem in found):
+                            raise TypeError("what its lint says is not a Problem")
+                except PluginFailed as error:
+                    section = "checks" if registry is CHECKS else "faults"
+                    found = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
+                yield from found
 
 
 def axes_and_arguments(draft: Draft) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from harness.backends import KINDS as BACKENDS
 from harness.forms.problem import Path, Problem, closest
 from harness.forms.text import listed
+from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
 from harness.subjects import READY, ReadySubject
 
@@ -85,7 +86,12 @@ def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
             arguments: dict[str, object] = {**defaults, **given, **cell}
             if any(argument.complaint(arguments[name]) for name, argument in found.arguments.items()):
                 continue  # said where it stands
-            name, why = found.misfit(arguments, int(cell["ranks"])) or ("", "")
+            try:
+                with READY.guarded(str(draft.at("subject", "use"))):
+                    name, why = found.misfit(arguments, int(cell["ranks"])) or ("", "")
+            except PluginFailed as error:
+                yield draft.problem(("subject", "use"), f"cannot be asked: {error}")
+                return
             path: Path = ("subject", arm, "with", name)
             if name not in given:
                 path = ("matrix", name if name in draft.axes() else "ranks")

@@ -44,6 +44,7 @@ class Source:
         declared: normal names of the distributions that the repository's own files declare.
         files: path in the repository to sha256, of every file that one of those in question may be.
         inputs: sha256 of the files of the run's inputs: a model may bring code.
+        plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their digests.
         named: packages that the scenario itself names for the arm's own environment, by normal name.
         installed: whether the scenario says that the subject is what is installed.
     """
@@ -51,6 +52,7 @@ class Source:
     declared: Collection[str]
     files: Mapping[str, str]
     inputs: Collection[str] = ()
+    plugins: Collection[str] = ()
     named: Collection[str] = ()
     installed: bool = False
 
@@ -193,7 +195,7 @@ def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -
     accepted: dict[str, str] = {}
     for file, sha256 in files.items():
         # A file without content brings no code, and packages are full of them.
-        if sha256 == EMPTY or sha256 in source.inputs or source.holds(file, sha256):
+        if sha256 == EMPTY or sha256 in source.inputs or sha256 in source.plugins or source.holds(file, sha256):
             continue
         match record:
             case "as" if not declared or distribution in source.named or REDIRECT.fullmatch(file):

@@ -186,7 +186,7 @@ class Server:
         Raises:
             OSError: no space, or the file is gone.
         """
-        if file.is_relative_to(ROOT):
+        if file.is_relative_to(Path(ROOT, "harness")):  # beside it, where it is installed, lie plug-ins
             return str(file)
         content = file.read_bytes()
         target = self.scratch / "inside" / sha256(content) / file.name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.backends import KINDS as BACKENDS
+from harness.backends import prepare
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
@@ -215,7 +215,7 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
-        rendezvous = BACKENDS[launch.backend].prepare(size=launch.size, ports=ports)
+        rendezvous = prepare(launch.backend, size=launch.size, ports=ports)
         handed = self._pipes.hand(rendezvous.descriptors)
         description = describe(
             launch, server=server, scratch=scratch, code=self._recorder.code, rendezvous=rendezvous, world=self._mark

@@ -32,6 +32,7 @@ PROVED: dict[str, tuple[bytes, Given]] = {
     "a package nobody declares": (told("as"), {"declared": ()}),
     "a package the scenario names": (told("as"), {"named": ("engine",)}),
     "a model's own code": (told("absent", name=None), {"inputs": (OLD,)}),
+    "what a plug-in brings into ranks": (told("absent", name=None), {"plugins": (OLD,)}),
     "an editable install's redirection": (told("as", file="__editable___engine_1_0_finder.py"), {}),
     "what is installed on purpose": (told("as"), {"installed": True}),
     "the same, editable": (told("absent"), {"installed": True}),
