@@ -112,7 +112,7 @@ class AgreeCheck(ValueCheck):
 
 
 def _usual(texts: Mapping[int, str]) -> str | None:
-    """What more than half of those who reported a value reported; None where such a value does not exist."""
+    """What more than half of those who reported a value reported; None where no value has that many."""
     if not texts:
         return None
     text, count = Counter(texts.values()).most_common(1)[0]

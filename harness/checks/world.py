@@ -22,7 +22,7 @@ def judge(history: History, *, ended_by_fault: Mapping[int, str] | None = None) 
     """
     ended_ranks = ended_by_fault or {}
     group = [] if history.is_of_programs else [_excuse(_group(history), ended_ranks)]
-    code = _executed(history) if history.is_of_programs else _code(history)
+    code = _executed(history) if history.is_of_programs else _entry_loaded(history)
     return [
         _real(history),
         *group,
@@ -68,7 +68,7 @@ def _real(history: History) -> Finding:
 
 
 def _group(history: History) -> Finding:
-    """The backend itself reports this rank and this world size: a mis-set rank is not a silent group of one.
+    """The backend itself reports this rank and this world size, so a mis-set rank cannot pass as a group of one.
 
     Nor did the subject make a group of another size itself, as MLX does of one rank where it finds no setting.
     """
@@ -93,7 +93,7 @@ def _group(history: History) -> Finding:
     return Finding(check="world:group-is-whole", kind=KIND, ranks=tuple(parts))
 
 
-def _code(history: History) -> Finding:
+def _entry_loaded(history: History) -> Finding:
     """The entry was loaded from the arm's folder (rule 12)."""
     parts = []
     for rank in range(history.size):

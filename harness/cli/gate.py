@@ -16,7 +16,7 @@ from harness.cli.decision import commands, lines, summary
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, decide
-from harness.gate.objects import NoCommit, NotTrusted
+from harness.gate.objects import NoCommit, NoTrustedRef
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
 
@@ -81,7 +81,7 @@ def _decide(options: argparse.Namespace) -> Decision:
             trusted_ref=options.trusted_ref,
             challenge=options.challenge,
         )
-    except (NotTrusted, SshsigError) as error:
+    except (NoTrustedRef, SshsigError) as error:
         return Decision(answer="NOT VERIFIED", exit=REFUSED, problems=[visible(str(error))])
     except ScenarioError as error:
         return Decision(answer="USAGE", exit=USAGE, problems=[visible(str(problem)) for problem in error.problems])

@@ -23,7 +23,7 @@ OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 LARGEST = 256 * 2**20
 
 
-class NotTrusted(Exception):
+class NoTrustedRef(Exception):
     """The trusted revision to decide by is missing; the message says what to fetch."""
 
 
@@ -57,10 +57,10 @@ class Objects:
         named in full (`refs/heads/main`, `refs/tags/v1`), a commit by its whole id.
 
         Raises:
-            NotTrusted: it is not there, or the clone is shallow.
+            NoTrustedRef: it is not there, or the clone is shallow.
         """
         if self.is_shallow:
-            raise NotTrusted(
+            raise NoTrustedRef(
                 f"this is a shallow clone, in which {printable(ref)} may be anything: fetch the whole history first "
                 "(git fetch --unshallow origin; in GitHub Actions, fetch-depth: 0)"
             )
@@ -69,7 +69,7 @@ class Objects:
         if found is None:
             remote, _, branch = ref.partition("/")
             hint = f"git fetch {remote} +refs/heads/{branch}:{full}" if full != ref and branch else "git fetch origin"
-            raise NotTrusted(
+            raise NoTrustedRef(
                 f"{printable(full)} is not in this clone, so no policy can be trusted: fetch it first "
                 f"({printable(hint, limit=200)}), or name another ref with --trusted-ref "
                 "(a local branch in full: refs/heads/main)"

@@ -53,7 +53,7 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", "nothing was changed, and the files of the arms are the commit's"
 
 
-def _code(basis: Basis, required: Required, report: Report) -> Ruling:
+def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
     """Which code ran, beside the files that were staged."""
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
@@ -213,7 +213,7 @@ def _span(seconds: float) -> str:
 RULES: dict[str, Rule] = {
     "commit": _commit,
     "tree": _tree,
-    "code": _code,
+    "code": _code_that_ran,
     "verdict": _verdict,
     "cells": _cells,
     "control": _control,

@@ -79,7 +79,7 @@ class Exchange:
 
 
 class Changed(Exception):
-    """A file is not any more what the hub read when it started."""
+    """A file has changed since the hub read it at its start."""
 
 
 def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:

@@ -116,7 +116,7 @@ class Loaded:
             if not file.startswith(self._root):
                 continue
             short = file[len(self._root) :]
-            # What was executed and is not a module any more has no name.
+            # What was executed and has left `sys.modules` has no name.
             if name or not any(known == short for _, known in found):
                 found[name, short] = {"module": name, "file": short, "sha256": _sha256(file)}
         return [found[key] for key in sorted(found)][:MODULE_LIMIT]

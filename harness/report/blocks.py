@@ -1,9 +1,9 @@
 """The typed blocks a report is made of.
 
 Nothing in a report is raw markup. Text written by the tool is a plain `str`; text that came from somewhere else (a
-log, an error message, a scenario file, a file name) is `Foreign` or `Code`. Renderers escape both for their own
-format, and `Foreign` and `Code` are bounded in length as well. A statement about what was observed is a `Claim`, and a
-claim cannot be built without evidence.
+log, an error message, a scenario file, a file name) is `Foreign` or `Verbatim`. Renderers escape both for their own
+format, and bound both in length as well. A statement about what was observed is a `Claim`, and a claim cannot be
+built without evidence.
 
     BlockError(ValueError)
     ├── ClaimWithoutEvidence
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 FOREIGN_LIMIT = 2_000
-CODE_LIMIT = 20_000
+VERBATIM_LIMIT = 20_000
 
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#-]{0,20}", re.ASCII)
 
@@ -69,7 +69,7 @@ class Strong:
 
 
 @dataclass(frozen=True)
-class Code:
+class Verbatim:
     """Verbatim text, always treated as foreign. As a block its lines are kept; inside a sentence it is one line.
 
     Raises:
@@ -78,7 +78,7 @@ class Code:
 
     text: str
     language: str = ""
-    limit: int = CODE_LIMIT
+    limit: int = VERBATIM_LIMIT
 
     def __post_init__(self) -> None:
         if not _LANGUAGE.fullmatch(self.language):
@@ -117,7 +117,7 @@ class Claim:
             raise BlockError(msg)
 
 
-Part: TypeAlias = str | Foreign | Strong | Code | Text | Claim
+Part: TypeAlias = str | Foreign | Strong | Verbatim | Text | Claim
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Details:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = Heading | Paragraph | Table | Code | Figure | Note | BulletList | Details
+Block: TypeAlias = Heading | Paragraph | Table | Verbatim | Figure | Note | BulletList | Details
 
 
 def _holds_claim(part: Part) -> bool:

@@ -116,12 +116,12 @@ def new_root() -> str:
     return secrets.token_hex(8)
 
 
-def another(prepared: Prepared, varied: ChangeFacts, overrides: Sequence[str]) -> Prepared:
+def another(prepared: Prepared, change: ChangeFacts, overrides: Sequence[str]) -> Prepared:
     """The same reproduction with one thing changed.
 
     Args:
         prepared: the pass beside it.
-        varied: what is changed, as the record will name it.
+        change: what is changed, as the record will name it.
         overrides: of the scenario, where the change needs them; they go after those of the pass beside it.
 
     Raises:
@@ -129,7 +129,7 @@ def another(prepared: Prepared, varied: ChangeFacts, overrides: Sequence[str]) -
     """
     before = prepared.loaded
     given = (*before.overrides, *overrides)
-    reproduces = prepared.material.reproduces.model_copy(update={"varied": varied})
+    reproduces = prepared.material.reproduces.model_copy(update={"varied": change})
     return replace(
         prepared,
         loaded=LoadedScenario(

@@ -337,7 +337,7 @@ def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
         if arm is None or revision is None:
             continue
         if not COMMIT.fullmatch(revision.commit):
-            raise RevisionError(f"the {name}'s commit is not a full id of a commit, as every run gives it")
+            raise RevisionError(f"the {name}'s commit is not a full commit id, as every run records it")
         pins.append(f"subject.{name}.rev={revision.commit}")
         if arm.repo is not None:
             pins.append(f"subject.{name}.repo={real_place(repo)}")
@@ -377,7 +377,7 @@ def _demand_inside(source: Source) -> None:
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError("the report says that its scenario lay outside of its repository, which no run says")
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
-        raise SourceError("the report's commit is not a full id of a commit, as every run gives it")
+        raise SourceError("the report's commit is not a full commit id, as every run records it")
 
 
 def _untracked(source: Source) -> str:

@@ -65,7 +65,7 @@ def preload(scratch: str) -> list[str]:
     seed(0)
     take_stock()
     # Exit handlers of what is loaded here belong to the server: a rank runs those that are registered in the rank.
-    atexit._clear()  # noqa: SLF001 - there is not a public way, and unregister needs the functions
+    atexit._clear()  # noqa: SLF001 - nothing public does it, and unregister needs the functions
     # Objects made so far never die: keep the collector from touching (and so copying) their pages in every rank.
     gc.collect()
     gc.freeze()

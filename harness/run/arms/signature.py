@@ -23,7 +23,7 @@ class Entry:
 
     Attributes:
         there: whether there is a function of that name.
-        names: what else could be called, where there is not.
+        names: what else could be called, where there is none.
         signature: None where nobody can tell.
         late: why a call would run nothing, as `harness.rank.look` says it.
     """
