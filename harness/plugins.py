@@ -16,11 +16,12 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from harness.forms.digest import fold, sha256
+from harness.forms.distribution import normal
+from harness.forms.model import Model
 
 GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankproof.subjects", "rankproof.views")
 NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
@@ -32,8 +33,7 @@ class PluginFailed(Exception):
     """A plug-in raised where it must not: nothing can be said about what it was to judge."""
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Plugin:
+class Plugin(Model):
     """A kind that another distribution brings.
 
     Attributes:
@@ -51,7 +51,7 @@ class Plugin:
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.group}) of {self.distribution} {self.version}, sha256 {self.sha256[:16]}"
+        return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -156,7 +156,7 @@ def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
     return Plugin(
         group=point.group,
         name=point.name,
-        distribution=distribution.name.lower().replace("_", "-"),
+        distribution=normal(distribution.name),
         version=distribution.version,
         sha256=_digest(point, distribution),
     )

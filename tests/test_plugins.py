@@ -122,7 +122,7 @@ def test_a_plug_in_that_raises_is_named(install: Install) -> None:
     """What a plug-in's kind raises where it must not is told as the plug-in's; what ours raises is our bug."""
     install(GOOD)
     registry = checks()
-    words = r"mine \(rankproof.checks\) of brings-mine 1.0, .* raised KeyError: 1"
+    words = r"mine \(rankproof.checks\) of brings-mine 1.0 raised KeyError: 1"
     with pytest.raises(PluginFailed, match=words), registry.guarded("mine"):
         raise KeyError(1)
     with pytest.raises(KeyError), registry.guarded("agree"):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlparse
 
 import harness
+from harness.forms.distribution import normal
 
 # How an installer lays a package out; anywhere else only a folder of `sys.path` can hold distributions.
 PACKAGES = ("site-packages", "dist-packages")
@@ -197,8 +198,3 @@ def _archived(path: str) -> tuple[str, int]:
         return hashlib.sha256(content).hexdigest(), os.stat(archive).st_ctime_ns
     except (OSError, ImportError):
         return "unreadable: no file", 0
-
-
-def normal(name: str) -> str:
-    """The one name of a distribution, whichever way it is written (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.forms.distribution import normal
 from harness.record.facts import ArmEnvironmentFacts, RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Environment, Scenario
-from harness.scenario.environment import normal
 from harness.stats.environment import ArmEnvironment
 
 

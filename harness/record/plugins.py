@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from harness import backends, checks, faults, plugins
 from harness.plugins import Plugin, Registry
-from harness.record.facts import PluginFacts, RunFacts
+from harness.record.facts import RunFacts
 from harness.record.model import RecordError
 from harness.record.unknown import Unknown
 from harness.scenario import Scenario
@@ -17,14 +16,14 @@ from harness.subjects import READY
 VIEWS = "rankproof.views"
 
 
-def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[PluginFacts]:
+def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[Plugin]:
     """The plug-ins that a run of a scenario uses, here and now.
 
     Args:
         scenario: what is run.
         views: the plug-ins' views that are written beside its report.
     """
-    return [PluginFacts(**asdict(plugin)) for plugin in sorted({*_kinds(scenario), *views.values()})]
+    return sorted({*_kinds(scenario), *views.values()}, key=lambda plugin: (plugin.group, plugin.name))
 
 
 def _kinds(scenario: Scenario) -> Iterator[Plugin]:

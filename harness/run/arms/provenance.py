@@ -22,6 +22,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlparse
 
 from harness.forms.digest import sha256
+from harness.forms.distribution import normal
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
 from harness.run.arms import patch as patches
@@ -29,7 +30,6 @@ from harness.run.arms.files import is_code
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario
-from harness.scenario.environment import normal
 from harness.stats.provenance import TOOL, loaded
 
 DECLARING = ("pyproject.toml", "setup.cfg", "setup.py")

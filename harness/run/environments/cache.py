@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, lines, sha256, sha256_of
+from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record.arm_environment import own_environments
@@ -35,7 +36,6 @@ from harness.run.environments import interpreters, pip
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
 from harness.run.environments.pip import EnvironmentProblem, Unavailable
 from harness.scenario import Environment, Scenario
-from harness.scenario.environment import normal
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
 STAMP = "stamp.json"

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.distribution import normal
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
 from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
-from harness.scenario.environment import normal
 
 RUNNER = "__pip-runner__.py"
 # Settings of the user's that would install somewhere else, or something else.
