@@ -20,6 +20,7 @@ from harness.scenario import Scenario, parse_scenario
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.world import Launch, World
+from tests.world.conftest import ENGINES
 
 SUBJECTS = Path(__file__).with_name("subjects")
 FAULT: TypeAdapter[Any] = TypeAdapter(AnyFault)
@@ -115,7 +116,7 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
             arguments=rest.pop("arguments", {}),
             inputs={},
             seeds=list(range(size)),
-            **{"deadline": 20.0, "after_failure": 0.5, **rest},
+            **{"deadline": 20.0, "after_failure": 0.5, "preload": ENGINES, **rest},
         )
         launch = strikes.prepare(launch)
 

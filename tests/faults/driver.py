@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.faults.strikes import Strikes
 from harness.world.pool import ServerPool
+from harness.world.preload import Preload
 from harness.world.world import Launch, World
 from tests.faults.conftest import a_fault
 
@@ -27,6 +28,7 @@ def main() -> None:
         inputs={},
         seeds=[1, 2],
         deadline=900.0,
+        preload=Preload(modules=("torch", "torch.distributed")),
     )
 
     def begin(world: World) -> None:

@@ -31,6 +31,7 @@ def load(hub: Hub, folder: Path, home: Path) -> dict[str, list[dict[str, object]
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_every_layout_loads_and_equals_its_folder(tmp_path: Path) -> None:
     """AutoTokenizer gets from the hub exactly what it gets from the folder without one, for every layout."""
     write(tmp_path / "layouts")

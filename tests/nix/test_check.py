@@ -13,6 +13,8 @@ from tests.nix import check
 from tests.nix.store import PROJECT, CheckFailed, Store
 from tests.nix.wheels import tiny_environment
 
+pytestmark = pytest.mark.whole
+
 NIXPKGS = "github:NixOS/nixpkgs/"
 
 

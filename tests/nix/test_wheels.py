@@ -15,6 +15,9 @@ from tests.nix.wheels import sha256, tiny_environment, write_locks, write_wheel
 Wheels = dict[str, list[Path]]
 
 
+pytestmark = pytest.mark.whole
+
+
 def build(store: Store) -> Done:
     """Build the cpu environment, as `nix develop` does."""
     return store.nix("nix", "build", "--no-link", *store.with_stand_in(), store.reference("cpu"))

@@ -62,6 +62,7 @@ FILES = {"scenario.yaml": SCENARIO, "subject.py": SUBJECT}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["warm", "fresh"])
+@pytest.mark.whole
 def test_two_versions_of_a_library_are_compared(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path, start: str
 ) -> None:
@@ -142,6 +143,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_released_transformers_beside_the_installed_one(
     scenario: Write, rankproof: Run, kept_environments: dict[str, str]
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_ranks_that_change_their_environment_spoil_the_run(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:

@@ -37,7 +37,7 @@ def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run, tmp_path: Path, name:
     assert rankproof("lint", "my-fix").code == 0
     apart: tuple[str, ...] = ()
     if name != "default":
-        apart = ("--set", "matrix.backend=[none]", "--set", "world.start=fresh")
+        apart = ("--set", "matrix.backend=[none]")
         subject = tmp_path / "my-fix" / "subject.py"
         text = subject.read_text()
         assert text.count("    context.group.barrier()\n") == 1

@@ -68,6 +68,7 @@ def verified(ran: Ran, rankproof: Run) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankproof: Run, short_tmp: Path) -> None:
     """A subject that fails on a cold cache fails in each trial, side by side too, and again; with a shared home not."""
     place, env = str(scenario({"scenario.yaml": MEETING, "subject.py": CACHING})), {"TMPDIR": str(short_tmp)}

@@ -13,8 +13,10 @@ import pytest
 from harness.history import History
 from harness.subjects import READY
 from harness.world.pool import ServerPool
+from harness.world.preload import EVERYTHING
 from harness.world.world import Launch, World
 from tests.run.conftest import ROOT
+from tests.world.conftest import ENGINES
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 
@@ -49,6 +51,7 @@ def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **argument
             inputs=TOKENIZER,
             seeds=list(range(size)),
             deadline=60.0,
+            preload=EVERYTHING if name == "tokenizer-load" else ENGINES,
         )
         capture = World(launch, pool).run()
     return History(capture.events, size=size)

@@ -21,8 +21,11 @@ from harness.history import History
 from harness.world import fork_server
 from harness.world.capture import Capture
 from harness.world.pool import ServerPool
+from harness.world.preload import MODULES, Preload
 from harness.world.world import Launch, World
 
+# Without transformers and a tokenizer, which take as long as all the others: few of these subjects load one.
+ENGINES = Preload(modules=tuple(name for name in MODULES if name not in ("transformers", "tokenizers")))
 SUBJECTS = Path(__file__).with_name("subjects")
 
 
@@ -128,7 +131,7 @@ def ground() -> Iterator[Path]:
 def pool(ground: Path) -> Iterator[ServerPool]:
     """One pool, so that the warm server is started once."""
     with ServerPool() as found:
-        found.prepare(1, warm=True, env={})
+        found.prepare(1, warm=True, env={}, preload=ENGINES)
         yield found
     assert survivors(str(ground), spare=set(), within=2.0) == set()
     assert [path.name for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")] == []
@@ -151,6 +154,7 @@ def launch(
             "seeds": list(range(100, 100 + size)),
             "deadline": 20.0,
             "after_failure": 0.5,
+            "preload": ENGINES,
             **rest,
         }
     )
@@ -172,7 +176,7 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:
-            pool.prepare(1, warm=order.warm, env=order.env, shared_home=order.shared_home)
+            pool.prepare(1, warm=order.warm, env=order.env, shared_home=order.shared_home, preload=order.preload)
             first, opened = False, descriptors()
         begin = time.monotonic()
         capture = World(order, pool, on_gate=on_gate, cancel=cancel).run()

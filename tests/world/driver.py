@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from harness.world.pool import ServerPool
+from harness.world.preload import Preload
 from harness.world.world import Cancelled, Launch, World
 
 SUBJECTS = Path(__file__).with_name("subjects")
@@ -34,6 +35,7 @@ def main() -> None:
             inputs={},
             seeds=[1, 2],
             deadline=600.0,
+            preload=Preload(modules=("torch", "torch.distributed")),
             gates=("child" if entry.startswith("breeding") else "subject.begin",),
         )
 

@@ -16,6 +16,7 @@ import pytest
 
 from harness.world.ports import PortLease
 from harness.world.world import World
+from tests.world.conftest import ENGINES
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -128,7 +129,7 @@ def test_a_killed_server_takes_its_ranks_along(
     order: Callable[..., Any], pool: Any, live: Any, prompt: Callable[..., bool]
 ) -> None:
     """The server killed while ranks live: the trial is void, nobody is left, and the next world gets a new server."""
-    server = pool.take(warm=True, env={})
+    server = pool.take(warm=True, env={}, preload=ENGINES)
     pool.give(server)
 
     def kill(world: World, event: Any) -> None:

@@ -16,6 +16,7 @@ from harness.events import Event
 from harness.world.fork_server import Server, ServerFailed, ServerKey
 from harness.world.pool import ServerPool
 from harness.world.world import Cancelled, World
+from tests.world.conftest import ENGINES
 
 Live = Callable[..., Any]
 
@@ -218,7 +219,7 @@ def test_a_server_that_ends_in_its_start_says_its_last_words(monkeypatch: pytest
     with ServerPool() as pool:
         for _ in range(2):
             with pytest.raises(ServerFailed, match="torch is broken here"):
-                pool.take(warm=True, env={})
+                pool.take(warm=True, env={}, preload=ENGINES)
         assert pool.pids == ()
 
 
@@ -249,7 +250,7 @@ def test_worlds_in_a_row_and_in_two_lanes(
     live: Live, pool: ServerPool, order: Callable[..., Any], often: Callable[..., range]
 ) -> None:
     """Worlds of four in a row, and half as many in two threads at once: not one flake."""
-    pool.prepare(2, warm=True, env={})
+    pool.prepare(2, warm=True, env={}, preload=ENGINES)
     seconds = [live("calm:gather", size=4) for _ in often(20, soak=200)]
     assert all(lived.passed for lived in seconds)
     found: list[list[str]] = []
