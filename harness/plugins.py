@@ -125,7 +125,7 @@ class Registry(Mapping[str, T], Generic[T]):
 @functools.cache
 def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
     """The entry points of all groups of ours: of a hundred distributions few have any, and only theirs are parsed."""
-    found: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
+    groups: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
     known: set[str] = set()
     for folder in map(Path, sys.path):
         for file in sorted(folder.glob("*.*-info/entry_points.txt")):
@@ -135,9 +135,9 @@ def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
                     continue
                 known.add(name)  # what stands first in the path hides the others, as for an import
                 for point in importlib.metadata.Distribution.at(file.parent).entry_points:
-                    if point.group in found:
-                        found[point.group].append(point)
-    return found
+                    if point.group in groups:
+                        groups[point.group].append(point)
+    return groups
 
 
 def _points(group: str) -> Sequence[importlib.metadata.EntryPoint]:

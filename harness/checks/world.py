@@ -74,16 +74,16 @@ def _group(history: History) -> Finding:
     """
     parts = []
     for rank in range(history.size):
-        found = history.said(rank, "backend.ready")
-        values = found[0].event.values if found else {}
-        if not found:
+        answers = history.said(rank, "backend.ready")
+        values = answers[0].event.values if answers else {}
+        if not answers:
             reason = "it did not join the group"
         elif (values.get("rank"), values.get("size")) != (rank, history.size):
             reason = f"the backend calls it rank {values.get('rank')} of {values.get('size')}"
         else:
             reason = ""
-        observed = f"{values.get('rank')} of {values.get('size')}" if found else None
-        line = found[0].line if found else None
+        observed = f"{values.get('rank')} of {values.get('size')}" if answers else None
+        line = answers[0].line if answers else None
         for seen in history.said(rank, "group.made"):
             own = seen.event.values
             if not reason and own.get("size") != history.size:
@@ -97,15 +97,15 @@ def _entry_loaded(history: History) -> Finding:
     """The entry was loaded from the arm's folder (rule 12)."""
     parts = []
     for rank in range(history.size):
-        found = history.said(rank, "subject.loaded")
-        entries = [seen for seen in found if seen.event.values.get("entry")]
+        lists = history.said(rank, "subject.loaded")
+        entries = [seen for seen in lists if seen.event.values.get("entry")]
         if entries:
             seen = entries[0]
             parts.append(RankFinding(rank=rank, passed=True, observed=seen.event.values["entry"], line=seen.line))
             continue
-        elsewhere = any(seen.event.values.get("elsewhere") for seen in found)
+        elsewhere = any(seen.event.values.get("elsewhere") for seen in lists)
         reason = "the entry came from elsewhere, not from the arm's folder" if elsewhere else "the entry was not loaded"
-        parts.append(RankFinding(rank=rank, passed=False, reason=reason, line=found[0].line if found else None))
+        parts.append(RankFinding(rank=rank, passed=False, reason=reason, line=lists[0].line if lists else None))
     return Finding(check="world:code-is-the-arms", kind=KIND, ranks=tuple(parts))
 
 

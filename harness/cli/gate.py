@@ -40,10 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where policy, keys and scenarios are taken from, never from the commit itself (default: origin/main)",
     )
     parser.add_argument(
-        "--challenge",
-        type=challenge,
-        metavar="TEXT",
-        help="what every report must bear (`run --challenge TEXT`)",
+        "--challenge", type=challenge, metavar="TEXT", help="what every report must bear (`run --challenge TEXT`)"
     )
     parser.add_argument("--json", action="store_true", help="print the decision as JSON (docs/gate.md)")
     parser.add_argument("--init", action="store_true", help="write a policy to begin with, and say what to do next")

@@ -150,10 +150,10 @@ def read_basis(
     policy = parse_policy(text, name=name)
 
     def beside(given: str) -> str:
-        found = posixpath.normpath(posixpath.join(posixpath.dirname(place), given))
-        if found not in files:
-            raise NoTrustedRef(f"{ref}:{found}, which the policy names, is not there")
-        return found
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), given))
+        if path not in files:
+            raise NoTrustedRef(f"{ref}:{path}, which the policy names, is not there")
+        return path
 
     allowed = beside(policy.signers.allowed)
     revoked = beside(policy.signers.revoked) if policy.signers.revoked else None

@@ -192,10 +192,7 @@ def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:
     if here.lock_sha256 is None:
         return "REFUSED", "the environment of the run was made without a lock"
     if here.lock_sha256 not in basis.locks:
-        return (
-            "REFUSED",
-            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s {some(wanted)}",
-        )
+        return ("REFUSED", f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s {some(wanted)}")
     return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"
 
 

@@ -122,9 +122,5 @@ def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> byte
     keep = outgoing.then == "keep" and request is not None and request.keep_alive
     return head_bytes(
         answer.status,
-        {
-            **answer.headers,
-            "Content-Length": str(outgoing.announced),
-            "Connection": "keep-alive" if keep else "close",
-        },
+        {**answer.headers, "Content-Length": str(outgoing.announced), "Connection": "keep-alive" if keep else "close"},
     )

@@ -67,9 +67,9 @@ class Inventory:
 
     def entry(self, path: str, *, begun: int = 0) -> Entry:
         """Look a file up, once."""
-        if (found := self._entries.get(path)) is None:
-            found = self._entries[path] = self.look(path, begun=begun)
-        return found
+        if (known := self._entries.get(path)) is None:
+            known = self._entries[path] = self.look(path, begun=begun)
+        return known
 
     def look(self, path: str, *, begun: int) -> Entry:
         """Look a file up as it is now.
@@ -150,10 +150,10 @@ def _rows(record: Path) -> list[tuple[str, str]]:
 def _editable(about: Path) -> str | None:
     """The folder that an editable install leads to."""
     try:
-        found = json.loads(about.read_bytes())
-        if found["dir_info"]["editable"] is not True:
+        origin = json.loads(about.read_bytes())
+        if origin["dir_info"]["editable"] is not True:
             return None
-        return unquote(urlparse(found["url"]).path)
+        return unquote(urlparse(origin["url"]).path)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

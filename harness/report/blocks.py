@@ -49,8 +49,7 @@ class Evidence:
     def __post_init__(self) -> None:
         _refuse_unsafe(self.path)
         if self.line is not None and self.line < 1:
-            msg = f"line {self.line} of {self.path!r}: lines are counted from 1"
-            raise BlockError(msg)
+            raise BlockError(f"line {self.line} of {self.path!r}: lines are counted from 1")
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ class Verbatim:
 
     def __post_init__(self) -> None:
         if not _LANGUAGE.fullmatch(self.language):
-            msg = f"{self.language!r} is not the name of a language"
-            raise BlockError(msg)
+            raise BlockError(f"{self.language!r} is not the name of a language")
 
 
 @dataclass(frozen=True, init=False)
@@ -110,11 +108,9 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.evidence or not all(isinstance(reference, Evidence) for reference in self.evidence):
-            msg = f"no evidence for {self.text!r}: give at least one Evidence(path, line)"
-            raise ClaimWithoutEvidence(msg)
+            raise ClaimWithoutEvidence(f"no evidence for {self.text!r}: give at least one Evidence(path, line)")
         if _holds_claim(self.text):
-            msg = f"a claim inside a claim: {self.text!r}"
-            raise BlockError(msg)
+            raise BlockError(f"a claim inside a claim: {self.text!r}")
 
 
 Part: TypeAlias = str | Foreign | Strong | Verbatim | Text | Claim
@@ -133,8 +129,7 @@ class Heading:
 
     def __post_init__(self) -> None:
         if not 1 <= self.level <= 6:
-            msg = f"heading level {self.level}: must be 1 to 6"
-            raise BlockError(msg)
+            raise BlockError(f"heading level {self.level}: must be 1 to 6")
 
 
 @dataclass(frozen=True, init=False)
@@ -164,15 +159,12 @@ class Table:
 
     def __post_init__(self) -> None:
         if not self.header:
-            msg = "a table needs at least one column"
-            raise BlockError(msg)
+            raise BlockError("a table needs at least one column")
         for number, row in enumerate(self.rows, 1):
             if len(row) != len(self.header):
-                msg = f"row {number} has {len(row)} cells, the header has {len(self.header)}"
-                raise BlockError(msg)
+                raise BlockError(f"row {number} has {len(row)} cells, the header has {len(self.header)}")
         if self.align is not None and len(self.align) != len(self.header):
-            msg = f"align has {len(self.align)} entries, the header has {len(self.header)}"
-            raise BlockError(msg)
+            raise BlockError(f"align has {len(self.align)} entries, the header has {len(self.header)}")
 
 
 @dataclass(frozen=True)
@@ -228,5 +220,4 @@ def _refuse_unsafe(path: str) -> None:
     steps = path.split("/")
     bad = any(step in ("", ".", "..") for step in steps) or "\\" in path or ":" in steps[0]
     if bad or _CONTROLS.search(path):
-        msg = f"{path!r} is not a plain path inside the results folder"
-        raise UnsafePath(msg)
+        raise UnsafePath(f"{path!r} is not a plain path inside the results folder")

@@ -94,14 +94,14 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
     scenario = _parsed(copy.text, overrides)
     folder = scratch / "scenario"
     folder.mkdir()
-    found = inputs.find(copy.record.run.inputs, given=wish.inputs, carried=copy.inputs, folder=rebuilt.folder or folder)
+    given = inputs.find(copy.record.run.inputs, given=wish.inputs, carried=copy.inputs, folder=rebuilt.folder or folder)
     path = folder / Path(SCENARIO_PATH).name
     path.write_bytes(copy.text)
     loaded = LoadedScenario(scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides))
     reproduced = copy.reproduced()
     material = Material(
         lay_arms=lambda results: source.lay(copy, rebuilt, results),
-        inputs=found,
+        inputs=given,
         source=rebuilt.source,
         patch=rebuilt.patch,
         reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),

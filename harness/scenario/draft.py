@@ -156,13 +156,7 @@ class Draft:
         return value_at(self.document.tree, path)
 
     def problem(
-        self,
-        path: Path,
-        message: str,
-        *,
-        at_key: bool = False,
-        suggestion: str | None = None,
-        kind: Kind = "error",
+        self, path: Path, message: str, *, at_key: bool = False, suggestion: str | None = None, kind: Kind = "error"
     ) -> Problem:
         """Build a problem at a place of the document, with what was found there."""
         value = self.at(*path)

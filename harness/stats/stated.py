@@ -113,12 +113,7 @@ def _failed_as_stated(
 
 
 def _other_cause(
-    must_fail: MustFail,
-    history: History,
-    found: Mapping[int, RankEnd],
-    *,
-    wanted: Sequence[int],
-    before: int | None,
+    must_fail: MustFail, history: History, found: Mapping[int, RankEnd], *, wanted: Sequence[int], before: int | None
 ) -> Deviation | None:
     """An end that nobody stated and that may be why the stated ranks failed; None where there is none.
 

@@ -77,11 +77,7 @@ def _ids_or_none(backend: Any, text: str) -> list[int]:
 
 def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     pieces = read(backend)
-    parts = {
-        "scope": "tokenizer",
-        "kind": "transformers on tokenizers",
-        "class": name_of(type(tokenizer)),
-    }
+    parts = {"scope": "tokenizer", "kind": "transformers on tokenizers", "class": name_of(type(tokenizer))}
     special = getattr(tokenizer, "split_special_tokens", False)
     parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=bool(special))
     parts |= own_code(tokenizer)

@@ -86,16 +86,12 @@ class SshSigner:
                 public.write_text(f"{self.public_key}\n")
                 signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
         if sshsig.parse(signature).fingerprint != self.fingerprint:
-            message = f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}"
-            raise SigningFailed(message)
+            raise SigningFailed(f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}")
         return signature
 
 
 def find_signer(
-    *,
-    explicit: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    make: bool = True,
+    *, explicit: str | None = None, environ: Mapping[str, str] | None = None, make: bool = True
 ) -> SshSigner:
     """The signer for a run.
 
@@ -273,5 +269,4 @@ def _make(key: Path, environ: Mapping[str, str]) -> None:
 
 
 def _refuse(where: str, what: str, todo: str) -> NoReturn:
-    message = f"{where} {what}. To do: {todo}"
-    raise KeyProblem(message)
+    raise KeyProblem(f"{where} {what}. To do: {todo}")

@@ -281,15 +281,10 @@ class World:
         kind, ns = message.pop("is"), message.pop("ns")
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
-            case "started":
-                self._states.started[rank] = pid
-                self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started", values=message))
-            case "executed":
-                self._recorder.add(
-                    Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message)
-                )
-            case "stopped" | "continued":
-                name = f"rank.{kind}"
+            case "started" | "executed" | "stopped" | "continued":
+                if kind == "started":
+                    self._states.started[rank] = pid
+                name = "program.started" if kind == "executed" else f"rank.{kind}"
                 self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
