@@ -110,6 +110,7 @@ class Trials:
             own=frozenset().union(*(arm.packages for arm in arms.values())),
             backends=[BACKENDS[name] for name in scenario.matrix.backend],
             faults=scenario.faults,
+            environments=bool(self._environments),
         )
 
     @property

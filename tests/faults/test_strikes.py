@@ -130,7 +130,7 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., range]) -> None:
     """The proof is there each time, the strike lies between two events each time, and is undone each time."""
-    for seed in often(12, soak=50):
+    for seed in often(8, soak=50):
         options = fault(**drawn(kind, seed))
         struck = live(options, **WORLDS.get(kind, {}))
         rank = options.ranks.which[0]

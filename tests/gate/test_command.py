@@ -126,6 +126,7 @@ def test_a_first_policy(place: Place, original: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_challenge_travels_from_the_run_to_the_gate(place: Place) -> None:
     """`run --challenge` signs the text into the report, where a reader and the gate find it."""
     done = subprocess.run(

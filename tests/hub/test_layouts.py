@@ -58,6 +58,7 @@ def test_every_layout_loads_and_equals_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_one_404_makes_another_tokenizer(tmp_path: Path) -> None:
     """The layouts show what they are for: one 404 on tokenizer.model is a tokenizer of three tokens, and no error."""
     write(tmp_path / "layouts", ["llama2"])

@@ -77,6 +77,7 @@ def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(ann: Perso
         assert found[f"run/evidence/source/{arm}/rank.sh"] == RANK.encode()
 
 
+@pytest.mark.whole
 def test_a_bundle_is_verified_and_shown_as_its_run_is(usual: tuple[Person, Ran], bob: Person) -> None:
     """`verify` and `show` take a bundle as they take a run, with the same words and codes, and leave nothing."""
     ann, ran = usual
@@ -104,6 +105,7 @@ def test_a_bundle_is_verified_and_shown_as_its_run_is(usual: tuple[Person, Ran],
     assert list(empty.iterdir()) == []
 
 
+@pytest.mark.whole
 def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> None:
     """Values of variables, a token in the remote's address, user, host and home folder are in no file of a bundle."""
     text = SCENARIO.replace('[sh, rank.sh, "{fixed}"]', '[python3, rank.py, "{fixed}", "{rest}"]')
@@ -176,6 +178,7 @@ def test_a_leak_that_is_the_authors_own_is_found(ann: Person, project: Project) 
     assert ann("bundle", str(ran.folder), "--out", str(out), *allowed, cwd=place, env=env).code == 0
 
 
+@pytest.mark.whole
 def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: Project) -> None:
     """An edited, an added, a missing file, an unfinished folder, a link and a file in the way are refused by name."""
     place = project()

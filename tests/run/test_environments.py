@@ -97,6 +97,7 @@ def fingerprint(ran: Ran) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_an_arm_beside_one_in_the_harness_environment(scenario: Write, rankproof: Run, offered: dict[str, str]) -> None:
     """One arm may have an environment and the other the harness' own; that alone sets them apart."""
     text = """
@@ -118,6 +119,7 @@ def check(context):
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_what_cannot_be_had_is_skipped_and_said(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
@@ -200,6 +202,7 @@ def swapped(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_run_that_tells_other_environments_is_not_judged_the_same(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
@@ -275,6 +278,7 @@ def test_ranks_that_change_their_environment_spoil_the_run(
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_an_environment_whose_import_starts_a_thread_starts_fresh(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:

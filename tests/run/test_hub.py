@@ -94,6 +94,7 @@ def events(ran: Ran, arm: str, index: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.whole
 def test_the_hubs_log_proves_a_fault_and_counts_requests(repositories: Write, rankproof: Run) -> None:
     """Warm ranks, one hub: the control loses its template, each request is of the rank that made it; verify agrees."""
     ran = rankproof("run", str(repositories(SCENARIO.replace("RANKS", "every"))))
@@ -148,6 +149,7 @@ def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rank
     assert clients == {(0, "rank-0"), (1, "rank-1")}
 
 
+@pytest.mark.whole
 def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankproof: Run) -> None:
     """A rule for requests that nobody made has no proof, and a candidate that passed beside it does not count."""
     text = SCENARIO.replace("RANKS", "every").replace("arm: control, ", "").replace("role: chat_template", "role: refs")

@@ -27,6 +27,7 @@ LINES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
+@pytest.mark.whole
 def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run, tmp_path: Path, name: str) -> None:
     """Whatever is answered, the folder is a scenario whose control fails as stated, without a change.
 
@@ -95,6 +96,7 @@ def test_an_answer_that_could_not_be_played_is_refused(tmp_path: Path, answers: 
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> None:
     """`init --hang` writes a deadlock that is proved as one; the report shows where each rank stood, and verifies."""
     assert rankproof("init", "my-hang", "--hang", "--ranks", "2").code == 0

@@ -32,6 +32,7 @@ HOG = SUBJECT.replace(
 
 
 @pytest.mark.parametrize("start", ["warm", "fresh"])
+@pytest.mark.whole
 def test_300_mb_in_one_rank_show_there_and_only_there(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], start: str
 ) -> None:

@@ -413,6 +413,7 @@ def test_a_patch_in_the_record_is_the_scenarios(tmp_path: Path, rankproof: Any) 
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_rankproof_can_be_its_own_subject(tmp_path: Path, rankproof: Any) -> None:
     """An arm that holds a package `harness` runs that package, while the rank's own runtime goes on beside it."""
     ours = Path(__file__).parents[2] / "harness"

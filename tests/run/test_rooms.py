@@ -90,6 +90,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankp
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(scenario: Write, rankproof: Run) -> None:
     """Each trial finds the folder's files as they are; its digest is in the report, and none of them is code."""
     text = MEETING.replace("world: {", "world: {home: house, ")
@@ -125,6 +126,7 @@ def test_a_home_of_the_scenario_is_there_when_it_is_tried(scenario: Write, rankp
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_model_that_only_the_user_has_is_named(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
     """A tokenizer that ranks do not find, and the user's own cache has: terminal and report say what to do."""
     snapshot = tmp_path / "home/.cache/huggingface/hub/models--lab--tiny/snapshots/0123"

@@ -108,11 +108,12 @@ def descriptors() -> int:
 
 
 @pytest.fixture(scope="package")
-def ground() -> Iterator[Path]:
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A temporary folder of our own: what a server inherits of it marks every process it forks.
 
     It ends when other tests begin, whose servers it would mark too.
     """
+    tmp_path_factory.getbasetemp()  # pytest's own folder is made where it would be without this one
     # Short: a room lies in it, and pytest's own folders are too long for a socket's path.
     folder = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
     before = os.environ.get("TMPDIR"), tempfile.tempdir

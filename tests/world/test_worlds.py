@@ -251,12 +251,12 @@ def test_worlds_in_a_row_and_in_two_lanes(
 ) -> None:
     """Worlds of four in a row, and half as many in two threads at once: not one flake."""
     pool.prepare(2, warm=True, env={}, preload=ENGINES)
-    seconds = [live("calm:gather", size=4) for _ in often(20, soak=200)]
+    seconds = [live("calm:gather", size=4) for _ in often(12, soak=200)]
     assert all(lived.passed for lived in seconds)
     found: list[list[str]] = []
 
     def lane() -> None:
-        for _ in often(5, soak=50):
+        for _ in often(3, soak=50):
             capture = World(order("calm:gather", size=4), pool).run()
             found.append([event.name for event in capture.events])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import sys
 from collections.abc import Collection, Iterable
@@ -25,7 +26,12 @@ MOST_BYTES = 4 * 2**20
 
 
 def preload(
-    folders: Iterable[Path], *, own: Collection[str], backends: Iterable[Backend], faults: Iterable[Fault]
+    folders: Iterable[Path],
+    *,
+    own: Collection[str],
+    backends: Iterable[Backend],
+    faults: Iterable[Fault],
+    environments: bool = False,
 ) -> Preload:
     """What a warm server holds for ranks of these arms: the same for both, or the two could not be compared.
 
@@ -37,20 +43,21 @@ def preload(
         own: the modules and packages at the top of it.
         backends: those of the scenario's cells.
         faults: the scenario's.
+        environments: whether an arm has an environment of its own, where other packages may be installed than here.
     """
     backends = list(backends)
     files = {backend.inside_file for backend in backends}
     files |= {fault.inside_file for fault in faults if fault.inside_file is not None}
     words = {module.partition(".")[0] for backend in backends for module in backend.properties.modules}
     modules: Collection[str]
-    if (named := _named(folders, own=own)) is None or words - ASKED_BY.keys():
+    if (named := _named(folders, own=own, environments=environments)) is None or words - ASKED_BY.keys():
         modules = EVERYTHING.modules
     else:
         modules = {module for word in words | named for module in ASKED_BY[word]}
     return Preload(modules=tuple(name for name in MODULES if name in modules), files=tuple(sorted(files)))
 
 
-def _named(folders: Iterable[Path], *, own: Collection[str]) -> set[str] | None:
+def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool) -> set[str] | None:
     """Which of the known libraries the code names; None where it may import others, or is too much to read."""
     known = {*ASKED_BY, *own, *sys.stdlib_module_names}
     found, size = set(), 0
@@ -58,10 +65,19 @@ def _named(folders: Iterable[Path], *, own: Collection[str]) -> set[str] | None:
         for file in sorted(folder.rglob("*.py")):
             text = file.read_bytes()
             size += len(text)
-            if size > MOST_BYTES or _imports(text) - known:
+            strangers = _imports(text) - known
+            if size > MOST_BYTES or any(environments or _is_installed(name) for name in strangers):
                 return None
             found |= {word for word in ASKED_BY if re.search(rb"\b%s\b" % word.encode(), text)}
     return found
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a package is here that could bring others; what is not raises in the rank, as it did."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return True
 
 
 def _imports(text: bytes) -> set[str]:
