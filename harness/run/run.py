@@ -203,23 +203,15 @@ def _run(
     if material is None:
         resolved_inputs = inputs.of_scenario(scenario, folder=loaded.folder)
         staged = staging.stage_arms(
-            scenario,
-            folder=loaded.folder,
-            inputs=[resolved.path for resolved in resolved_inputs.values()],
-            results=folder,
+            scenario, folder=loaded.folder, inputs=[one.path for one in resolved_inputs.values()], results=folder
         )
         source = repository.describe(loaded.folder, results=folder.root)
         patch = repository.patch(loaded.folder) if source.dirty else None
         origins = provenance.origins(scenario, loaded.folder, staged)
     else:
-        resolved_inputs, staged, source, patch = (
-            material.inputs,
-            material.lay_arms(folder),
-            material.source,
-            material.patch,
-        )
+        resolved_inputs, source, patch = material.inputs, material.source, material.patch
+        staged, origins = material.lay_arms(folder), dict(material.origins)
         folder.write(REPRODUCED_PATH, material.reproduced)
-        origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))
     if patch:
         folder.write(PATCH_PATH, patch)
@@ -342,9 +334,9 @@ def _without_folders(given: str, *, folder: Path) -> str:
     return given
 
 
-def _demand_unchanged(found: dict[str, inputs.ResolvedInput]) -> None:
+def _demand_unchanged(used_inputs: dict[str, inputs.ResolvedInput]) -> None:
     """An input that changed while ranks read it belongs to no trial."""
-    for name, resolved in found.items():
+    for name, resolved in used_inputs.items():
         if inputs.digests(resolved.path, name=name) != resolved.facts.files:
             raise inputs.InputError(
                 f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"

@@ -48,9 +48,9 @@ def preload(scratch: str) -> list[str]:
 
     The list is JSON: `modules`, and `files` with their paths.
     """
-    asked = json.loads(Path(scratch, LIST).read_text())
+    wanted = json.loads(Path(scratch, LIST).read_text())
     present: list[str] = []
-    for name in asked["modules"]:
+    for name in wanted["modules"]:
         # An arm's own environment may hold any version: what it raises here, it raises in the rank that imports it.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
@@ -58,7 +58,7 @@ def preload(scratch: str) -> list[str]:
     if "transformers" in present:
         with contextlib.suppress(Exception):
             _load_a_tokenizer(scratch)
-    for path in asked["files"]:
+    for path in wanted["files"]:
         with contextlib.suppress(Exception):  # a plug-in's: the rank that needs it hears what it raises
             load(path)
     # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.

@@ -173,12 +173,7 @@ def revision(repository: GitRepository, commit: str) -> Tree:
     entries = {path: entry for path, entry in repository.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
-        content: dict[str, bytes] = {}
-        for path in wanted:
-            # One that cannot be read is like none: a pointer of git-lfs, an object that is not here.
-            with contextlib.suppress(RevisionError):
-                content |= repository.read({path: entries[path]})
-        return content
+        return repository.read_there({path: entries[path] for path in wanted})
 
     return Tree(entries, read)
 

@@ -7,6 +7,7 @@ user's runs, `.git` stays as it is byte for byte, no index is needed, and a comm
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -117,6 +118,17 @@ class GitRepository:
                     "under inputs, or point subject.path at a folder without it"
                 )
         return {path: content[entry.blob] for path, entry in entries.items()}
+
+    def read_there(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
+        """As `read`, without the files that cannot be had: a pointer of git-lfs, an object that is not here."""
+        try:
+            return self.read(entries)
+        except RevisionError:
+            content: dict[str, bytes] = {}
+            for path, entry in entries.items():
+                with contextlib.suppress(RevisionError):
+                    content |= self.read({path: entry})
+            return content
 
     def working_files(self) -> list[str]:
         """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
