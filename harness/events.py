@@ -133,12 +133,12 @@ def _as_written(text: bytes) -> list[Event] | None:
     It refuses nothing, so that there is one place with reasons: where it sees any fault it says None.
     """
     try:
-        found = _WRITTEN.findall(text.decode("utf-8"))
+        rows = _WRITTEN.findall(text.decode("utf-8"))
         # Every match is one whole line: it begins one, ends with its newline, and holds no other.
-        if len(found) != text.count(b"\n") or not text.endswith(b"\n"):
+        if len(rows) != text.count(b"\n") or not text.endswith(b"\n"):
             return None
         events = []
-        for ns, by, rank, pid, name, inner in found:
+        for ns, by, rank, pid, name, inner in rows:
             values = _short_values(inner) if len(inner) <= SHORT else _values(inner)
             if values is None or not _is_dotted(name):
                 return None

@@ -19,11 +19,12 @@ import re
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from harness.forms.digest import fold, sha256
+from harness.forms.distribution import normal
+from harness.forms.model import Model
 
 GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankproof.subjects", "rankproof.views")
 # The function that a rank calls in the file of a kind.
@@ -39,8 +40,7 @@ class PluginFailed(Exception):
     """A plug-in raised where it must not: nothing can be said about what it was to judge."""
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Plugin:
+class Plugin(Model):
     """A kind that another distribution brings.
 
     Attributes:
@@ -58,7 +58,7 @@ class Plugin:
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.group}) of {self.distribution} {self.version}, sha256 {self.sha256[:16]}"
+        return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
 
 
 # Path to the distribution, with its version, whose plug-in is loaded from there.
@@ -164,7 +164,7 @@ def passed_through(error: BaseException) -> str | None:
 @functools.cache
 def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
     """The entry points of all groups of ours: of a hundred distributions few have any, and only theirs are parsed."""
-    found: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
+    groups: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
     known: set[str] = set()
     for folder in map(Path, sys.path):
         for file in sorted(folder.glob("*.*-info/entry_points.txt")):
@@ -174,9 +174,9 @@ def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
                     continue
                 known.add(name)  # what stands first in the path hides the others, as for an import
                 for point in importlib.metadata.Distribution.at(file.parent).entry_points:
-                    if point.group in found:
-                        found[point.group].append(point)
-    return found
+                    if point.group in groups:
+                        groups[point.group].append(point)
+    return groups
 
 
 def _points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
@@ -195,7 +195,7 @@ def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
     return Plugin(
         group=point.group,
         name=point.name,
-        distribution=re.sub(r"[-_.]+", "-", distribution.name).lower(),  # PEP 503
+        distribution=normal(distribution.name),
         version=distribution.version,
         sha256=_digest(point, distribution),
     )

@@ -83,8 +83,8 @@ class SkipCode(StrEnum):
     def depends_on(self) -> DependsOn:
         """What another cell would have to share to be skipped too: its size, its backend, or only the run."""
         word = self.value.removeprefix("skip:").partition("-")[0]
-        found: DependsOn = next(known for known in get_args(DependsOn) if known == word)
-        return found
+        first: DependsOn = next(known for known in get_args(DependsOn) if known == word)
+        return first
 
 
 class RefusalWord(StrEnum):

@@ -68,7 +68,7 @@ class Ports(Protocol):
         """Lease so many.
 
         Raises:
-            OSError: there are not as many.
+            OSError: fewer are free.
         """
         ...
 

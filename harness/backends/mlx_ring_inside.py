@@ -70,9 +70,9 @@ class RingGroup:
         """Concatenate every rank's array, in rank order."""
         import mlx.core as mx
 
-        found = mx.distributed.all_gather(mine, group=self.native, stream=mx.cpu)
-        mx.eval(found)
-        return found
+        gathered = mx.distributed.all_gather(mine, group=self.native, stream=mx.cpu)
+        mx.eval(gathered)
+        return gathered
 
 
 class Turn:

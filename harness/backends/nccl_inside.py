@@ -62,11 +62,6 @@ def join(spec: RankSpec) -> NcclGroup:
     device = torch.device("cuda", spec.rank)
     torch.cuda.set_device(device)
     distributed.init_process_group(
-        "nccl",
-        store=store(spec),
-        rank=spec.rank,
-        world_size=spec.size,
-        timeout=TIMEOUT,
-        device_id=device,
+        "nccl", store=store(spec), rank=spec.rank, world_size=spec.size, timeout=TIMEOUT, device_id=device
     )
     return NcclGroup(device)

@@ -15,7 +15,7 @@ class NoGroup(RuntimeError):
 class Apart:
     """What a rank without a group is told; `native` is None.
 
-    There is not a backend that could report rank and size: they are what the harness said.
+    No backend could report rank and size: they are what the harness said.
     """
 
     rank: int

@@ -52,26 +52,26 @@ class AgreeCheck(ValueCheck):
         asked = self.ranks.of(history.size)
         known = dict.fromkeys((*asked, *(() if self.against is None else (self.against,))))
         reported = {rank: history.values(rank, self.event, self.key) for rank in known}
-        empty = {rank: _empty(found) for rank, found in reported.items()} if self.empty is None else {}
+        empty = {rank: _empty(values) for rank, values in reported.items()} if self.empty is None else {}
         texts = {
-            rank: canonical([value for value, _ in found])
-            for rank, found in reported.items()
-            if found and empty.get(rank) is None
+            rank: canonical([value for value, _ in values])
+            for rank, values in reported.items()
+            if values and empty.get(rank) is None
         }
         usual = _usual(texts) if self.against is None else texts.get(self.against)
         parts = []
         for rank in asked:
-            found = reported[rank]
-            if not found:
+            values = reported[rank]
+            if not values:
                 parts.append(
                     RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
                 )
                 continue
             # Of several reports the whole sequence was compared, so that is what is shown.
-            value = found[0][0] if len(found) == 1 else [value for value, _ in found]
-            line = found[0][1]
+            value = values[0][0] if len(values) == 1 else [value for value, _ in values]
+            line = values[0][1]
             if (place := empty.get(rank)) is not None:
-                value, line = found[place]
+                value, line = values[place]
                 reason = f"{self.value} is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
             elif texts[rank] == usual:
                 reason = ""
@@ -112,7 +112,7 @@ class AgreeCheck(ValueCheck):
 
 
 def _usual(texts: Mapping[int, str]) -> str | None:
-    """What more than half of those who reported a value reported; None where such a value does not exist."""
+    """What more than half of those who reported a value reported; None where no value has that many."""
     if not texts:
         return None
     text, count = Counter(texts.values()).most_common(1)[0]

@@ -22,7 +22,7 @@ def judge(history: History, *, ended_by_fault: Mapping[int, str] | None = None) 
     """
     ended_ranks = ended_by_fault or {}
     group = [] if history.is_of_programs else [_excuse(_group(history), ended_ranks)]
-    code = _executed(history) if history.is_of_programs else _code(history)
+    code = _executed(history) if history.is_of_programs else _entry_loaded(history)
     return [
         _real(history),
         *group,
@@ -68,22 +68,22 @@ def _real(history: History) -> Finding:
 
 
 def _group(history: History) -> Finding:
-    """The backend itself reports this rank and this world size: a mis-set rank is not a silent group of one.
+    """The backend itself reports this rank and this world size, so a mis-set rank cannot pass as a group of one.
 
     Nor did the subject make a group of another size itself, as MLX does of one rank where it finds no setting.
     """
     parts = []
     for rank in range(history.size):
-        found = history.said(rank, "backend.ready")
-        values = found[0].event.values if found else {}
-        if not found:
+        answers = history.said(rank, "backend.ready")
+        values = answers[0].event.values if answers else {}
+        if not answers:
             reason = "it did not join the group"
         elif (values.get("rank"), values.get("size")) != (rank, history.size):
             reason = f"the backend calls it rank {values.get('rank')} of {values.get('size')}"
         else:
             reason = ""
-        observed = f"{values.get('rank')} of {values.get('size')}" if found else None
-        line = found[0].line if found else None
+        observed = f"{values.get('rank')} of {values.get('size')}" if answers else None
+        line = answers[0].line if answers else None
         for seen in history.said(rank, "group.made"):
             own = seen.event.values
             if not reason and own.get("size") != history.size:
@@ -93,19 +93,19 @@ def _group(history: History) -> Finding:
     return Finding(check="world:group-is-whole", kind=KIND, ranks=tuple(parts))
 
 
-def _code(history: History) -> Finding:
+def _entry_loaded(history: History) -> Finding:
     """The entry was loaded from the arm's folder (rule 12)."""
     parts = []
     for rank in range(history.size):
-        found = history.said(rank, "subject.loaded")
-        entries = [seen for seen in found if seen.event.values.get("entry")]
+        lists = history.said(rank, "subject.loaded")
+        entries = [seen for seen in lists if seen.event.values.get("entry")]
         if entries:
             seen = entries[0]
             parts.append(RankFinding(rank=rank, passed=True, observed=seen.event.values["entry"], line=seen.line))
             continue
-        elsewhere = any(seen.event.values.get("elsewhere") for seen in found)
+        elsewhere = any(seen.event.values.get("elsewhere") for seen in lists)
         reason = "the entry came from elsewhere, not from the arm's folder" if elsewhere else "the entry was not loaded"
-        parts.append(RankFinding(rank=rank, passed=False, reason=reason, line=found[0].line if found else None))
+        parts.append(RankFinding(rank=rank, passed=False, reason=reason, line=lists[0].line if lists else None))
     return Finding(check="world:code-is-the-arms", kind=KIND, ranks=tuple(parts))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from harness.forms.text import visible
 from harness.gate.decision import Decision
 from harness.gate.requirements import Requirement
-from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Part, Strong, Table, Text
+from harness.report.blocks import Block, BulletList, Foreign, Heading, Paragraph, Part, Strong, Table, Text, Verbatim
 from harness.report.markdown import render_markdown
 
 SUMMARY_REASON = 500
@@ -42,13 +42,13 @@ def summary(decision: Decision) -> str:
         blocks.append(
             Paragraph(
                 "Commit ",
-                Code(decision.commit),
+                Verbatim(decision.commit),
                 ", by ",
-                Code(decision.policy.path),
+                Verbatim(decision.policy.path),
                 " of ",
-                Code(decision.trusted.ref),
+                Verbatim(decision.trusted.ref),
                 " (",
-                Code(decision.trusted.commit[:12]),
+                Verbatim(decision.trusted.commit[:12]),
                 ").",
             )
         )

@@ -18,10 +18,5 @@ def main(options: argparse.Namespace) -> int:
     del options
     return print_kinds(
         KINDS,
-        lambda kind: (
-            kind.does,
-            f"needs: {kind.needs}",
-            f"as in: {kind.example}",
-            on_this_machine(kind.refusal()),
-        ),
+        lambda kind: (kind.does, f"needs: {kind.needs}", f"as in: {kind.example}", on_this_machine(kind.refusal())),
     )

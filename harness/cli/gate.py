@@ -16,7 +16,7 @@ from harness.cli.decision import commands, lines, summary
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, decide
-from harness.gate.objects import NoCommit, NotTrusted
+from harness.gate.objects import NoCommit, NoTrustedRef
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
 
@@ -40,10 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where policy, keys and scenarios are taken from, never from the commit itself (default: origin/main)",
     )
     parser.add_argument(
-        "--challenge",
-        type=challenge,
-        metavar="TEXT",
-        help="what every report must bear (`run --challenge TEXT`)",
+        "--challenge", type=challenge, metavar="TEXT", help="what every report must bear (`run --challenge TEXT`)"
     )
     parser.add_argument("--json", action="store_true", help="print the decision as JSON (docs/gate.md)")
     parser.add_argument("--init", action="store_true", help="write a policy to begin with, and say what to do next")
@@ -81,7 +78,7 @@ def _decide(options: argparse.Namespace) -> Decision:
             trusted_ref=options.trusted_ref,
             challenge=options.challenge,
         )
-    except (NotTrusted, SshsigError) as error:
+    except (NoTrustedRef, SshsigError) as error:
         return Decision(answer="NOT VERIFIED", exit=REFUSED, problems=[visible(str(error))])
     except ScenarioError as error:
         return Decision(answer="USAGE", exit=USAGE, problems=[visible(str(problem)) for problem in error.problems])

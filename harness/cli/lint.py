@@ -30,13 +30,13 @@ def main(options: argparse.Namespace) -> int:
             print(note)
         for text in _start(scenario.scenario):
             print(f"{scenario.path}: note: {text}")
-        for text in _code(scenario):
+        for text in _would_stop(scenario):
             print(text)
         print(f"{scenario.path}: ok")
     return USAGE if problems else PASS
 
 
-def _code(loaded: LoadedScenario) -> list[str]:
+def _would_stop(loaded: LoadedScenario) -> list[str]:
     """Why a run would stop, as far as what lies here tells: code or home folder may be written later, or elsewhere."""
     world = loaded.scenario.world
     try:

@@ -158,10 +158,7 @@ class Watched(Spoken):
         self._plan = plan
         self._count = Count(total=plan.trials)
         self._live = Live(
-            console=self._console,
-            get_renderable=self._table,
-            refresh_per_second=REDRAWS_PER_SECOND,
-            transient=True,
+            console=self._console, get_renderable=self._table, refresh_per_second=REDRAWS_PER_SECOND, transient=True
         )
         self._live.start()
 

@@ -90,12 +90,12 @@ class HubFault(Fault):
 
 
 def _hit(requests: Sequence[Seen], fault: str) -> list[Seen]:
-    found = []
+    struck = []
     for seen in requests:
         rules = seen.event.values.get("rules")
         if isinstance(rules, list | tuple) and fault in rules:
-            found.append(seen)
-    return found
+            struck.append(seen)
+    return struck
 
 
 def _shown(seen: Seen) -> str:

@@ -270,12 +270,7 @@ class _Builder:
 
     def refuse_node_properties(self, event: NodeEvent, mark: Mark, path: Path | None) -> None:
         if isinstance(event, AliasEvent):
-            self.add(
-                mark,
-                "is an alias; write the value out",
-                path or (),
-                found=f"*{event.anchor}",
-            )
+            self.add(mark, "is an alias; write the value out", path or (), found=f"*{event.anchor}")
             return
         if event.anchor is not None:
             self.add(mark, "has an anchor; remove it and write values out", path or (), found=f"&{event.anchor}")

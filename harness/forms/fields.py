@@ -132,20 +132,16 @@ Name = Annotated[
     str,
     Field(
         pattern=form(
-            "^[a-z][a-z0-9_-]{0,62}$",
-            "must be a lower-case letter, then at most 62 lower-case letters, digits, _ or -",
+            "^[a-z][a-z0-9_-]{0,62}$", "must be a lower-case letter, then at most 62 lower-case letters, digits, _ or -"
         )
     ),
 ]
 Argument = Annotated[
     str,
-    Field(
-        pattern=form("^[A-Za-z_][A-Za-z0-9_-]{0,62}$", "must be a letter, then at most 62 letters, digits, _ or -"),
-    ),
+    Field(pattern=form("^[A-Za-z_][A-Za-z0-9_-]{0,62}$", "must be a letter, then at most 62 letters, digits, _ or -")),
 ]
 Variable = Annotated[
-    str,
-    Field(pattern=form(f"^{_WORD}$", "must be the name of an environment variable: letters, digits and _")),
+    str, Field(pattern=form(f"^{_WORD}$", "must be the name of an environment variable: letters, digits and _"))
 ]
 Event = Annotated[
     str,
@@ -170,8 +166,7 @@ EventValue = Annotated[
 Entry = Annotated[
     str,
     Field(
-        max_length=255,
-        pattern=form(rf"^{_WORD}(\.{_WORD})*:{_WORD}$", "must be module:function, like subject:warm_up"),
+        max_length=255, pattern=form(rf"^{_WORD}(\.{_WORD})*:{_WORD}$", "must be module:function, like subject:warm_up")
     ),
 ]
 ExceptionName = Annotated[
@@ -186,10 +181,7 @@ Hub = Annotated[
     str,
     Field(
         max_length=255,
-        pattern=form(
-            HUB_PATTERN,
-            "must be a hub id with its revision, like organisation/model@revision",
-        ),
+        pattern=form(HUB_PATTERN, "must be a hub id with its revision, like organisation/model@revision"),
     ),
 ]
 Relative = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]

@@ -15,12 +15,7 @@ NO_ANSWER = 127
 """Exit status where git is missing, or does not answer in time; as a shell has it for a missing command."""
 
 # Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
-SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.warnAmbiguousRefs=true",
-    "protocol.allow=never",
-)
+SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.warnAmbiguousRefs=true", "protocol.allow=never")
 # A run may be started from a hook, whose GIT_DIR and GIT_INDEX_FILE speak of another repository.
 KEPT = ("GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
 OURS = {
@@ -101,7 +96,7 @@ def batch(blobs: Sequence[str]) -> bytes:
 
 def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
     """What it answers to a `batch`: the content of each blob that is there, by its id."""
-    found = {}
+    by_id = {}
     for blob in blobs:
         head, _, answer = answer.partition(b"\n")
         words = head.split()
@@ -109,8 +104,8 @@ def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
             size = int(words[2])
             content, answer = answer[:size], answer[size + 1 :]
             if words[1] == b"blob":
-                found[blob] = content
-    return found
+                by_id[blob] = content
+    return by_id
 
 
 def complaint(stderr: bytes) -> str:

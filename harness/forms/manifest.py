@@ -76,5 +76,4 @@ def _entry(number: int, raw: bytes) -> tuple[str, str]:
 
 
 def _refuse(number: int, what: str) -> NoReturn:
-    message = f"line {number} of {NAME}: {what}"
-    raise ManifestMalformed(message)
+    raise ManifestMalformed(f"line {number} of {NAME}: {what}")

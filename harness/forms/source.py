@@ -70,8 +70,8 @@ def decode(data: bytes, *, name: str) -> str:
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
         line, column = position(before, len(before))
-        found = f"byte 0x{data[error.start]:02x}"
-        raise ScenarioError([Problem(name, line, column, "", found, "is not UTF-8; save the file as UTF-8")]) from None
+        byte = f"byte 0x{data[error.start]:02x}"
+        raise ScenarioError([Problem(name, line, column, "", byte, "is not UTF-8; save the file as UTF-8")]) from None
     if problems := refused_characters(text, name=name):
         raise ScenarioError(problems)
     return text

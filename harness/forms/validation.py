@@ -109,10 +109,7 @@ def _unknown_key(path: Path, document: Document, schema: Schema) -> Problem:
     allowed = allowed_keys(path[:-1], document.tree, schema)
     free = [name for name in allowed if not isinstance(container, dict) or name not in container]
     return document.marks.problem(
-        path,
-        f"is not a known key here; allowed: {', '.join(allowed)}",
-        at_key=True,
-        suggestion=closest(path[-1], free),
+        path, f"is not a known key here; allowed: {', '.join(allowed)}", at_key=True, suggestion=closest(path[-1], free)
     )
 
 

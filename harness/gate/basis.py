@@ -13,7 +13,7 @@ from harness.forms.digest import sha256
 from harness.forms.git import Entry
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
-from harness.gate.objects import NotTrusted, Objects
+from harness.gate.objects import NoTrustedRef, Objects
 from harness.gate.policy import Policy, Required, parse_policy
 from harness.record.model import Record
 from harness.run.arms.files import below
@@ -132,7 +132,7 @@ def read_basis(
         now: by which signers and ages are judged.
 
     Raises:
-        NotTrusted: the trusted revision, or something it must hold, is not there.
+        NoTrustedRef: the trusted revision, or something it must hold, is not there.
         NoCommit: no such commit.
         ScenarioError: the policy, or a required scenario, has mistakes.
         GateError: the policy lies outside of the repository.
@@ -145,26 +145,28 @@ def read_basis(
         raise GateError(f"--policy {path}: give its path inside the repository; it is read from {ref}")
     name = f"{ref}:{place}"
     if place not in files:
-        raise NotTrusted(f"{name} is not there: commit the policy to the trusted branch first")
+        raise NoTrustedRef(f"{name} is not there: commit the policy to the trusted branch first")
     text = objects.read([files[place].blob])[files[place].blob]
     policy = parse_policy(text, name=name)
 
     def beside(given: str) -> str:
-        found = posixpath.normpath(posixpath.join(posixpath.dirname(place), given))
-        if found not in files:
-            raise NotTrusted(f"{ref}:{found}, which the policy names, is not there")
-        return found
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), given))
+        if path not in files:
+            raise NoTrustedRef(f"{ref}:{path}, which the policy names, is not there")
+        return path
 
     allowed = beside(policy.signers.allowed)
     revoked = beside(policy.signers.revoked) if policy.signers.revoked else None
     paths = [allowed, *([revoked] if revoked else [])]
     for required in policy.require:
         if required.path not in files:
-            raise NotTrusted(f"{ref}:{required.path}, the file of required scenario {required.scenario}, is not there")
+            raise NoTrustedRef(
+                f"{ref}:{required.path}, the file of required scenario {required.scenario}, is not there"
+            )
         paths.append(required.path)
     for lock in policy.environment.locks:
         if lock not in files:
-            raise NotTrusted(f"{ref}:{lock}, which the policy names as a lock, is not there")
+            raise NoTrustedRef(f"{ref}:{lock}, which the policy names as a lock, is not there")
         paths.append(lock)
     content = objects.read([files[one].blob for one in paths])
     texts = {one: content[files[one].blob] for one in paths}

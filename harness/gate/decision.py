@@ -55,7 +55,7 @@ class Decision(Model):
     Attributes:
         answer: USAGE where nothing could be asked.
         exit: the exit code.
-        problems: why nothing was decided; empty where there is one.
+        problems: why nothing was decided; empty where something was.
     """
 
     format: Literal[1] = 1
@@ -93,7 +93,7 @@ def decide(
         now: the time by which signers and ages are judged; by default the clock.
 
     Raises:
-        NotTrusted: the trusted revision, or something it must hold, is not there.
+        NoTrustedRef: the trusted revision, or something it must hold, is not there.
         NoCommit: no repository, or no such commit.
         ScenarioError: the policy, or a required scenario, has mistakes.
         GateError: a folder that is not there, or with too many runs.

@@ -23,7 +23,7 @@ OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 LARGEST = 256 * 2**20
 
 
-class NotTrusted(Exception):
+class NoTrustedRef(Exception):
     """The trusted revision to decide by is missing; the message says what to fetch."""
 
 
@@ -57,24 +57,24 @@ class Objects:
         named in full (`refs/heads/main`, `refs/tags/v1`), a commit by its whole id.
 
         Raises:
-            NotTrusted: it is not there, or the clone is shallow.
+            NoTrustedRef: it is not there, or the clone is shallow.
         """
         if self.is_shallow:
-            raise NotTrusted(
+            raise NoTrustedRef(
                 f"this is a shallow clone, in which {printable(ref)} may be anything: fetch the whole history first "
                 "(git fetch --unshallow origin; in GitHub Actions, fetch-depth: 0)"
             )
         full = ref if ref.startswith("refs/") or OBJECT.fullmatch(ref) else f"refs/remotes/{ref}"
-        found = self._commit(full)
-        if found is None:
+        commit = self._commit(full)
+        if commit is None:
             remote, _, branch = ref.partition("/")
             hint = f"git fetch {remote} +refs/heads/{branch}:{full}" if full != ref and branch else "git fetch origin"
-            raise NotTrusted(
+            raise NoTrustedRef(
                 f"{printable(full)} is not in this clone, so no policy can be trusted: fetch it first "
                 f"({printable(hint, limit=200)}), or name another ref with --trusted-ref "
                 "(a local branch in full: refs/heads/main)"
             )
-        return found
+        return commit
 
     def commit(self, name: str) -> str:
         """The full id of the commit under test.
@@ -107,10 +107,10 @@ class Objects:
             NoCommit: one is not in this clone.
         """
         wanted = list(dict.fromkeys(blobs))
-        found = contents(self._git("cat-file", "--batch", given=batch(wanted)) or b"", wanted) if wanted else {}
-        if missing := [blob for blob in wanted if blob not in found]:
+        content = contents(self._git("cat-file", "--batch", given=batch(wanted)) or b"", wanted) if wanted else {}
+        if missing := [blob for blob in wanted if blob not in content]:
             raise NoCommit(f"{missing[0]} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
-        return found
+        return content
 
     def contains(self, trusted: str, commit: str) -> bool:
         """Whether a commit is `trusted` itself or one of its ancestors; False for one that is not in this clone."""

@@ -16,7 +16,7 @@ from harness.forms.model import Model
 from harness.forms.problem import complaint
 from harness.forms.units import Age
 from harness.forms.validation import parse_model
-from harness.record.facts import PluginFacts
+from harness.plugins import Plugin
 
 PATH = ".rankproof/policy.yaml"
 Role = Literal["developer", "ci", "release"]
@@ -71,7 +71,7 @@ class AllowedPlugin(Model):
     version: Line | None = Field(None, description="Its version, in quotes (default: any).")
     sha256: Sha256 | None = Field(None, description="Digest of its files, as a report names it (default: any).")
 
-    def allows(self, plugin: PluginFacts) -> bool:
+    def allows(self, plugin: Plugin) -> bool:
         """Whether it is this plug-in."""
         return (
             self.distribution == plugin.distribution

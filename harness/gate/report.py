@@ -40,7 +40,7 @@ class Report:
 
     @property
     def made(self) -> datetime | None:
-        """When it says it was made, in UTC; None where that is not a time."""
+        """When it says it was made, in UTC; None where it does not say a time."""
         try:
             return datetime.strptime(self.record.run.made, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         except ValueError:

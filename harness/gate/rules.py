@@ -53,7 +53,7 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", "nothing was changed, and the files of the arms are the commit's"
 
 
-def _code(basis: Basis, required: Required, report: Report) -> Ruling:
+def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
     """Which code ran, beside the files that were staged."""
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
@@ -192,10 +192,7 @@ def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:
     if here.lock_sha256 is None:
         return "REFUSED", "the environment of the run was made without a lock"
     if here.lock_sha256 not in basis.locks:
-        return (
-            "REFUSED",
-            f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s {some(wanted)}",
-        )
+        return ("REFUSED", f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s {some(wanted)}")
     return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"
 
 
@@ -213,7 +210,7 @@ def _span(seconds: float) -> str:
 RULES: dict[str, Rule] = {
     "commit": _commit,
     "tree": _tree,
-    "code": _code,
+    "code": _code_that_ran,
     "verdict": _verdict,
     "cells": _cells,
     "control": _control,

@@ -79,7 +79,7 @@ class Exchange:
 
 
 class Changed(Exception):
-    """A file is not any more what the hub read when it started."""
+    """A file has changed since the hub read it at its start."""
 
 
 def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
@@ -122,9 +122,5 @@ def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> byte
     keep = outgoing.then == "keep" and request is not None and request.keep_alive
     return head_bytes(
         answer.status,
-        {
-            **answer.headers,
-            "Content-Length": str(outgoing.announced),
-            "Connection": "keep-alive" if keep else "close",
-        },
+        {**answer.headers, "Content-Length": str(outgoing.announced), "Connection": "keep-alive" if keep else "close"},
     )

@@ -79,11 +79,11 @@ def strays(folder: str, names: Iterable[str]) -> list[str]:
         folder: the arm's folder.
         names: modules to look at.
     """
-    finder = next((found for found in sys.meta_path if isinstance(found, ArmFinder)), None)
+    finder = next((strangers for strangers in sys.meta_path if isinstance(strangers, ArmFinder)), None)
     if finder is None:
         return []
     beginning = os.path.realpath(folder) + os.sep
-    found = []
+    strangers = []
     for name in names:
         top = name.partition(".")[0]
         whole = top in finder.names
@@ -91,8 +91,8 @@ def strays(folder: str, names: Iterable[str]) -> list[str]:
             continue
         file = file_of(sys.modules.get(name))
         if file is not None and not file.startswith(beginning) and (whole or _holds(beginning, name)):
-            found.append(name)
-    return sorted(found)[:STRAYS_LIMIT]
+            strangers.append(name)
+    return sorted(strangers)[:STRAYS_LIMIT]
 
 
 def _holds(beginning: str, name: str) -> bool:
@@ -103,14 +103,14 @@ def _holds(beginning: str, name: str) -> bool:
 
 def _modules(folder: str) -> set[str]:
     """Names of modules and packages with a file of their own. A mere folder is data, or a part of a namespace."""
-    found = set()
+    modules = set()
     with os.scandir(folder) as entries:
         for entry in entries:
             name, dot, _ = entry.name.partition(".")
             is_module = entry.name.endswith(SUFFIXES) if dot else (Path(entry.path) / "__init__.py").is_file()
             if is_module:
-                found.add(name)
-    return {name for name in found if name.isidentifier() and not name.startswith("__")}
+                modules.add(name)
+    return {name for name in modules if name.isidentifier() and not name.startswith("__")}
 
 
 def _forget(folder: str, names: set[str]) -> None:

@@ -31,9 +31,9 @@ def _package(name: str) -> dict[str, str | None] | None:
     import importlib.metadata
 
     try:
-        found = importlib.metadata.distribution(name)
+        distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-    record = found.read_text("RECORD")
+    record = distribution.read_text("RECORD")
     digest = hashlib.sha256(record.encode()).hexdigest() if record is not None else None
-    return {"version": found.version, "record": digest}
+    return {"version": distribution.version, "record": digest}

@@ -130,8 +130,8 @@ class _Loader:
         self._then = then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        found: ModuleType | None = self._own.create_module(spec)
-        return found
+        module: ModuleType | None = self._own.create_module(spec)
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__loader__ = self._own

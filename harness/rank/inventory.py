@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlparse
 
 import harness
+from harness.forms.distribution import normal
 
 # How an installer lays a package out; anywhere else only a folder of `sys.path` can hold distributions.
 PACKAGES = ("site-packages", "dist-packages")
@@ -66,9 +67,9 @@ class Inventory:
 
     def entry(self, path: str, *, begun: int = 0) -> Entry:
         """Look a file up, once."""
-        if (found := self._entries.get(path)) is None:
-            found = self._entries[path] = self.look(path, begun=begun)
-        return found
+        if (known := self._entries.get(path)) is None:
+            known = self._entries[path] = self.look(path, begun=begun)
+        return known
 
     def look(self, path: str, *, begun: int) -> Entry:
         """Look a file up as it is now.
@@ -149,10 +150,10 @@ def _rows(record: Path) -> list[tuple[str, str]]:
 def _editable(about: Path) -> str | None:
     """The folder that an editable install leads to."""
     try:
-        found = json.loads(about.read_bytes())
-        if found["dir_info"]["editable"] is not True:
+        origin = json.loads(about.read_bytes())
+        if origin["dir_info"]["editable"] is not True:
             return None
-        return unquote(urlparse(found["url"]).path)
+        return unquote(urlparse(origin["url"]).path)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -197,8 +198,3 @@ def _archived(path: str) -> tuple[str, int]:
         return hashlib.sha256(content).hexdigest(), os.stat(archive).st_ctime_ns
     except (OSError, ImportError):
         return "unreadable: no file", 0
-
-
-def normal(name: str) -> str:
-    """The one name of a distribution, whichever way it is written (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -185,7 +185,7 @@ def _out_of_reach(descriptor: int) -> int:
 
 
 def _exit_code(leaving: SystemExit) -> int:
-    """What Python would make of it; a code that is not a code is printed."""
+    """What Python would make of it: anything that is not a number is printed."""
     with contextlib.suppress(BaseException):
         if leaving.code is None:
             return 0

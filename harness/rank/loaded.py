@@ -108,7 +108,7 @@ class Loaded:
         A warm rank shares thousands of modules with its server, and only looking at one copies its page: the walk stops
         where the rank's own end.
         """
-        found: dict[tuple[str, str], dict[str, str]] = {}
+        files: dict[tuple[str, str], dict[str, str]] = {}
         for name, path in (*_named(self.since()), *(("", path) for path in self._witness.files)):
             if not path.startswith(self._beginnings):
                 continue
@@ -116,10 +116,10 @@ class Loaded:
             if not file.startswith(self._root):
                 continue
             short = file[len(self._root) :]
-            # What was executed and is not a module any more has no name.
-            if name or not any(known == short for _, known in found):
-                found[name, short] = {"module": name, "file": short, "sha256": _sha256(file)}
-        return [found[key] for key in sorted(found)][:MODULE_LIMIT]
+            # What was executed and has left `sys.modules` has no name.
+            if name or not any(known == short for _, known in files):
+                files[name, short] = {"module": name, "file": short, "sha256": _sha256(file)}
+        return [files[key] for key in sorted(files)][:MODULE_LIMIT]
 
     def packages(self) -> dict[str, Any]:
         """Everything else that is loaded beyond the standard library.

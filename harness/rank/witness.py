@@ -75,10 +75,10 @@ class Witness:
 
 def _is_there(path: str) -> bool:
     """Whether there is such a file, in an archive too. Code may bear any name, that of no file as well."""
-    found = path
-    while not os.path.lexists(found):
-        found = os.path.dirname(found)
-    return found == path or os.path.isfile(found)
+    archive = path
+    while not os.path.lexists(archive):
+        archive = os.path.dirname(archive)
+    return archive == path or os.path.isfile(archive)
 
 
 def _first(command: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.forms.distribution import normal
 from harness.record.facts import ArmEnvironmentFacts, RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Environment, Scenario
-from harness.scenario.environment import normal
 from harness.stats.environment import ArmEnvironment
 
 
@@ -13,8 +13,8 @@ def own_environments(scenario: Scenario) -> dict[str, Environment]:
     """The environment of each arm that does not run in the harness' own."""
     subject = scenario.subject
     arms = {"candidate": subject.candidate, "control": subject.control}
-    found = {name: subject.environment_of(arm) for name, arm in arms.items() if arm is not None}
-    return {name: environment for name, environment in found.items() if environment is not None}
+    by_arm = {name: subject.environment_of(arm) for name, arm in arms.items() if arm is not None}
+    return {name: environment for name, environment in by_arm.items() if environment is not None}
 
 
 def missing(scenario: Scenario, run: RunFacts) -> list[str]:
@@ -29,7 +29,7 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
         RecordError: one that the scenario does not ask for, or that is not what it asks for.
     """
     wanted = own_environments(scenario)
-    found = {}
+    by_arm = {}
     for arm, made in run.environments.items():
         if arm not in wanted:
             raise RecordError(f"the run has an environment for the {arm}, the scenario asks for none")
@@ -38,7 +38,7 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
             raise RecordError(f"the packages of the {arm}'s environment are not in order, or one is there twice")
         if not wanted[arm].is_met_by(python=made.python, packages=made.versions):
             raise RecordError(f"the {arm}'s environment is not what the scenario asks for")
-        found[arm] = ArmEnvironment(
+        by_arm[arm] = ArmEnvironment(
             digest=made.digest,
             python=made.python,
             implementation=made.implementation,
@@ -48,7 +48,7 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
                 if package.name in wanted[arm].packages
             },
         )
-    return found
+    return by_arm
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:

@@ -167,7 +167,7 @@ def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str])
     expected = ["candidate"] + (["control"] if scenario.subject.control else [])
     if sorted(run.arguments) != sorted(expected):
         raise RecordError(f"the run has the arms {sorted(run.arguments)}, the scenario {sorted(expected)}")
-    found = {}
+    summaries = {}
     for arm in expected:
         prefix = f"{SOURCE_FOLDER}/{arm}/"
         files = {name[len(prefix) :]: sha256(read(name)) for name in sorted(names) if name.startswith(prefix)}
@@ -175,8 +175,8 @@ def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str])
         if given is None or canonical(given.with_) != canonical(run.arguments[arm]):
             raise RecordError(f"the arguments of the {arm} are not the scenario's")
         revision = _revision(arm, given, run, read, names)
-        found[arm] = ArmSummary(files=files, arguments=canonical(run.arguments[arm]), revision=revision)
-    return found
+        summaries[arm] = ArmSummary(files=files, arguments=canonical(run.arguments[arm]), revision=revision)
+    return summaries
 
 
 def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[str]) -> None:
@@ -233,16 +233,16 @@ def _files(
         "candidate": (fact.candidate, scenario.trials.candidate),
         "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
     }
-    found: dict[Arm, Sequence[TrialFile]] = {}
+    trials: dict[Arm, Sequence[TrialFile]] = {}
     for arm in get_args(Arm):
         count, planned = counts[arm]
         if not planned <= count <= planned + scenario.trials.max_voids:
             raise Contradiction(Word.PLAN, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}")
-        found[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
-        for file in found[arm]:
+        trials[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
+        for file in trials[arm]:
             if file.evidence not in names:
                 raise RecordError(f"the events of a planned trial are missing: {file.evidence}")
-    return CellFiles(cell=cell, skipped=None, candidate=found["candidate"], control=found["control"])
+    return CellFiles(cell=cell, skipped=None, candidate=trials["candidate"], control=trials["control"])
 
 
 def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
@@ -277,11 +277,7 @@ def _demand_all_used(planned: Sequence[CellFiles], names: Collection[str]) -> No
             raise RecordError(f"a file that this run does not account for: {name}")
 
 
-def _demand_consistent(
-    scenario: Scenario,
-    run: RunFacts,
-    names: Collection[str],
-) -> None:
+def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]) -> None:
     """What the run says of itself is what its scenario and its files say."""
     home = scenario.world.home_is
     if sorted(one.name for one in run.inputs) != sorted([*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]):
@@ -333,27 +329,19 @@ def _must_fail(scenario: Scenario) -> str:
     else:
         parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated)]
     parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
-    return (
-        f"{', '.join(parts)}, in {stated.share} of the trials"
-        if stated.share.every is False
-        else (f"{', '.join(parts)}, in every trial")
-    )
+    return f"{', '.join(parts)}, in {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
 
 
 def _end(stated: End) -> list[str]:
     """How a rank ends, in words."""
-    parts = []
-    if stated.error is not None:
-        parts.append(f"with {stated.error}")
-    if stated.source is not None:
-        parts.append(f"at {stated.source!r}")
-    if stated.message is not None:
-        parts.append(f"saying {stated.message!r}")
-    if stated.signal is not None:
-        parts.append(f"by {stated.signal}")
-    if stated.code is not None:
-        parts.append(f"with exit code {stated.code}")
-    return parts
+    parts = (
+        ("with {}", stated.error),
+        ("at {!r}", stated.source),
+        ("saying {!r}", stated.message),
+        ("by {}", stated.signal),
+        ("with exit code {}", stated.code),
+    )
+    return [words.format(value) for words, value in parts if value is not None]
 
 
 def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) -> list[str]:

@@ -12,9 +12,9 @@ VARIABLE = "variable "
 SETTING = "world.env."
 
 
-def is_shown(varied: ChangeFacts, run: RunFacts) -> bool:
+def is_shown(change: ChangeFacts, run: RunFacts) -> bool:
     """Whether the run's own facts hold the changed value."""
-    what, after = varied.what, varied.after
+    what, after = change.what, change.after
     if what == SEEDS or what.startswith(SETTING):
         # The last one given is the one that holds.
         said = [given for given in run.overrides if given.startswith(f"{override_key(what)}=")]

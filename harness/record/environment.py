@@ -66,10 +66,10 @@ def memory() -> int:
 def _made() -> dict[str, str]:
     """How nox or Nix made this environment: variant, lock and its sha256, from the note it left; empty without one."""
     try:
-        found = json.loads((Path(sys.prefix) / MADE).read_text())
+        stamp = json.loads((Path(sys.prefix) / MADE).read_text())
     except (OSError, ValueError):
         return {}
-    return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return {key: str(value) for key, value in stamp.items()} if isinstance(stamp, dict) else {}
 
 
 def _cpu() -> str:

@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from harness.forms.digest import sha256
 from harness.forms.model import Model
+from harness.plugins import Plugin
 from harness.reason import Skip
 
 PATH = "evidence/run.json"
@@ -265,19 +266,6 @@ class CellFacts(Model):
     control: Annotated[int, Field(ge=0)]
 
 
-class PluginFacts(Model):
-    """A kind of another distribution that the run used; see `harness.plugins.Plugin`."""
-
-    group: str
-    name: str
-    distribution: str
-    version: str
-    sha256: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
-
-
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
@@ -309,5 +297,5 @@ class RunFacts(Model):
     reproduces: Reproduces | None = None
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
-    plugins: list[PluginFacts] = Field(default_factory=list)
+    plugins: list[Plugin] = Field(default_factory=list)
     cells: list[CellFacts]

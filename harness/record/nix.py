@@ -64,10 +64,10 @@ def _is_of(folder: Path) -> bool:
 
 def _facts_of_shell() -> dict[str, str]:
     try:
-        found = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
+        shell = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
     except (KeyError, OSError, ValueError):
         return {}
-    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+    return {key: value for key, value in shell.items() if isinstance(value, str)} if isinstance(shell, dict) else {}
 
 
 def _new(status: list[str]) -> list[str]:

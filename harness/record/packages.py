@@ -14,15 +14,15 @@ INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_
 
 def packages() -> list[Package]:
     """Every distribution of this interpreter, by name."""
-    found: dict[str, Package] = {}
+    by_name: dict[str, Package] = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
-        if not name or name in found:
+        if not name or name in by_name:
             continue
         record = distribution.read_text("RECORD")
         digest = wheel_digest(record) if record else None
-        found[name] = Package(name=name, version=distribution.version, record=digest)
-    return [found[name] for name in sorted(found, key=str.lower)]
+        by_name[name] = Package(name=name, version=distribution.version, record=digest)
+    return [by_name[name] for name in sorted(by_name, key=str.lower)]
 
 
 def wheel_digest(record: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from harness import backends, checks, faults, plugins
 from harness.forms.digest import sha256
 from harness.plugins import Plugin, Registry
-from harness.record.facts import PluginFacts, RunFacts
+from harness.record.facts import RunFacts
 from harness.record.model import RecordError
 from harness.record.unknown import Unknown
 from harness.scenario import Scenario
@@ -18,14 +17,14 @@ from harness.subjects import READY
 VIEWS = "rankproof.views"
 
 
-def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[PluginFacts]:
+def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[Plugin]:
     """The plug-ins that a run of a scenario uses, here and now.
 
     Args:
         scenario: what is run.
         views: the plug-ins' views that are written beside its report.
     """
-    return [PluginFacts(**asdict(plugin)) for plugin in sorted({*_kinds(scenario), *views.values()})]
+    return sorted({*_kinds(scenario), *views.values()}, key=lambda plugin: (plugin.group, plugin.name))
 
 
 def _kinds(scenario: Scenario) -> Iterator[Plugin]:
@@ -65,7 +64,7 @@ def inside(run: RunFacts) -> frozenset[str]:
     return frozenset(sha256(file.read_bytes()) for file in found if file is not None)
 
 
-def _is_of(facts: PluginFacts, registry: Registry[Any]) -> bool:
+def _is_of(facts: Plugin, registry: Registry[Any]) -> bool:
     return facts.group == registry.group and facts.name in registry.plugins
 
 

@@ -47,10 +47,10 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
 
 def _changes(folder: Path, results: Path | None) -> list[str] | None:
     """What differs from the commit in the whole tree, without what runs left; None where git does not tell."""
-    found = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", whole_tree=True)
-    if found is None:
+    changes = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", whole_tree=True)
+    if changes is None:
         return None
-    lines = found.split("\0")[:-1]
+    lines = changes.split("\0")[:-1]
     top = _git(folder, "rev-parse", "--show-toplevel")
     if not lines or results is None or top is None:
         return lines
@@ -70,8 +70,8 @@ def status(folder: Path) -> list[str] | None:
     """
     if _git(folder, "rev-parse", "--show-prefix") != "":
         return None
-    found = _git(folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True)
-    return None if found is None else found.splitlines()
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True)
+    return None if changes is None else changes.splitlines()
 
 
 def patch(folder: Path) -> bytes | None:

@@ -150,11 +150,11 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
     """
     then, here = first.environment, second.environment
     deciding = _decides(needs) if needs is not None else set()
-    found: list[Difference] = []
+    rows: list[Difference] = []
 
     def note(what: str, before: object, after: object, group: Group) -> None:
         if before != after:
-            found.append(Difference(group=group, what=what, then=_shown(before), now=_shown(after)))
+            rows.append(Difference(group=group, what=what, then=_shown(before), now=_shown(after)))
 
     note("ranks started", first.start, second.start, "decides")
     stores = [side.nix.environment if side.nix is not None else None for side in (then, here)]
@@ -176,18 +176,12 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
         note(f"package {name}", _version(one, files=twins), _version(other, files=twins), group)
     note("rankproof", first.rankproof, second.rankproof, "known to matter")
     note("worlds at a time", first.jobs, second.jobs, "known to matter")
-    return sorted(found, key=lambda one: GROUPS.index(one.group))
+    return sorted(rows, key=lambda one: GROUPS.index(one.group))
 
 
 def _decides(needs: Needs) -> set[str]:
     """The fields that the scenario itself asks something of."""
-    wanted = {
-        "system": needs.os,
-        "cores": needs.cores,
-        "memory": needs.memory,
-        "gpu": needs.gpus,
-        "nix": needs.nix,
-    }
+    wanted = {"system": needs.os, "cores": needs.cores, "memory": needs.memory, "gpu": needs.gpus, "nix": needs.nix}
     return {name for name, value in wanted.items() if value is not None}
 
 

@@ -54,5 +54,5 @@ def _unknown(tree: dict[Any, Any]) -> Iterator[str]:
 
 
 def _beyond(what: str, named: Sequence[object], known: Collection[str]) -> Iterator[str]:
-    found = {name for name in named if isinstance(name, str) and name not in known}
-    return (f"{what} {name!r}" for name in sorted(found))
+    unknown = {name for name in named if isinstance(name, str) and name not in known}
+    return (f"{what} {name!r}" for name in sorted(unknown))

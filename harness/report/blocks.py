@@ -1,9 +1,9 @@
 """The typed blocks a report is made of.
 
 Nothing in a report is raw markup. Text written by the tool is a plain `str`; text that came from somewhere else (a
-log, an error message, a scenario file, a file name) is `Foreign` or `Code`. Renderers escape both for their own
-format, and `Foreign` and `Code` are bounded in length as well. A statement about what was observed is a `Claim`, and a
-claim cannot be built without evidence.
+log, an error message, a scenario file, a file name) is `Foreign` or `Verbatim`. Renderers escape both for their own
+format, and bound both in length as well. A statement about what was observed is a `Claim`, and a claim cannot be
+built without evidence.
 
     BlockError(ValueError)
     ├── ClaimWithoutEvidence
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 FOREIGN_LIMIT = 2_000
-CODE_LIMIT = 20_000
+VERBATIM_LIMIT = 20_000
 
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#-]{0,20}", re.ASCII)
 
@@ -49,8 +49,7 @@ class Evidence:
     def __post_init__(self) -> None:
         _refuse_unsafe(self.path)
         if self.line is not None and self.line < 1:
-            msg = f"line {self.line} of {self.path!r}: lines are counted from 1"
-            raise BlockError(msg)
+            raise BlockError(f"line {self.line} of {self.path!r}: lines are counted from 1")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Strong:
 
 
 @dataclass(frozen=True)
-class Code:
+class Verbatim:
     """Verbatim text, always treated as foreign. As a block its lines are kept; inside a sentence it is one line.
 
     Raises:
@@ -78,12 +77,11 @@ class Code:
 
     text: str
     language: str = ""
-    limit: int = CODE_LIMIT
+    limit: int = VERBATIM_LIMIT
 
     def __post_init__(self) -> None:
         if not _LANGUAGE.fullmatch(self.language):
-            msg = f"{self.language!r} is not the name of a language"
-            raise BlockError(msg)
+            raise BlockError(f"{self.language!r} is not the name of a language")
 
 
 @dataclass(frozen=True, init=False)
@@ -110,14 +108,12 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.evidence or not all(isinstance(reference, Evidence) for reference in self.evidence):
-            msg = f"no evidence for {self.text!r}: give at least one Evidence(path, line)"
-            raise ClaimWithoutEvidence(msg)
+            raise ClaimWithoutEvidence(f"no evidence for {self.text!r}: give at least one Evidence(path, line)")
         if _holds_claim(self.text):
-            msg = f"a claim inside a claim: {self.text!r}"
-            raise BlockError(msg)
+            raise BlockError(f"a claim inside a claim: {self.text!r}")
 
 
-Part: TypeAlias = str | Foreign | Strong | Code | Text | Claim
+Part: TypeAlias = str | Foreign | Strong | Verbatim | Text | Claim
 
 
 @dataclass(frozen=True)
@@ -133,8 +129,7 @@ class Heading:
 
     def __post_init__(self) -> None:
         if not 1 <= self.level <= 6:
-            msg = f"heading level {self.level}: must be 1 to 6"
-            raise BlockError(msg)
+            raise BlockError(f"heading level {self.level}: must be 1 to 6")
 
 
 @dataclass(frozen=True, init=False)
@@ -164,15 +159,12 @@ class Table:
 
     def __post_init__(self) -> None:
         if not self.header:
-            msg = "a table needs at least one column"
-            raise BlockError(msg)
+            raise BlockError("a table needs at least one column")
         for number, row in enumerate(self.rows, 1):
             if len(row) != len(self.header):
-                msg = f"row {number} has {len(row)} cells, the header has {len(self.header)}"
-                raise BlockError(msg)
+                raise BlockError(f"row {number} has {len(row)} cells, the header has {len(self.header)}")
         if self.align is not None and len(self.align) != len(self.header):
-            msg = f"align has {len(self.align)} entries, the header has {len(self.header)}"
-            raise BlockError(msg)
+            raise BlockError(f"align has {len(self.align)} entries, the header has {len(self.header)}")
 
 
 @dataclass(frozen=True)
@@ -212,7 +204,7 @@ class Details:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = Heading | Paragraph | Table | Code | Figure | Note | BulletList | Details
+Block: TypeAlias = Heading | Paragraph | Table | Verbatim | Figure | Note | BulletList | Details
 
 
 def _holds_claim(part: Part) -> bool:
@@ -228,5 +220,4 @@ def _refuse_unsafe(path: str) -> None:
     steps = path.split("/")
     bad = any(step in ("", ".", "..") for step in steps) or "\\" in path or ":" in steps[0]
     if bad or _CONTROLS.search(path):
-        msg = f"{path!r} is not a plain path inside the results folder"
-        raise UnsafePath(msg)
+        raise UnsafePath(f"{path!r} is not a plain path inside the results folder")

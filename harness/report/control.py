@@ -9,7 +9,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Figure,
@@ -18,9 +17,10 @@ from harness.report.blocks import (
     Paragraph,
     Part,
     Table,
+    Verbatim,
 )
 from harness.report.figures import lanes_path
-from harness.report.ranks import sample_table, standing
+from harness.report.ranks import standing, trial_table
 from harness.stats.verdict import CellVerdict
 
 
@@ -71,7 +71,9 @@ def _cell(cell: CellVerdict) -> list[Block]:
     if rows:
         section += [
             Paragraph(
-                "One trial, ", Claim(Code(f"control {trial.index}"), (Evidence(trial.evidence),)), ", in order of time:"
+                "One trial, ",
+                Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),)),
+                ", in order of time:",
             ),
             Table(("rank", "after", "how it failed", "order"), tuple(rows)),
         ]
@@ -89,7 +91,7 @@ def _cell(cell: CellVerdict) -> list[Block]:
         last = next((excerpt for excerpt in sample.printed if excerpt.rank == first), sample.printed[-1])
         section += [
             Paragraph("As ", Claim(f"rank {last.rank} printed it", (Evidence(last.path),)), ":"),
-            Code(last.text, "text"),
+            Verbatim(last.text, "text"),
         ]
-    section.append(Details("Every check of this trial, rank by rank", (sample_table(sample, cell),)))
+    section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))
     return section

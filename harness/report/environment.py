@@ -12,7 +12,6 @@ from harness.record.model import Record
 from harness.report.blocks import (
     Block,
     Claim,
-    Code,
     Details,
     Evidence,
     Foreign,
@@ -22,6 +21,7 @@ from harness.report.blocks import (
     Part,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.nix import made_by, nix_rows, nix_warnings
 
@@ -50,7 +50,7 @@ def environment_section(record: Record) -> list[Block]:
             ),
         ),
         ("GPU", Claim(Foreign(here.gpu or "none answers"), (RUN,))),
-        ("host", Claim(Text(Code(here.host), " (digest of its boot id)"), (RUN,))),
+        ("host", Claim(Text(Verbatim(here.host), " (digest of its boot id)"), (RUN,))),
         *(("plug-in", Claim(Foreign(f"{one}, sha256 {one.sha256}"), (RUN,))) for one in run.plugins),
         (
             "run",
@@ -71,9 +71,9 @@ def environment_section(record: Record) -> list[Block]:
                 ("input", "given", "sha256", "pinned by the scenario"),
                 tuple(
                     (
-                        Code(given.name),
+                        Verbatim(given.name),
                         Foreign(given.given + (f" (revision {given.revision})" if given.revision else "")),
-                        Claim(Code(given.digest), (RUN,)),
+                        Claim(Verbatim(given.digest), (RUN,)),
                         "yes" if given.pinned else "NO",
                     )
                     for given in run.inputs
@@ -86,8 +86,8 @@ def environment_section(record: Record) -> list[Block]:
         Details(
             f"{len(here.packages)} packages, {plural(len(here.variables), 'variable')}",
             (
-                Code(packages),
-                Code(variables),
+                Verbatim(packages),
+                Verbatim(variables),
                 Note(f"{here.other_variables} other environment variables are not recorded."),
             ),
         )
@@ -99,12 +99,12 @@ def _room(run: RunFacts) -> Text:
     """What ranks had for their own: one line, with what is shared on purpose."""
     room = run.room
     if room.home == "shared":
-        return Text("the user's own, shared by all worlds (", Code("world.home: shared"), ")")
+        return Text("the user's own, shared by all worlds (", Verbatim("world.home: shared"), ")")
     given = next((one.given for one in run.inputs if one.name == facts.HOME_INPUT), None)
-    copy: tuple[Part, ...] = () if given is None else (", beginning with a copy of ", Code(given))
-    kept: tuple[Part, ...] = ("; as the user has them: ", Code(" ".join(room.kept))) if room.kept else ()
+    copy: tuple[Part, ...] = () if given is None else (", beginning with a copy of ", Verbatim(given))
+    kept: tuple[Part, ...] = ("; as the user has them: ", Verbatim(" ".join(room.kept))) if room.kept else ()
     shared = "; shared on purpose: what compilers keep in "
-    return Text("a room per lane, emptied before each world", *copy, shared, Code(" ".join(room.compiled)), *kept)
+    return Text("a room per lane, emptied before each world", *copy, shared, Verbatim(" ".join(room.compiled)), *kept)
 
 
 def _own(record: Record) -> list[Block]:
@@ -133,7 +133,7 @@ def _own(record: Record) -> list[Block]:
         if len(sides) > 1
         else Paragraph("The run has one arm."),
         Note("Versions that the scenario does not name are those that pip chose when the environment was made."),
-        Details("every package of these environments, with its wheel", (Code(wheels or "no packages"),)),
+        Details("every package of these environments, with its wheel", (Verbatim(wheels or "no packages"),)),
     ]
 
 

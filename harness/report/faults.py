@@ -11,7 +11,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Foreign,
@@ -20,6 +19,7 @@ from harness.report.blocks import (
     Paragraph,
     Part,
     Table,
+    Verbatim,
 )
 from harness.stats.outcome import Strike, Trial
 from harness.stats.tally import Tally
@@ -73,7 +73,7 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
                 sum(strike.proved for _, strike in struck),
                 sum(strike.undone for _, strike in struck),
             )
-            rows.append((Code(fault.id), Code(fault.kind), arm, *map(str, counts), _sample(struck)))
+            rows.append((Verbatim(fault.id), Verbatim(fault.kind), arm, *map(str, counts), _example(struck)))
     header = ("fault", "kind", "arm", "planned", "struck", "proved", "undone", "one of them")
     yield Table(header, tuple(rows), ("left", "left", "left", "right", "right", "right", "right", "left"))
     void = [(arm, trial) for arm, tally in _arms(cell) for trial in tally.trials if trial.outcome == "void"]
@@ -95,7 +95,7 @@ def _arms(cell: CellVerdict) -> Iterator[tuple[str, Tally]]:
         yield "control", cell.control
 
 
-def _sample(struck: list[tuple[Trial, Strike]]) -> Part:
+def _example(struck: list[tuple[Trial, Strike]]) -> Part:
     """One strike that is proved, else one that is not, with the lines that show it."""
     ordered = [pair for pair in struck if pair[1].proved] or struck
     if not ordered:

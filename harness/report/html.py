@@ -15,7 +15,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Figure,
@@ -27,6 +26,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.escape import escape_code_block, escape_html
 
@@ -58,7 +58,7 @@ def inline(part: Part) -> str:
             word = text.strip()
             kind = f' class="w {word.lower()}"' if word in WORDS else ""
             return f"<strong{kind}>{escape_html(word)}</strong>"
-        case Code(text, _, limit):
+        case Verbatim(text, _, limit):
             return f"<code>{escape_html(text, limit)}</code>"
         case Text(parts):
             return "".join(inline(inner) for inner in parts)
@@ -86,7 +86,7 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             return f"<p>{inline(Text(*parts))}</p>"
         case Table():
             return _table(block)
-        case Code(text, language, limit):
+        case Verbatim(text, language, limit):
             lines = escape_code_block(text, limit)
             shown = "\n".join(_code_line(line, language) for line in lines)
             return f'<pre tabindex="0"><code>{shown}</code></pre>'
@@ -136,7 +136,7 @@ def _plain(part: Part) -> str:
     match part:
         case str():
             return part
-        case Foreign() | Strong() | Code():
+        case Foreign() | Strong() | Verbatim():
             return part.text
         case Text(parts):
             return "".join(_plain(inner) for inner in parts)

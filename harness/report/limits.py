@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.record.model import Record
-from harness.report.blocks import Block, BulletList, Claim, Code, Evidence, Foreign, Heading, Paragraph, Part
+from harness.report.blocks import Block, BulletList, Claim, Evidence, Foreign, Heading, Paragraph, Part, Verbatim
 from harness.report.words import percent
 
 WARM = (
@@ -108,6 +108,6 @@ def _printed(record: Record) -> list[Block]:
         who = Foreign(f"{one.cell}, candidate {one.index}, rank {one.rank}")
         section += [
             Paragraph("Printed in a trial that passed: ", Claim(who, (Evidence(one.path, one.line),)), ":"),
-            Code(one.text, "text"),
+            Verbatim(one.text, "text"),
         ]
     return section

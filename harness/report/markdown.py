@@ -13,7 +13,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Figure,
@@ -25,6 +24,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.escape import (
     escape_block_start,
@@ -59,7 +59,7 @@ def _block(block: Block) -> str:
             return _line(Text(*parts))
         case Table():
             return _table(block)
-        case Code(text, language, limit):
+        case Verbatim(text, language, limit):
             lines = escape_code_block(text, limit)
             mark = fence(lines)
             return "\n".join((f"{mark}{language}", *lines, mark))
@@ -91,7 +91,7 @@ def _inline(part: Part) -> str:
         case Strong(text):
             # Markdown does not see bold where a blank follows the mark.
             return f"**{escape_markdown(text.strip())}**" if text.strip() else ""
-        case Code(text, _, limit):
+        case Verbatim(text, _, limit):
             return escape_inline_code(text, limit)
         case Text(parts):
             return "".join(_inline(inner) for inner in parts)

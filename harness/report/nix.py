@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.forms.text import plural
 from harness.record import facts
 from harness.record.facts import Environment
-from harness.report.blocks import Block, BulletList, Claim, Code, Evidence, Foreign, Paragraph, Part, Text
+from harness.report.blocks import Block, BulletList, Claim, Evidence, Foreign, Paragraph, Part, Text, Verbatim
 
 RUN = Evidence(facts.PATH)
 
@@ -26,10 +26,10 @@ def nix_rows(here: Environment) -> list[tuple[Part, ...]]:
         return []
     parts: list[Part] = []
     if nix.flake_lock_sha256:
-        parts += ["flake.lock sha256 ", Code(nix.flake_lock_sha256), "; "]
+        parts += ["flake.lock sha256 ", Verbatim(nix.flake_lock_sha256), "; "]
     if nix.nixpkgs:
-        parts += ["nixpkgs ", Code(nix.nixpkgs), "; "]
-    parts += ["wheels.json sha256 ", Code(nix.wheels_sha256 or "unknown")]
+        parts += ["nixpkgs ", Verbatim(nix.nixpkgs), "; "]
+    parts += ["wheels.json sha256 ", Verbatim(nix.wheels_sha256 or "unknown")]
     rows: list[tuple[Part, ...]] = [("Nix built it from", Claim(Text(*parts), (RUN,)))]
     if nix.shell:
         rows.append(("Nix shell, derivation", Claim(Foreign(nix.shell), (RUN,))))

@@ -10,7 +10,6 @@ from harness.record.model import Record
 from harness.report.blocks import (
     Block,
     Claim,
-    Code,
     Details,
     Evidence,
     Figure,
@@ -21,6 +20,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.figures import lanes_path
 from harness.stats.outcome import Arm, Moment
@@ -51,14 +51,14 @@ def _cell(cell: CellVerdict) -> list[Block]:
     if cell.candidate is None:
         return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(map(str, cell.reasons))))]
     section: list[Block] = []
-    if sample := cell.samples.get("candidate"):
+    if trial := cell.samples.get("candidate"):
         section += [
             Paragraph(
                 "One trial, ",
-                Claim(Code(f"candidate {sample.index}"), (Evidence(sample.evidence),)),
-                f", outcome {sample.outcome}:",
+                Claim(Verbatim(f"candidate {trial.index}"), (Evidence(trial.evidence),)),
+                f", outcome {trial.outcome}:",
             ),
-            sample_table(sample, cell),
+            trial_table(trial, cell),
             Figure(lanes_path(cell, "candidate"), "The life of each rank in this trial; a tick is an event."),
         ]
     section += standing(cell, "candidate")
@@ -72,48 +72,48 @@ def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
     hung = cell.hung.get(arm)
     if hung is None:
         return []
-    trial = Claim(Code(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
+    trial = Claim(Verbatim(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
     section: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
     for one in hung.ranks:
         section += [
             Paragraph(Claim(f"Rank {one.rank}", (Evidence(hung.evidence, one.line),)), ", innermost call first:"),
-            Code("\n".join(one.calls), "text"),
+            Verbatim("\n".join(one.calls), "text"),
         ]
     return section
 
 
-def sample_table(sample: ShownTrial, cell: CellVerdict) -> Table:
+def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
     """A trial as a table: a row per check, a column per rank; a value links to the line that shows it."""
-    failures = _failures_per_check(cell.candidate) if sample is cell.samples.get("candidate") else None
+    failures = _failures_per_check(cell.candidate) if trial is cell.samples.get("candidate") else None
     header: tuple[Part, ...] = ("check", *(f"rank {rank}" for rank in range(cell.ranks)))
     if failures is not None:
         header += ("failed trials",)
     rows = []
-    for row in sample.rows:
-        cells: tuple[Part, ...] = (Code(row.check), *(_value(sample, row, rank) for rank in range(cell.ranks)))
+    for row in trial.rows:
+        cells: tuple[Part, ...] = (Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)))
         if failures is not None and cell.candidate is not None:
             cells += (f"{failures[row.check]} of {cell.candidate.counted}",)
         rows.append(cells)
     return Table(header, tuple(rows))
 
 
-def _value(sample: ShownTrial, row: ShownRow, rank: int) -> Part:
+def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
     if not row.cells:
         text = "holds" if row.passed else row.reason
-        return _shown(sample, text, row.line) if rank == 0 else ""
+        return _shown(trial, text, row.line) if rank == 0 else ""
     answer = next((cell for cell in row.cells if cell.rank == rank), None)
     if answer is None:
         return "not asked"
     text = answer.shown or ("holds" if answer.passed else "fails")
-    return _shown(sample, text, answer.line, failed=not answer.passed)
+    return _shown(trial, text, answer.line, failed=not answer.passed)
 
 
-def _shown(sample: ShownTrial, text: str, line: int | None, *, failed: bool = False) -> Part:
+def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = False) -> Part:
     # A digest is compared, not read: its beginning is enough here, the evidence holds all of it.
     value: Part = Foreign(f"{text[:DIGEST_SHOWN]}..." if DIGEST.fullmatch(text) else text, VALUE_LIMIT)
     if failed:
         value = Text(Strong("FAILS"), " ", value)
-    return Claim(value, (Evidence(sample.evidence, line),))
+    return Claim(value, (Evidence(trial.evidence, line),))
 
 
 def _failures_per_check(tally: Tally | None) -> Counter[str]:
@@ -133,7 +133,7 @@ def _failures(tally: Tally) -> list[Block]:
             (
                 Claim(f"candidate {trial.index}", (Evidence(trial.evidence, None if first is None else first.line),)),
                 Foreign(checks, 200),
-                Foreign(_told(first) if first is not None else reason, 200),
+                Foreign(_happened(first) if first is not None else reason, 200),
                 plural(len(trial.consequences), "consequence"),
             )
         )
@@ -147,7 +147,7 @@ def _failures(tally: Tally) -> list[Block]:
     return section
 
 
-def _told(moment: Moment) -> str:
+def _happened(moment: Moment) -> str:
     return f"{'world' if moment.rank is None else f'rank {moment.rank}'}: {moment.what}"
 
 

@@ -15,7 +15,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Evidence,
     Figure,
     Foreign,
@@ -26,6 +25,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.control import control_section
 from harness.report.environment import environment_section
@@ -76,35 +76,37 @@ def blocks(record: Record, *, manifest_digest: str) -> list[Block]:
 
 def _head(record: Record) -> list[Block]:
     run, source = record.run, record.run.source
-    commit: Part = Code(source.commit[:12]) if source.commit else f"unknown ({source.why_unknown})"
+    commit: Part = Verbatim(source.commit[:12]) if source.commit else f"unknown ({source.why_unknown})"
     state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
     tree: Part = Text(commit, f", {state}") if source.commit else commit
     rows: list[tuple[Part, ...]] = [
         ("verdict", Strong(record.judgement.verdict)),
-        ("scenario", Text(Code(record.scenario.id), ", role ", Code(record.scenario.role))),
-        ("scenario file, sha256", Claim(Code(record.scenario.sha256), (Evidence(SCENARIO_PATH),))),
-        ("report", Code(run.id)),
+        ("scenario", Text(Verbatim(record.scenario.id), ", role ", Verbatim(record.scenario.role))),
+        ("scenario file, sha256", Claim(Verbatim(record.scenario.sha256), (Evidence(SCENARIO_PATH),))),
+        ("report", Verbatim(run.id)),
         ("commit", Claim(tree, (RUN,))),
-        ("root seed", Claim(Code(record.scenario.seed), (Evidence(SCENARIO_PATH),))),
-        ("rankproof", Code(run.rankproof)),
+        ("root seed", Claim(Verbatim(record.scenario.seed), (Evidence(SCENARIO_PATH),))),
+        ("rankproof", Verbatim(run.rankproof)),
     ]
     rows += head_rows(record)
     if record.scenario.use is not None:
-        rows.append(("subject", Claim(Text("ready subject ", Code(record.scenario.use)), (Evidence(SCENARIO_PATH),))))
+        rows.append(
+            ("subject", Claim(Text("ready subject ", Verbatim(record.scenario.use)), (Evidence(SCENARIO_PATH),)))
+        )
     if record.scenario.of is not None:
         what = f"what is {record.scenario.of}, not the repository's code"
         rows.append(("subject is", Claim(what, (Evidence(SCENARIO_PATH),))))
     if run.overrides:
-        rows.append(("set on the command line", Claim(Code("  ".join(run.overrides)), (RUN,))))
+        rows.append(("set on the command line", Claim(Verbatim("  ".join(run.overrides)), (RUN,))))
     if run.challenge is not None:
-        rows.append(("challenge", Claim(Code(run.challenge), (RUN,))))
+        rows.append(("challenge", Claim(Verbatim(run.challenge), (RUN,))))
     if record.scenario.expects:
         met = "as expected" if record.judgement.as_expected else "NOT as expected"
-        rows.append(("expected verdict", Text(Code(record.scenario.expects), f": {met}")))
+        rows.append(("expected verdict", Text(Verbatim(record.scenario.expects), f": {met}")))
     return [
         Heading(1, Foreign(record.scenario.title)),
         Table(("this report", ""), tuple(rows)),
-        Paragraph("Made: ", Code(run.made)),
+        Paragraph("Made: ", Verbatim(run.made)),
     ]
 
 
@@ -177,7 +179,7 @@ def _changed(record: Record) -> list[Block]:
     return [
         *section,
         Paragraph(Claim("From the control to the candidate:", folders or (RUN,))),
-        Code("\n".join(record.changed), "diff"),
+        Verbatim("\n".join(record.changed), "diff"),
     ]
 
 
@@ -192,12 +194,12 @@ def _revisions(record: Record) -> list[Block]:
             continue
         patch: Part = "none"
         if revision.patch is not None:
-            patch = Claim(Code(f"sha256 {revision.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
+            patch = Claim(Verbatim(f"sha256 {revision.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
         place = Foreign(
             f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
         )
-        commit = Claim(Text(Foreign(revision.rev), ": ", Code(revision.commit)), (RUN,))
-        rows.append((name, commit, Code(revision.tree[:12]), patch, place))
+        commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit)), (RUN,))
+        rows.append((name, commit, Verbatim(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
 
 
@@ -220,16 +222,16 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
         (Claim("the scenario, byte for byte", (Evidence(SCENARIO_PATH),)), "what was asked"),
         (Claim("the facts of the run", (RUN,)), "when, where, with what"),
         (Claim("the record", (Evidence("results.json"),)), "every number above"),
-        (Code(f"{SOURCE_FOLDER}/"), "the code of each arm, as it ran"),
-        (Code("evidence/<cell>/<arm>-<trial>/"), f"events, logs and stacks of {plural(trials, 'trial')}"),
+        (Verbatim(f"{SOURCE_FOLDER}/"), "the code of each arm, as it ran"),
+        (Verbatim("evidence/<cell>/<arm>-<trial>/"), f"events, logs and stacks of {plural(trials, 'trial')}"),
     )
     if any(cell.ran is not None and cell.ran.lists for cell in record.judgement.cells):
-        rows += ((Code(f"{LOADED_FOLDER}/"), "which packages and files beside that ranks had loaded"),)
+        rows += ((Verbatim(f"{LOADED_FOLDER}/"), "which packages and files beside that ranks had loaded"),)
     return [
         Heading(2, "Evidence"),
         Table(("file", "what it holds"), rows),
         # The verifier looks for exactly this line.
-        Paragraph("Manifest: ", Code("MANIFEST.sha256"), " sha256 ", Code(manifest_digest)),
+        Paragraph("Manifest: ", Verbatim("MANIFEST.sha256"), " sha256 ", Verbatim(manifest_digest)),
     ]
 
 
@@ -242,6 +244,6 @@ def _check_it(record: Record) -> list[Block]:
     again = ["rankproof", "run", place, *(f"--set {given}" for given in record.run.overrides)]
     return [
         Heading(2, "Check it yourself"),
-        Code("\n".join(lines), "sh"),
-        Paragraph("Run it again at the same commit: ", Code(" ".join(again))),
+        Verbatim("\n".join(lines), "sh"),
+        Paragraph("Run it again at the same commit: ", Verbatim(" ".join(again))),
     ]

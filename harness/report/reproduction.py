@@ -11,7 +11,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Foreign,
@@ -22,6 +21,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.stats.reproduction import CellAnswer
 
@@ -34,7 +34,7 @@ def head_rows(record: Record) -> list[tuple[Part, ...]]:
     """The rows of the first table."""
     if record.run.reproduces is None:
         return []
-    return [("reproduces", Claim(Code(record.run.reproduces.report), (RUN,)))]
+    return [("reproduces", Claim(Verbatim(record.run.reproduces.report), (RUN,)))]
 
 
 def reproduction_section(record: Record) -> list[Block]:
@@ -48,7 +48,7 @@ def reproduction_section(record: Record) -> list[Block]:
             ("what", ""),
             (
                 ("answer", Strong(comparison.result.answer)),
-                ("report", Claim(Text(Code(comparison.id), ", made ", Foreign(comparison.made)), (REPRODUCED,))),
+                ("report", Claim(Text(Verbatim(comparison.id), ", made ", Foreign(comparison.made)), (REPRODUCED,))),
                 ("its signature", Claim(Foreign(comparison.signed), (REPRODUCED,))),
                 ("its verdict", Claim(comparison.verdict, (REPRODUCED,))),
                 ("source", Claim(Foreign(reproduces.source), (RUN,))),
@@ -94,7 +94,7 @@ def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
     return [
         ("changed on purpose", Claim(change, (RUN,))),
         ("the change took effect", Claim("yes" if is_shown(varied, record.run) else "NO", (RUN,))),
-        ("the pass without it", Claim(Code(varied.beside), (RUN,))),
+        ("the pass without it", Claim(Verbatim(varied.beside), (RUN,))),
     ]
 
 
@@ -120,7 +120,12 @@ def _details(cell: CellAnswer) -> list[Block]:
     blocks: list[Block] = [Table(("arm", "failure", "trials then", "trials here", "p"), tuple(rows))]
     if cell.numbers:
         numbers = tuple(
-            (row.arm, Code(row.check), row.level, f"{row.same} of {row.compared}" if row.compared else "not compared")
+            (
+                row.arm,
+                Verbatim(row.check),
+                row.level,
+                f"{row.same} of {row.compared}" if row.compared else "not compared",
+            )
             for row in cell.numbers
         )
         blocks.append(Table(("arm", "check", "level", "same, of trials with the same seed"), numbers))

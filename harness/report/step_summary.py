@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.report.blocks import Block, BulletList, Code, Foreign, Heading, Paragraph, Strong, Table, Text
+from harness.report.blocks import Block, BulletList, Foreign, Heading, Paragraph, Strong, Table, Text, Verbatim
 from harness.report.markdown import render_markdown
 from harness.report.view import Basis, View
 from harness.report.words import answer, percent
@@ -33,7 +33,7 @@ def render_step_summary(basis: Basis) -> bytes:
         Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
         Table(header, rows, ("left", "left", "right", "right", "right")),
         *([BulletList(tuple(reasons))] if reasons else []),
-        Paragraph("Report: ", Code(basis.report), ", run ", Code(record.run.id), "."),
+        Paragraph("Report: ", Verbatim(basis.report), ", run ", Verbatim(record.run.id), "."),
     ]
     return (render_markdown(blocks) + "\n").encode()
 

@@ -17,7 +17,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Figure,
@@ -29,6 +28,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.escape import escape_code_block
 
@@ -64,7 +64,7 @@ def _block(block: Block, width: int) -> list[Line]:
             return wrap(_inline(Text(*parts)), width)
         case Table():
             return _table(block, width)
-        case Code(text, language, limit):
+        case Verbatim(text, language, limit):
             styles = DIFF if language == "diff" else {}
             lines = escape_code_block(text, limit)
             return [Line(f"    {line}".rstrip(), styles.get(line[:1], "")) for line in lines]
@@ -87,7 +87,7 @@ def _inline(part: Part) -> Line:
             return Line(visible(part))
         case Strong(text):
             return Line(visible(text), STYLES.get(text.strip(), "bold"))
-        case Foreign(text, limit) | Code(text, _, limit):
+        case Foreign(text, limit) | Verbatim(text, _, limit):
             return Line(visible(text, limit))
         case Text(parts):
             return Line().join(map(_inline, parts))

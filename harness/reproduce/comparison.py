@@ -300,7 +300,7 @@ def _surroundings(first: Record, second: Record) -> Iterator[Row]:
 
 def _question(record: Record) -> dict[str, str]:
     scenario, run = record.scenario, record.run
-    found = {
+    rows = {
         "scenario file": f"sha256 {scenario.sha256[:12]}",
         "set on the command line": "  ".join(run.overrides) or ABSENT,
         "root seed": scenario.seed,
@@ -310,13 +310,13 @@ def _question(record: Record) -> dict[str, str]:
         "commit": _commit(record),
     }
     if run.room is not None:
-        found["home folder of the ranks"] = run.room.home
+        rows["home folder of the ranks"] = run.room.home
     for name, arm in record.arms.items():
-        found[f"arguments of the {name}"] = arm.arguments
-        found |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}
+        rows[f"arguments of the {name}"] = arm.arguments
+        rows |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}
         if arm.revision is not None:
-            found[f"revision of the {name}"] = arm.revision.commit[:12]
-    return found | {f"input {given.name}": f"sha256 {given.digest[:12]}" for given in run.inputs}
+            rows[f"revision of the {name}"] = arm.revision.commit[:12]
+    return rows | {f"input {given.name}": f"sha256 {given.digest[:12]}" for given in run.inputs}
 
 
 def _commit(record: Record) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.forms.text import plural
 from harness.record.model import Record
-from harness.report.blocks import Block, Code, Foreign, Heading, Note, Paragraph, Part, Strong, Table
+from harness.report.blocks import Block, Foreign, Heading, Note, Paragraph, Part, Strong, Table, Verbatim
 from harness.reproduce.comparison import Comparison, Kind, Row
 
 SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (
@@ -42,9 +42,9 @@ def blocks(found: Comparison, first: Record, second: Record, *, verified: tuple[
         tuple(
             (
                 name,
-                Code(record.run.id),
-                Code(record.run.made),
-                Code((record.run.source.commit or "unknown")[:12]),
+                Verbatim(record.run.id),
+                Verbatim(record.run.made),
+                Verbatim((record.run.source.commit or "unknown")[:12]),
                 Strong(record.judgement.verdict),
                 "yes" if good else Strong("NO"),
             )

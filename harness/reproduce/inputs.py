@@ -48,13 +48,13 @@ def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Pat
         if not place.exists():
             continue
         try:
-            found = digests(real_place(place), name=one.name)
+            actual = digests(real_place(place), name=one.name)
         except InputError as error:
             different = str(error)
             continue
-        if found == one.files:
+        if actual == one.files:
             return ResolvedInput(path=real_place(place), facts=one)
-        wrong = sorted(name for name in found.keys() | one.files.keys() if found.get(name) != one.files.get(name))
+        wrong = sorted(name for name in actual.keys() | one.files.keys() if actual.get(name) != one.files.get(name))
         different = f"{wrong[0]} is not the file that the run was given"
     if given is None and one.revision is not None:
         return _from_hub(one)
@@ -75,23 +75,23 @@ def _made(one: InputFacts) -> ResolvedInput:
     """Tokenizer repositories that this version of Rankproof makes itself."""
     names = tuple(one.given.removeprefix(LAYOUTS).split(", "))
     try:
-        found = resolve({one.name: Input(layouts=names)}, folder=Path())[one.name]
+        resolved = resolve({one.name: Input(layouts=names)}, folder=Path())[one.name]
     except InputError as error:
         raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
-    if found.facts.files != one.files:
+    if resolved.facts.files != one.files:
         raise InputMissing(
             f"input {one.name}: this version makes other layouts than the run had; --input {one.name}=PATH says where "
             "those lie"
         )
-    return ResolvedInput(path=found.path, facts=one)
+    return ResolvedInput(path=resolved.path, facts=one)
 
 
 def _from_hub(one: InputFacts) -> ResolvedInput:
     model = one.given.rpartition("@")[0]
     try:
-        found = resolve({one.name: Input(hub=f"{model}@{one.revision}")}, folder=Path())[one.name]
+        resolved = resolve({one.name: Input(hub=f"{model}@{one.revision}")}, folder=Path())[one.name]
     except InputError as error:
         raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
-    if found.facts.files != one.files:
+    if resolved.facts.files != one.files:
         raise InputMissing(f"input {one.name}: the hub gives other files than the run had, at the same revision")
-    return ResolvedInput(path=found.path, facts=one)
+    return ResolvedInput(path=resolved.path, facts=one)

@@ -46,19 +46,19 @@ class Needles:
             allowed: kinds that may leave.
             environ: the environment whose secrets are looked for; by default this process's.
         """
-        found: list[tuple[Kind, str, str]] = [
+        words: list[tuple[Kind, str, str]] = [
             ("home", names.folder_of(place), "the path of the home folder") for place in names.homes()
         ]
-        found += [("user", names.word_of(name), "the user's name") for name in sorted(names.users())]
-        found += [("host", names.word_of(name), "the name of this machine") for name in sorted(names.hosts())]
-        found.append(("secret", PRIVATE_KEY, "a private key"))
+        words += [("user", names.word_of(name), "the user's name") for name in sorted(names.users())]
+        words += [("host", names.word_of(name), "the name of this machine") for name in sorted(names.hosts())]
+        words.append(("secret", PRIVATE_KEY, "a private key"))
         for name, value in sorted((os.environ if environ is None else environ).items()):
             is_path = value.startswith(os.sep) and Path(value).exists()
             if SECRET.search(name.upper()) and len(value) >= SHORTEST and not is_path:
-                found.append(("secret", re.escape(value), f"the value of {name}"))
+                words.append(("secret", re.escape(value), f"the value of {name}"))
         self._found: Sequence[tuple[Kind, re.Pattern[bytes], str]] = [
             (kind, re.compile(pattern.encode("utf-8", "surrogateescape")), what)
-            for kind, pattern, what in found
+            for kind, pattern, what in words
             if kind not in allowed
         ]
 

@@ -70,8 +70,8 @@ class Passes:
 
     def fresh(self, first: Finished, *, root: str) -> Finished:
         """A second pass, with seeds that are derived from another root."""
-        varied = ChangeFacts(what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first))
-        return self._run(another(self.prepared, varied, [override(SEEDS, root)]), jobs=self.jobs)
+        change = ChangeFacts(what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first))
+        return self._run(another(self.prepared, change, [override(SEEDS, root)]), jobs=self.jobs)
 
     def walk(self, first: Finished | None = None) -> Walk:
         """The changes that can be made one by one; before the first pass, those that are to be expected."""
@@ -99,12 +99,12 @@ class Passes:
                 yield Outcome(change=change, word="could not run", why=str(error))
 
     def _changed(self, first: Finished, change: Change, *, tests: int) -> Outcome:
-        varied = ChangeFacts(what=change.what, before=change.before, after=change.after, beside=_digest(first))
+        facts = ChangeFacts(what=change.what, before=change.before, after=change.after, beside=_digest(first))
         with change.in_force():
-            prepared = another(self.prepared, varied, change.overrides)
+            prepared = another(self.prepared, facts, change.overrides)
             finished = self._run(prepared, jobs=change.jobs or first.record.run.jobs)
         against = between(self.prepared.loaded.scenario, first, finished, tests=tests)
-        what = word(shown=is_shown(varied, finished.record.run), answer=answer(finished), against=against)
+        what = word(shown=is_shown(facts, finished.record.run), answer=answer(finished), against=against)
         return Outcome(change=change, word=what, answer=answer(finished), report=finished.report)
 
     def _run(self, prepared: Prepared, *, jobs: int) -> Finished:

@@ -115,10 +115,10 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     else:
         report = given / REPORT if given.is_dir() else given
         folder = _copied(report, scratch / "run", policy=policy)
-    found = verify_folder(folder / REPORT, policy=policy, replay=RecordReplay())
-    if not found.ok and not trust:
-        raise NotTrusted(f"{found.word}: {found.message}", found)
-    return _read_copy(folder, inputs, found)
+    checked = verify_folder(folder / REPORT, policy=policy, replay=RecordReplay())
+    if not checked.ok and not trust:
+        raise NotTrusted(f"{checked.word}: {checked.message}", checked)
+    return _read_copy(folder, inputs, checked)
 
 
 def unpacked(bundle: Path, scratch: Path) -> Path:
@@ -164,9 +164,11 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
                 target.write_bytes(folder.read(name, LARGEST_FILE))
     except (OSError, Unreadable, manifest.ManifestMalformed) as problem:
         # The verifier has the words for what is wrong there.
-        found = verify_folder(report, policy=policy)
-        what = f"{found.word}: {found.message}" if found.word not in ("OK", RefusalWord.NOT_JUDGED) else str(problem)
-        raise NotTrusted(what, found) from None
+        checked = verify_folder(report, policy=policy)
+        what = (
+            f"{checked.word}: {checked.message}" if checked.word not in ("OK", RefusalWord.NOT_JUDGED) else str(problem)
+        )
+        raise NotTrusted(what, checked) from None
     return copy
 
 

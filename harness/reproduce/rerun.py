@@ -94,14 +94,14 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
     scenario = _parsed(copy.text, overrides)
     folder = scratch / "scenario"
     folder.mkdir()
-    found = inputs.find(copy.record.run.inputs, given=wish.inputs, carried=copy.inputs, folder=rebuilt.folder or folder)
+    given = inputs.find(copy.record.run.inputs, given=wish.inputs, carried=copy.inputs, folder=rebuilt.folder or folder)
     path = folder / Path(SCENARIO_PATH).name
     path.write_bytes(copy.text)
     loaded = LoadedScenario(scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides))
     reproduced = copy.reproduced()
     material = Material(
         lay_arms=lambda results: source.lay(copy, rebuilt, results),
-        inputs=found,
+        inputs=given,
         source=rebuilt.source,
         patch=rebuilt.patch,
         reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),
@@ -116,12 +116,12 @@ def new_root() -> str:
     return secrets.token_hex(8)
 
 
-def another(prepared: Prepared, varied: ChangeFacts, overrides: Sequence[str]) -> Prepared:
+def another(prepared: Prepared, change: ChangeFacts, overrides: Sequence[str]) -> Prepared:
     """The same reproduction with one thing changed.
 
     Args:
         prepared: the pass beside it.
-        varied: what is changed, as the record will name it.
+        change: what is changed, as the record will name it.
         overrides: of the scenario, where the change needs them; they go after those of the pass beside it.
 
     Raises:
@@ -129,7 +129,7 @@ def another(prepared: Prepared, varied: ChangeFacts, overrides: Sequence[str]) -
     """
     before = prepared.loaded
     given = (*before.overrides, *overrides)
-    reproduces = prepared.material.reproduces.model_copy(update={"varied": varied})
+    reproduces = prepared.material.reproduces.model_copy(update={"varied": change})
     return replace(
         prepared,
         loaded=LoadedScenario(

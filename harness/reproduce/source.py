@@ -211,16 +211,16 @@ def from_revision(copy: ReportCopy, rev: str, repository: Path, *, results: Path
     _demand_own_code(copy)
     _demand_inside(copy.record.run.source)
     try:
-        found = GitRepository(repository, given=str(repository))
-        commit = found.commit(rev)
-        place = (found.root or repository) / (copy.record.run.source.scenario or "")
+        git = GitRepository(repository, given=str(repository))
+        commit = git.commit(rev)
+        place = (git.root or repository) / (copy.record.run.source.scenario or "")
         place = place if place.is_dir() else repository
         overrides = [f"subject.candidate.rev={commit}"]
-        if copy.scenario.subject.candidate.repo is not None or found.root is None:
+        if copy.scenario.subject.candidate.repo is not None or git.root is None:
             overrides.append(f"subject.candidate.repo={real_place(repository)}")
         scenario = _parsed(copy, overrides)
         code = _staged(_alone(scenario), place)["candidate"]
-        tree = revision(found, commit)
+        tree = revision(git, commit)
     except (RevisionError, staging.ArmError, ScenarioError) as error:
         raise SourceError(f"--candidate {rev}: {error}") from None
     same = code.files == copy.arm_files("candidate")
@@ -249,12 +249,12 @@ def lay(copy: ReportCopy, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str,
 
 
 def _kept(copy: ReportCopy) -> dict[str, ArmFiles]:
-    found = {}
+    kept = {}
     for name, arm in copy.record.arms.items():
         file = f"{PATCH_FOLDER}/{name}.patch"
         patch = copy.read(file) if file in copy.names else None
-        found[name] = ArmFiles(copy.arm_files(name), arm.revision, patch)
-    return found
+        kept[name] = ArmFiles(copy.arm_files(name), arm.revision, patch)
+    return kept
 
 
 def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
@@ -299,7 +299,7 @@ def _try(copy: ReportCopy, folder: Path, repo: Path) -> list[str]:
 def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> list[str]:
     """What the arms would be here, against what they were, file by file."""
     staged = _staged(scenario, folder)
-    found = []
+    differing = []
     for name, arm in copy.record.arms.items():
         here = {path: sha256(data) for path, data in staged[name].files.items()}
         for path in sorted(arm.files.keys() | here.keys()):
@@ -307,8 +307,8 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
                 how = (
                     "is not in the report" if path not in arm.files else "is missing" if path not in here else "differs"
                 )
-                found.append(f"{name}: {path} {how}")
-    return found
+                differing.append(f"{name}: {path} {how}")
+    return differing
 
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
@@ -337,7 +337,7 @@ def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
         if arm is None or revision is None:
             continue
         if not COMMIT.fullmatch(revision.commit):
-            raise RevisionError(f"the {name}'s commit is not a full id of a commit, as every run gives it")
+            raise RevisionError(f"the {name}'s commit is not a full commit id, as every run records it")
         pins.append(f"subject.{name}.rev={revision.commit}")
         if arm.repo is not None:
             pins.append(f"subject.{name}.repo={real_place(repo)}")
@@ -377,7 +377,7 @@ def _demand_inside(source: Source) -> None:
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError("the report says that its scenario lay outside of its repository, which no run says")
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
-        raise SourceError("the report's commit is not a full id of a commit, as every run gives it")
+        raise SourceError("the report's commit is not a full commit id, as every run records it")
 
 
 def _untracked(source: Source) -> str:

@@ -126,11 +126,11 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
         if one.group == "rarely matters":
             rare += 1
             continue
-        found = _towards(one, scenario, reproduced, here.environment, jobs=here.jobs)
-        if isinstance(found, Change):
-            changes.append(found)
+        outcome = _towards(one, scenario, reproduced, here.environment, jobs=here.jobs)
+        if isinstance(outcome, Change):
+            changes.append(outcome)
         else:
-            left.append(Left(what=one.what, then=one.then, now=one.now, reason=found))
+            left.append(Left(what=one.what, then=one.then, now=one.now, reason=outcome))
     differing = {change.what for change in changes} | {one.what for one in left}
     settings = _settings(scenario, here.environment, start=here.start, jobs=here.jobs)
     changes += [setting for setting in settings if setting.what not in differing]

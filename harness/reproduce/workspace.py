@@ -33,14 +33,14 @@ def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | Non
     Raises:
         RevisionError: the commit is not there, its tree is larger than 2 GiB, or the patch does not apply.
     """
-    found = GitRepository(repository, given=str(repository))
-    found.commit(commit)
-    entries = {path: entry for path, entry in found.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
+    source = GitRepository(repository, given=str(repository))
+    source.commit(commit)
+    entries = {path: entry for path, entry in source.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
     if sum(entry.size for entry in entries.values()) > LARGEST:
         raise RevisionError(f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB")
     _borrow(repository, commit, target)
     for batch in _batches(entries):
-        for path, data in _read(found, batch).items():
+        for path, data in source.read_there(batch).items():  # the comparison finds what is not there
             place = target / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
@@ -83,20 +83,6 @@ def _batches(entries: dict[str, Entry]) -> Iterable[dict[str, Entry]]:
         size += entry.size
     if batch:
         yield batch
-
-
-def _read(repository: GitRepository, batch: dict[str, Entry]) -> dict[str, bytes]:
-    """The files of a batch. One that cannot be had (git-lfs, a partial clone) is left out: the comparison finds it."""
-    try:
-        return repository.read(batch)
-    except RevisionError:
-        found: dict[str, bytes] = {}
-        for path, entry in batch.items():
-            try:
-                found |= repository.read({path: entry})
-            except RevisionError:
-                continue
-        return found
 
 
 def _change(target: Path, changes: bytes, *, commit: str) -> None:

@@ -129,8 +129,8 @@ def _tools(machine: Environment) -> Iterator[Answer]:
         ("git", "names the commit in reports", "install git"),
         ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
     ):
-        found = shutil.which(program)
-        yield Answer("machine", program, "yes" if found else "no", what, "" if found else remedy)
+        path = shutil.which(program)
+        yield Answer("machine", program, "yes" if path else "no", what, "" if path else remedy)
     memory = environment.memory()
     wanted = MOST_RANKS * RANK_BYTES
     yield Answer(
@@ -209,11 +209,11 @@ def _environment(machine: Environment) -> Iterator[Answer]:
 
 def _cached() -> Iterator[Answer]:
     """The environments that arms were given, and what they take."""
-    found = cached()
-    total = sum(one.bytes for one in found)
-    detail = f"{len(found)} in the cache, {total / 2**20:.1f} MiB" if found else "none in the cache"
+    environments = cached()
+    total = sum(one.bytes for one in environments)
+    detail = f"{len(environments)} in the cache, {total / 2**20:.1f} MiB" if environments else "none in the cache"
     yield Answer("environment", "of arms", "note", detail)
-    for one in found:
+    for one in environments:
         yield Answer(
             "environment", one.key[:8], "note", f"{one.description or 'never finished'}, {one.bytes / 2**20:.1f} MiB"
         )
@@ -244,5 +244,5 @@ def _nix(machine: Environment) -> Iterator[Answer]:
             yield Answer("environment", "flake", "note", f"{what}: {', '.join(names)}")
     if machine.variant == "cuda":
         remedy = "" if nix.driver else f"set {driver.GIVEN} to the folder that holds {driver.WANTED[0]}"
-        found = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
-        yield Answer("environment", "driver", "yes" if nix.driver else "no", found, remedy)
+        listed = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
+        yield Answer("environment", "driver", "yes" if nix.driver else "no", listed, remedy)

@@ -218,9 +218,9 @@ def _subject(answers: Answers) -> str:
 
 def _raises(error: str) -> bool:
     """Whether a built-in exception of this name can be raised with a message alone; UnicodeDecodeError cannot."""
-    found = getattr(builtins, error, None)
+    kind = getattr(builtins, error, None)
     try:
-        return isinstance(found, type) and type(found("no tokenizer")) is found and issubclass(found, BaseException)
+        return isinstance(kind, type) and type(kind("no tokenizer")) is kind and issubclass(kind, BaseException)
     except (TypeError, ValueError):
         return False
 

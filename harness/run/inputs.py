@@ -133,7 +133,7 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
     Raises:
         InputError: nothing there, more than 10,000 files, or one that cannot be read.
     """
-    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    files = [path] if path.is_file() else sorted(by_path for by_path in path.rglob("*") if by_path.is_file())
     if not files:
         raise InputError(f"input {name}: {path.name} holds no file")
     if len(files) > FILES_LIMIT:
@@ -141,10 +141,10 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
             f"input {name}: {path.name} holds more than {FILES_LIMIT} files; name the folder the subject reads"
         )
     root = path if path.is_dir() else path.parent
-    found = {}
+    by_path = {}
     for file in files:
         try:
-            found[file.relative_to(root).as_posix()] = sha256_of(file)
+            by_path[file.relative_to(root).as_posix()] = sha256_of(file)
         except OSError as error:
             raise InputError(f"input {name}: {os.path.relpath(file, root)} cannot be read: {error.strerror}") from None
-    return found
+    return by_path

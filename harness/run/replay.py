@@ -45,10 +45,10 @@ class RecordReplay(Replay):
 
     def judge(self, read: Read, names: Sequence[str]) -> str | None:
         """Work the record out from the evidence, and compare it with `results.json`."""
-        found = _judged(read, names)
-        if isinstance(found, str):
-            return found
-        self.record = found
+        record = _judged(read, names)
+        if isinstance(record, str):
+            return record
+        self.record = record
         return None
 
     def render(self, read: Read, manifest_digest: str) -> bytes:

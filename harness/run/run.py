@@ -16,16 +16,7 @@ from harness.plugins import PluginFailed
 from harness.record import repository, sources
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.contradiction import Contradiction
-from harness.record.facts import (
-    FORMAT,
-    PATH,
-    SCENARIO_PATH,
-    CellFacts,
-    Reproduces,
-    RoomFacts,
-    RunFacts,
-    Source,
-)
+from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, CellFacts, Reproduces, RoomFacts, RunFacts, Source
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.record.plugins import used
@@ -214,21 +205,21 @@ def _run(
         jobs = 1
     folder.write(SCENARIO_PATH, loaded.text)
     if material is None:
-        found = inputs.of_scenario(scenario, folder=loaded.folder)
+        resolved_inputs = inputs.of_scenario(scenario, folder=loaded.folder)
         staged = staging.stage_arms(
-            scenario, folder=loaded.folder, inputs=[resolved.path for resolved in found.values()], results=folder
+            scenario, folder=loaded.folder, inputs=[one.path for one in resolved_inputs.values()], results=folder
         )
         source = repository.describe(loaded.folder, results=folder.root)
         patch = repository.patch(loaded.folder) if source.dirty else None
         origins = provenance.origins(scenario, loaded.folder, staged)
     else:
-        found, staged, source, patch = material.inputs, material.lay_arms(folder), material.source, material.patch
+        resolved_inputs, source, patch = material.inputs, material.source, material.patch
+        staged, origins = material.lay_arms(folder), dict(material.origins)
         folder.write(REPRODUCED_PATH, material.reproduced)
-        origins = dict(material.origins)
     folder.write(sources.PATH, sources.listing(folder.digests))
     if patch:
         folder.write(PATCH_PATH, patch)
-    preparation = prepare(scenario, arms=staged, inputs=found, progress=progress)
+    preparation = prepare(scenario, arms=staged, inputs=resolved_inputs, progress=progress)
     runnable, skipped = preparation.runnable, preparation.skipped
     overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
     planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control if "control" in staged else 0}
@@ -253,7 +244,7 @@ def _run(
         pids, seconds = pool.pids, pool.seconds
     for left in pool.left:
         progress.says(f"what ranks left in their room could not be removed: {left}")
-    _demand_unchanged(found)
+    _demand_unchanged(resolved_inputs)
     for arm, own in preparation.environments.items():
         if runnable and not cache.is_unchanged(own):
             raise EnvironmentProblem(f"the environment of the {arm} changed while the run was going on; run it again")
@@ -272,7 +263,7 @@ def _run(
         challenge=challenge,
         source=source,
         environment=preparation.machine,
-        inputs=[resolved.facts for resolved in found.values()],
+        inputs=[resolved.facts for resolved in resolved_inputs.values()],
         arguments={name: dict(arm.arguments) for name, arm in staged.items()},
         revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
         environments={name: own.facts for name, own in preparation.environments.items()},
@@ -347,9 +338,9 @@ def _without_folders(given: str, *, folder: Path) -> str:
     return given
 
 
-def _demand_unchanged(found: dict[str, inputs.ResolvedInput]) -> None:
+def _demand_unchanged(used_inputs: dict[str, inputs.ResolvedInput]) -> None:
     """An input that changed while ranks read it belongs to no trial."""
-    for name, resolved in found.items():
+    for name, resolved in used_inputs.items():
         if inputs.digests(resolved.path, name=name) != resolved.facts.files:
             raise inputs.InputError(
                 f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"

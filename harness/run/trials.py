@@ -321,10 +321,10 @@ class Trials:
         self._keep_lists(arm, capture.loaded)
         history = History(capture.events, size=cell.ranks)
         trial, _ = outcome.judge(scenario, arm, index=index, seed=str(seed), evidence=folder, history=history)
-        found = trial.outcome
-        if arm == "candidate" and found == "pass":
+        ended = trial.outcome
+        if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        return MadeTrial(cell=cell, arm=arm, index=index, void=found == "void", failed=found == "fail")
+        return MadeTrial(cell=cell, arm=arm, index=index, void=ended == "void", failed=ended == "fail")
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)

@@ -132,10 +132,10 @@ def _attempt(
     scenario, matrix = loaded.scenario, cells(loaded.scenario)
     if cell is not None and cell not in {one.id for one in matrix}:
         raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
-    found = inputs.of_scenario(scenario, folder=loaded.folder)
-    paths = [resolved.path for resolved in found.values()]
+    given = inputs.of_scenario(scenario, folder=loaded.folder)
+    paths = [resolved.path for resolved in given.values()]
     staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
-    preparation = prepare(scenario, arms=staged, inputs=found, progress=progress)
+    preparation = prepare(scenario, arms=staged, inputs=given, progress=progress)
     skipped = {name: str(why) for name, why in preparation.skipped.items()}
     runnable = preparation.runnable
     chosen = next((one for one in runnable if cell in (None, one.id)), None)

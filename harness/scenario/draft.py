@@ -144,8 +144,8 @@ class Draft:
 
     def names(self, *path: str | int) -> list[str]:
         """List the keys that the document gives a mapping at a path."""
-        found = self.at(*path)
-        return [str(name) for name in found] if isinstance(found, dict) else []
+        mapping = self.at(*path)
+        return [str(name) for name in mapping] if isinstance(mapping, dict) else []
 
     def has(self, *path: str | int) -> bool:
         """Say whether the document gives a value, other than null, at a path."""
@@ -156,21 +156,15 @@ class Draft:
         return value_at(self.document.tree, path)
 
     def problem(
-        self,
-        path: Path,
-        message: str,
-        *,
-        at_key: bool = False,
-        suggestion: str | None = None,
-        kind: Kind = "error",
+        self, path: Path, message: str, *, at_key: bool = False, suggestion: str | None = None, kind: Kind = "error"
     ) -> Problem:
         """Build a problem at a place of the document, with what was found there."""
-        found = self.at(*path)
+        value = self.at(*path)
         return self.document.marks.problem(
             path,
             message,
             at_key=at_key,
-            found="" if found is None or at_key else shown(found),
+            found="" if value is None or at_key else shown(value),
             suggestion=suggestion,
             kind=kind,
         )

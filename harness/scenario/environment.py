@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from harness.forms.distribution import normal
 from harness.forms.fields import form
 from harness.forms.model import Model
 from harness.forms.problem import complaint
@@ -56,12 +57,12 @@ class Environment(Model):
     @field_validator("packages")
     @classmethod
     def _one_name_each(cls, packages: dict[str, str]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        by_name: dict[str, str] = {}
         for name, version in packages.items():
-            if normal(name) in found:
+            if normal(name) in by_name:
                 raise complaint("is named twice: case, '-', '_' and '.' make no other package; keep one", at=name)
-            found[normal(name)] = version
-        return found
+            by_name[normal(name)] = version
+        return by_name
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -75,11 +76,6 @@ class Environment(Model):
         return (python == wanted or python.startswith(f"{wanted}.")) and all(
             name in packages and same_version(packages[name], version) for name, version in self.packages.items()
         )
-
-
-def normal(name: str) -> str:
-    """The one name of a package, whichever way it is written (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def same_version(left: str, right: str) -> bool:

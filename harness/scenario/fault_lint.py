@@ -98,9 +98,4 @@ def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "arm"), "names the control, and there is none", at_key=True)
 
 
-FAULT_RULES = (
-    claims_strike_both_arms,
-    strikes_at_an_event,
-    hubs_are_there,
-    faults_do_not_meet,
-)
+FAULT_RULES = (claims_strike_both_arms, strikes_at_an_event, hubs_are_there, faults_do_not_meet)

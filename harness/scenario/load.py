@@ -79,11 +79,11 @@ def scenario_files(path: Path) -> list[Path]:
         if not os.path.lexists(path):
             raise refusal(str(path), "does not exist; name a scenario file or a folder")
         return [path]
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(folder, name) for name in files if name.endswith(SUFFIX) and not name.startswith(".")]
-    return sorted(found)
+        paths += [Path(folder, name) for name in files if name.endswith(SUFFIX) and not name.startswith(".")]
+    return sorted(paths)
 
 
 def _document(text: bytes, *, name: str, overrides: Sequence[str]) -> Document:

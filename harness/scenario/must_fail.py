@@ -17,8 +17,7 @@ WITHIN = 10.0
 """Seconds; default of `within`."""
 
 SignalName = Annotated[
-    str,
-    Field(pattern=form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV"), max_length=16),
+    str, Field(pattern=form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV"), max_length=16)
 ]
 ERROR = "Type of the exception; it counts only with source or message."
 SOURCE = "Source line of the last frame inside the subject, without indentation."

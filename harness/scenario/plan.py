@@ -31,14 +31,14 @@ def cells(scenario: Scenario) -> tuple[Cell, ...]:
     """Return the cells in the order of the file, the last axis changing fastest, without the excluded ones."""
     combinations = scenario.matrix.combinations()
     names = [",".join(f"{axis}={_text(value)}" for axis, value in values.items()) for values in combinations]
-    found = []
+    planned = []
     for name, slug, values in zip(names, _slugs(names), combinations, strict=True):
         axes = {axis: value for axis, value in values.items() if axis not in ("ranks", "backend")}
         ranks, backend = values["ranks"], values["backend"]
         assert isinstance(ranks, int)  # the model holds this, mypy cannot see it
         assert isinstance(backend, str)
-        found.append(Cell(name, slug, ranks, backend, axes))
-    return tuple(found)
+        planned.append(Cell(name, slug, ranks, backend, axes))
+    return tuple(planned)
 
 
 def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | None = None) -> int:

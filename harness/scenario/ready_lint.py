@@ -26,20 +26,20 @@ def ready(draft: Draft) -> Iterator[Problem]:
     name = draft.at("subject", "use")
     if not isinstance(name, str):
         return
-    found = READY.get(name)
-    if found is None:
+    subject = READY.get(name)
+    if subject is None:
         message = READY.broken.get(name) or f"is not a ready subject; there are {', '.join(READY)}"
         yield draft.problem(("subject", "use"), message, suggestion=closest(name, list(READY)))
         return
-    yield from _code(draft)
-    yield from _arguments(draft, found)
-    yield from _together(draft, found)
-    yield from _inputs(draft, found)
-    yield from _backends(draft, name, found)
-    yield from _events(draft, name, found)
+    yield from _no_own_code(draft)
+    yield from _arguments(draft, subject)
+    yield from _together(draft, subject)
+    yield from _inputs(draft, subject)
+    yield from _backends(draft, name, subject)
+    yield from _events(draft, name, subject)
 
 
-def _code(draft: Draft) -> Iterator[Problem]:
+def _no_own_code(draft: Draft) -> Iterator[Problem]:
     places: list[Path] = [("subject", "path")] if draft.has("subject", "path") else []
     places += [("subject", arm, key) for arm in ARMS for key in OF_CODE if draft.has("subject", arm, key)]
     for place in places:
@@ -50,9 +50,9 @@ def _code(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(place, message, at_key=True)
 
 
-def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
+def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
-    known, axes = list(found.arguments), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
+    known, axes = list(subject.arguments), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
     places: list[tuple[Path, list[Path]]] = [
         (path, [path]) for arm in ARMS for path in _each(draft, "subject", arm, "with")
     ]
@@ -61,7 +61,7 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
     ]
     for place, values in places:
         name = str(place[-1])
-        argument = found.arguments.get(name)
+        argument = subject.arguments.get(name)
         if argument is None:
             message = f"is not an argument of this ready subject; it takes {', '.join(known)}"
             yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
@@ -74,9 +74,9 @@ def _arguments(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
                 yield draft.problem(path, "is not an input of this scenario", suggestion=closest(value, inputs))
 
 
-def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
+def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that are right one by one, and with which the subject would refuse to start in some cell."""
-    defaults = {name: argument.default for name, argument in found.arguments.items()}
+    defaults = {name: argument.default for name, argument in subject.arguments.items()}
     reported: set[Path] = set()
     for arm in ARMS:
         if draft.matrix is None or not (arm == "candidate" or draft.has("subject", "control")):
@@ -84,11 +84,11 @@ def _together(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
         given = {name: draft.at("subject", arm, "with", name) for name in draft.names("subject", arm, "with")}
         for cell in draft.matrix.combinations():
             arguments: dict[str, object] = {**defaults, **given, **cell}
-            if any(argument.complaint(arguments[name]) for name, argument in found.arguments.items()):
+            if any(argument.complaint(arguments[name]) for name, argument in subject.arguments.items()):
                 continue  # said where it stands
             try:
                 with READY.guarded(str(draft.at("subject", "use"))):
-                    name, why = found.misfit(arguments, int(cell["ranks"])) or ("", "")
+                    name, why = subject.misfit(arguments, int(cell["ranks"])) or ("", "")
             except PluginFailed as error:
                 yield draft.problem(("subject", "use"), f"cannot be asked: {error}")
                 return
@@ -104,10 +104,10 @@ def _each(draft: Draft, *mapping: str) -> list[Path]:
     return [(*mapping, name) for name in draft.names(*mapping)]
 
 
-def _inputs(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
+def _inputs(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """An input that an arm reads because no argument names another one."""
     arms = ["candidate", *(["control"] if draft.has("subject", "control") else [])]
-    for name, argument in found.arguments.items():
+    for name, argument in subject.arguments.items():
         if argument.names_an_input and name not in draft.axes() and argument.default not in draft.names("inputs"):
             for arm in arms:
                 if not draft.has("subject", arm, "with", name):
@@ -118,27 +118,27 @@ def _inputs(draft: Draft, found: ReadySubject) -> Iterator[Problem]:
                     break
 
 
-def _backends(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
+def _backends(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]:
     for index, backend in enumerate(draft.axes().get("backend", [])):
-        if backend in BACKENDS and backend not in found.backends:
-            message = f"is not a backend that {name} works on: {listed(found.backends)}"
+        if backend in BACKENDS and backend not in subject.backends:
+            message = f"is not a backend that {name} works on: {listed(subject.backends)}"
             yield draft.problem(("matrix", "backend", index), message)
 
 
-def _events(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
-    events = list(found.emits)
+def _events(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]:
+    events = list(subject.emits)
     asked: list[tuple[Path, str]] = []
     for index, check in draft.checks.items():
         for key, attribute in (("event", "event"), ("from", "from_")):
             if draft.has("checks", index, key):
                 asked.append((("checks", index, key), getattr(check, attribute)))
         if draft.has("checks", index, "value"):
-            yield from _value(draft, ("checks", index, "value"), name, found)
+            yield from _value(draft, ("checks", index, "value"), name, subject)
     asked += [
         (("faults", index, "at"), fault.at) for index, fault in draft.faults.items() if draft.has("faults", index, "at")
     ]
     for path, event in asked:
-        if event not in found.emits and not event.startswith(OF_EVERY_RANK):
+        if event not in subject.emits and not event.startswith(OF_EVERY_RANK):
             message = f"is not an event of {name}, which emits {', '.join(events)}"
             yield draft.problem(path, message, suggestion=closest(event, events))
     timed = [event.removesuffix(".begin") for event in events if event.endswith(".begin")]
@@ -148,11 +148,11 @@ def _events(draft: Draft, name: str, found: ReadySubject) -> Iterator[Problem]:
             yield draft.problem(("measure", index, "event"), message, suggestion=closest(row.event, timed))
 
 
-def _value(draft: Draft, path: Path, name: str, found: ReadySubject) -> Iterator[Problem]:
+def _value(draft: Draft, path: Path, name: str, subject: ReadySubject) -> Iterator[Problem]:
     given = draft.at(*path)
     event, _, key = str(given).rpartition(".")
-    if event.startswith(OF_EVERY_RANK) or key in found.emits.get(event, ()):
+    if event.startswith(OF_EVERY_RANK) or key in subject.emits.get(event, ()):
         return
-    values = [f"{event}.{key}" for event, keys in found.emits.items() for key in keys]
-    message = f"is not a value of {name}, which tells {', '.join(values)}"
+    values = [f"{event}.{key}" for event, keys in subject.emits.items() for key in keys]
+    message = f"is not a value of {name}, which reports {', '.join(values)}"
     yield draft.problem(path, message, suggestion=closest(given, values))

@@ -27,9 +27,9 @@ def how_it_ended(history: History, rank: int) -> str:
 
 def _missed(history: History, rank: int) -> str:
     """That the user's own cache has the model that a rank did not find, and what to do."""
-    if not (found := history.noted("cache.missed", rank)):
+    if not (events := history.noted("cache.missed", rank)):
         return ""
-    values = found[0].event.values
+    values = events[0].event.values
     models = values.get("models")
     named = ", ".join(map(str, models)) if isinstance(models, list) else ""
     home = ", or set world.home: shared" if values.get("in_home") else ""

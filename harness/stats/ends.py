@@ -114,7 +114,7 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
     """
     backend = str(history.about().get("backend"))
     stopped = {rank for seen in history.noted("world.stopped") for rank in listed(seen.event.values.get("ranks"))}
-    found = {}
+    by_rank = {}
     for rank in range(history.size):
         error, end = history.error(rank), history.exit(rank)
         if error is None and end is None:
@@ -124,7 +124,7 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
         ns = min(seen.event.ns for seen in (error, end) if seen is not None)
         if rank in faults and (struck := noted(history, STRUCK, fault=faults[rank], rank=rank)) is not None:
             ns = struck.event.ns
-        found[rank] = RankEnd(
+        by_rank[rank] = RankEnd(
             rank=rank,
             ns=ns,
             error=error.event.values if error is not None else None,
@@ -135,7 +135,7 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
             fault=faults.get(rank, ""),
             peer_gone=error is not None and _tells_of_a_peer(error.event.values, backend),
         )
-    return found
+    return by_rank
 
 
 def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:

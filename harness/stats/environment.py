@@ -44,7 +44,7 @@ def unproven(arm: str, made: ArmEnvironment | None, reported: Any) -> Iterator[s
         yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
     packages = reported.get("packages")
     for name, (version, record) in made.named.items():
-        found = packages.get(name) if isinstance(packages, dict) else None
-        if not isinstance(found, dict) or (found.get("version"), found.get("record")) != (version, record):
-            seen = found.get("version") if isinstance(found, dict) else "no such package"
+        package = packages.get(name) if isinstance(packages, dict) else None
+        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (version, record):
+            seen = package.get("version") if isinstance(package, dict) else "no such package"
             yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"

@@ -21,12 +21,12 @@ SLACK = 1.0
 # Events of a rank's own clock and the harness' meet at the edge of the window.
 EDGE_NS = 20_000_000
 LineOf = Callable[[str, int], str | None]
-Told = tuple[DeviationCode, str]
+OtherEnd = tuple[DeviationCode, str]
 
 
 def hang_deviation(
     must_fail: MustFail, history: History, *, wanted: Sequence[int], silence: float, line_of: LineOf
-) -> Told | None:
+) -> OtherEnd | None:
     """How a control that must hang did otherwise; None where it hung as stated.
 
     Args:
@@ -61,7 +61,7 @@ def hang_deviation(
     return _elsewhere(must_fail.hang, history, wanted, line_of)
 
 
-def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of: LineOf) -> Told | None:
+def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of: LineOf) -> OtherEnd | None:
     """Why the ranks that hang there are not those that must."""
     there = [rank for rank in range(history.size) if _stands(stated, history, rank, line_of)]
     if there == list(wanted):

@@ -52,13 +52,13 @@ Values = Mapping[tuple[str, int], Sequence[float]]
 
 def values(measures: Iterable[Measure], history: History) -> dict[tuple[str, int], float]:
     """What one trial measured: by the row's id and the rank. What did not happen is left out, never zero."""
-    found: dict[tuple[str, int], float] = {}
+    measured: dict[tuple[str, int], float] = {}
     for row in measures:
         for rank in range(history.size):
             value = _value(row, history, rank)
             if value is not None:
-                found[row.id, rank] = value
-    return found
+                measured[row.id, rank] = value
+    return measured
 
 
 def _value(row: Measure, history: History, rank: int) -> float | None:
@@ -66,7 +66,7 @@ def _value(row: Measure, history: History, rank: int) -> float | None:
         return _between(row, history, rank)
     if row.probe == "peak":
         return _peak(history, rank)
-    return _asked(row, history, rank) if row.probe in OF_THE_HUB else _growth(row, history, rank)
+    return _requests(row, history, rank) if row.probe in OF_THE_HUB else _growth(row, history, rank)
 
 
 def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) -> list[Measured]:
@@ -77,7 +77,7 @@ def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) 
         size: world size of the cell.
         arms: per arm, the values of its trials by row and rank.
     """
-    found = []
+    table = []
     for row in measures:
         for rank in row.ranks.of(size):
             summaries = {
@@ -88,16 +88,16 @@ def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) 
             unit = "s" if row.event is not None or row.probe == "cpu" else "bytes"
             unit = "requests" if row.probe == "requests" else unit
             what = f"time from {row.event}.begin to {row.event}.end" if row.event else WORDS[row.probe or "rss"]
-            found.append(Measured(id=row.id, what=what, unit=unit, rank=rank, arms=summaries))
-    return found
+            table.append(Measured(id=row.id, what=what, unit=unit, rank=rank, arms=summaries))
+    return table
 
 
-def summarise(sample: Sequence[float]) -> Summary:
-    """Median and interval. The interval is between two values of the sample, chosen by the binomial distribution.
+def summarise(values: Sequence[float]) -> Summary:
+    """Median and interval. The interval is between two of the values, chosen by the binomial distribution.
 
     Source: Conover, Practical Nonparametric Statistics, on confidence intervals for a quantile.
     """
-    ordered = sorted(sample)
+    ordered = sorted(values)
     count = len(ordered)
     # So many values may lie outside on each side that this is not likelier than what is left of the confidence.
     outside, chance = 0, 0.5**count
@@ -129,11 +129,11 @@ def _peak(history: History, rank: int) -> float | None:
     return float(held * 1024) if isinstance(held, int) else None
 
 
-def _asked(row: Measure, history: History, rank: int) -> float | None:
+def _requests(row: Measure, history: History, rank: int) -> float | None:
     if incomplete(history):
         return None
-    found = of_rank(history, rank)
+    requests = of_rank(history, rank)
     if row.probe == "requests":
-        return float(len(found))
-    sizes = [seen.event.values.get("bytes") for seen in found]
+        return float(len(requests))
+    sizes = [seen.event.values.get("bytes") for seen in requests]
     return float(sum(size for size in sizes if isinstance(size, int)))

@@ -22,7 +22,7 @@ DIGEST = "sha256:"
 
 def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
     """What a trial's ranks reported, by check: canonical JSON of rank to values, or its digest where that is long."""
-    found = {}
+    numbers = {}
     for check in scenario.checks:
         if isinstance(check, ValueCheck) and check.level != "statistical":
             values = {
@@ -31,8 +31,8 @@ def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
             }
             text = canonical(list(_tokens(values)) if check.level == "token-exact" else values)
             limit = LONGEST if check.level == "numeric" else SHORT
-            found[check.id] = text if len(text) <= limit else DIGEST + sha256(text.encode())
-    return found
+            numbers[check.id] = text if len(text) <= limit else DIGEST + sha256(text.encode())
+    return numbers
 
 
 def same_numbers(check: Check, one: str, other: str) -> bool:

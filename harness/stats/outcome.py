@@ -114,7 +114,7 @@ def judge(
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
-    ended = {found.rank: found.fault for found in proved if found.proof.proved and found.proof.ends}
+    ended = {one.rank: one.fault for one in proved if one.proof.proved and one.proof.ends}
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {
@@ -122,7 +122,7 @@ def judge(
         "seed": seed,
         "evidence": evidence,
         "ms": _duration(history),
-        "strikes": [_strike(found) for found in proved],
+        "strikes": [_strike(one) for one in proved],
     }
     if void := void_reason(history) or unproved(arm, proved, failed=bool(failed)):
         return Trial(**common, outcome="void", void=void), findings
@@ -151,11 +151,11 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     A void must never take the place of a failure. So a candidate's trial in which a check failed is a failure, proof or
     no proof. A control's trial counts without the proof only where it had failed before the fault struck or was over.
     """
-    missing = [found for found in proved if not found.proof.proved]
+    missing = [one for one in proved if not one.proof.proved]
     if arm == "candidate" and failed:
         return None
     if arm == "control" and failed:
-        missing = [found for found in missing if not found.proof.overtaken]
+        missing = [one for one in missing if not one.proof.overtaken]
     if not missing:
         return None
     first = missing[0]
@@ -163,15 +163,15 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
 
 
-def _strike(found: Proved) -> Strike:
+def _strike(one: Proved) -> Strike:
     return Strike(
-        fault=found.fault,
-        rank=found.rank,
-        struck=found.struck,
-        undone=found.undone,
-        proved=found.proof.proved,
-        description=short(found.proof.description),
-        lines=list(found.proof.lines),
+        fault=one.fault,
+        rank=one.rank,
+        struck=one.struck,
+        undone=one.undone,
+        proved=one.proof.proved,
+        description=short(one.proof.description),
+        lines=list(one.proof.lines),
     )
 
 
@@ -197,7 +197,7 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
     """
     begin = history.start_ns()
     faults = ended_by_fault or {}
-    found: list[tuple[int, Moment]] = []
+    moments: list[tuple[int, Moment]] = []
     stopped = {rank for seen in history.noted("world.stopped") for rank in seen.event.values.get("ranks", ())}
     for rank in range(history.size):
         seen = history.error(rank)
@@ -214,21 +214,21 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
                     ns = struck.event.ns
                 how = ended(end.event.values) if end else what
                 what = short(f"ended by fault {faults[rank]}: {how}")
-            found.append((ns, Moment(rank=rank, ms=round((ns - begin) / 1e6, 3), what=what, line=seen.line)))
+            moments.append((ns, Moment(rank=rank, ms=round((ns - begin) / 1e6, 3), what=what, line=seen.line)))
     for seen in history.noted("world.deadline"):
         ms = round((seen.event.ns - begin) / 1e6, 3)
         what = f"deadline: {numbered('rank', tuple(seen.event.values.get('ranks', ())))} still ran"
-        found.append((seen.event.ns, Moment(rank=None, ms=ms, what=what, line=seen.line)))
-    return [moment for _, moment in sorted(found, key=lambda item: item[0])]
+        moments.append((seen.event.ns, Moment(rank=None, ms=ms, what=what, line=seen.line)))
+    return [moment for _, moment in sorted(moments, key=lambda item: item[0])]
 
 
 def _failure(finding: Finding) -> Failure:
-    parts = [found for found in finding.ranks if not found.passed]
+    failed = [part for part in finding.ranks if not part.passed]
     reasons = [finding.reason] if finding.reason else []
-    reasons += [f"rank {found.rank}: {_reason(found)}" for found in parts]
-    line = finding.line or next((found.line for found in parts if found.line), None)
-    return Failure(check=finding.check, ranks=[found.rank for found in parts], reasons=reasons, line=line)
+    reasons += [f"rank {part.rank}: {_reason(part)}" for part in failed]
+    line = finding.line or next((part.line for part in failed if part.line), None)
+    return Failure(check=finding.check, ranks=[part.rank for part in failed], reasons=reasons, line=line)
 
 
-def _reason(found: RankFinding) -> str:
-    return short(found.reason + (f" (found {shown(found.observed)})" if found.observed is not None else ""))
+def _reason(part: RankFinding) -> str:
+    return short(part.reason + (f" (found {shown(part.observed)})" if part.observed is not None else ""))

@@ -44,10 +44,10 @@ def profile(scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[
     """
 
     def trials(cell: CellVerdict, tally: Tally | None) -> list[TrialProfile]:
-        found = []
+        profiles = []
         for trial in tally.trials if tally else ():
             history = History.read(read(trial.evidence), size=cell.ranks)
-            found.append(
+            profiles.append(
                 TrialProfile(
                     index=trial.index,
                     seed=trial.seed,
@@ -56,7 +56,7 @@ def profile(scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[
                     numbers=numbers_of(scenario, history) if trial.outcome != "void" else {},
                 )
             )
-        return found
+        return profiles
 
     return [
         CellProfile(

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any
 
 from harness.forms.digest import EMPTY
+from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.history import History
-from harness.scenario.environment import normal
 
 FOLDER = "evidence/loaded"
 NAMED = re.compile(r"[0-9a-f]{64}")
@@ -67,14 +67,14 @@ class Source:
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[str]]:
-        found: dict[str, list[str]] = {}
+        paths: dict[str, list[str]] = {}
         for path in self.files:
-            found.setdefault(posixpath.basename(path), []).append(path)
-        return found
+            paths.setdefault(posixpath.basename(path), []).append(path)
+        return paths
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Judgement:
     """What the list of a rank comes to.
 
     Attributes:
@@ -100,14 +100,14 @@ class Summary(Model):
 
 @dataclass
 class Ran:
-    """Gathers that, history by history; `beside` as in `Told`."""
+    """Gathers that, history by history; `beside` as in `Judgement`."""
 
     read: Callable[[str], bytes]
     names: Collection[str]
     lists: dict[str, set[str]] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
     beside: set[str] = field(default_factory=set)
-    _known: dict[tuple[str, str], Told] = field(default_factory=dict)
+    _known: dict[tuple[str, str], Judgement] = field(default_factory=dict)
 
     def summary(self) -> Summary:
         """For the record."""
@@ -117,18 +117,18 @@ class Ran:
 
     def hear(self, arm: str, source: Source, history: History) -> set[str]:
         """Take in a trial; return why it is not proved which code ran in it."""
-        found: set[str] = set()
+        unproved: set[str] = set()
         for rank in range(history.size) if not history.is_of_programs else ():
             said = history.said(rank, "subject.loaded")
             end, ended = history.said(rank, "subject.end"), history.exit(rank)
             well = bool(end) and ended is not None and ended.event.values.get("code") == 0
             if well and not any(seen.line > end[0].line for seen in said):
-                found.add(f"{arm}: a rank did not tell at its end what it had loaded")
+                unproved.add(f"{arm}: a rank did not tell at its end what it had loaded")
             for seen in said:
                 children = seen.event.values.get("children")
                 self.children.update(map(str, children if isinstance(children, list) else ()))
-                found |= self._list(arm, source, seen.event.values.get("packages"))
-        return found
+                unproved |= self._list(arm, source, seen.event.values.get("packages"))
+        return unproved
 
     def _list(self, arm: str, source: Source, digest: Any) -> frozenset[str]:
         if not isinstance(digest, str) or not NAMED.fullmatch(digest):
@@ -142,7 +142,7 @@ class Ran:
         return frozenset(f"{arm}: {why}" for why in loaded.unproven)
 
 
-def judge(listing: bytes, source: Source) -> Told:
+def judge(listing: bytes, source: Source) -> Judgement:
     """Judge the list of what a rank had loaded beside its arm's folder."""
     unproven: set[str] = set()
     beside: set[str] = set()
@@ -161,7 +161,7 @@ def judge(listing: bytes, source: Source) -> Told:
             unproven.add(f"{loaded['more']} more files that a rank loaded are not listed")
     except (KeyError, TypeError, ValueError, AttributeError):
         unproven.add("the list of what a rank had loaded cannot be read")
-    return Told(unproven=frozenset(unproven), beside=frozenset(beside))
+    return Judgement(unproven=frozenset(unproven), beside=frozenset(beside))
 
 
 def loaded(listing: bytes) -> Iterator[tuple[str, str]]:

@@ -48,7 +48,7 @@ def hung_trial(
         proof, line = f"The world {verb} for {values.get('seconds')} s.", proved[0].line
     if unproved := history.noted("world.unproved"):
         proof, line = f"That it hangs is not proved: {unproved[0].event.values.get('why')}.", unproved[0].line
-    ranks = [found for rank in range(history.size) if (found := _standing(history, rank, line_of)) is not None]
+    ranks = [standing for rank in range(history.size) if (standing := _standing(history, rank, line_of)) is not None]
     return HungTrial(arm=arm, index=index, evidence=evidence, proof=proof, line=line, ranks=ranks)
 
 

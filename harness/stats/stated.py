@@ -41,10 +41,10 @@ def deviation(
         history: the trial's events.
         faults: rank to the fault that provably ended it.
         silence: the longest silence of the cell's candidate trials that passed, in seconds.
-        line_of: the text of a line of the arm's files, without indentation; None where such a line does not exist.
+        line_of: the text of a line of the arm's files, without indentation; None where there is none.
     """
     wanted = must_fail.ranks.of(history.size)
-    found = ends(history, faults=faults)
+    ended = ends(history, faults=faults)
     if lost := harness_error(history):
         return Deviation(DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}")
     for finding in findings:
@@ -54,7 +54,7 @@ def deviation(
             )
     if must_fail.hang is not None:
         deviation = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
-        return Deviation(*deviation) if deviation else _other_cause(must_fail, history, found, wanted=(), before=None)
+        return Deviation(*deviation) if deviation else _other_cause(must_fail, history, ended, wanted=(), before=None)
     finding = next(one for one in findings if one.check == must_fail.check)
     if finding.passed:
         others = [one.check for one in findings if not one.passed]
@@ -67,14 +67,14 @@ def deviation(
         return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', wanted)}")
     moments = []
     for rank in wanted:
-        at = _failed_as_stated(must_fail, finding, history, found, rank)
+        at = _failed_as_stated(must_fail, finding, history, ended, rank)
         if isinstance(at, Deviation):
             return at
         if at is not None:
             moments.append(at)
     if not moments:
         return Deviation(DeviationCode.PEER_GONE_ONLY, f"{numbered('rank', wanted)} only noticed that a peer was gone")
-    return _other_cause(must_fail, history, found, wanted=wanted, before=min(moments))
+    return _other_cause(must_fail, history, ended, wanted=wanted, before=min(moments))
 
 
 def _failed_as_stated(
@@ -113,12 +113,7 @@ def _failed_as_stated(
 
 
 def _other_cause(
-    must_fail: MustFail,
-    history: History,
-    found: Mapping[int, RankEnd],
-    *,
-    wanted: Sequence[int],
-    before: int | None,
+    must_fail: MustFail, history: History, found: Mapping[int, RankEnd], *, wanted: Sequence[int], before: int | None
 ) -> Deviation | None:
     """An end that nobody stated and that may be why the stated ranks failed; None where there is none.
 

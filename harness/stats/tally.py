@@ -116,7 +116,7 @@ def _why_void(tally: Tally) -> str:
 def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
-        reason = "there is not a control: nothing shows that these checks can fail"
+        reason = "the scenario has no control: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.NO_CONTROL, reason)
         return
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share

@@ -86,20 +86,20 @@ class Unshown:
             self._reported[cell.id, arm] = _reported(history)
         if arm == "control":
             self._controls[cell.id] += 1
-            self._failed[cell.id].update(found.check for found in findings if not found.passed)
+            self._failed[cell.id].update(finding.check for finding in findings if not finding.passed)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
             self._take_logs(cell, trial, read=read, names=names)
 
     def sentences(self) -> list[str]:
         """Everything that is left open, one sentence each."""
-        found: list[str] = []
-        found += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
-        found += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
-        found += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
-        found += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
-        found += [_swallowed(arm, name) for arm, name in sorted(self._swallowed) if name not in self._axes]
-        found += [
+        left: list[str] = []
+        left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
+        left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
+        left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
+        left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
+        left += [_swallowed(arm, name) for arm, name in sorted(self._swallowed) if name not in self._axes]
+        left += [
             f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
             "trials of the candidate: what it was to disturb was over"
             for fault, count in sorted(self._after.items())
@@ -107,8 +107,8 @@ class Unshown:
         ]
         if self._tracebacks:
             trials = "trial" if self._tracebacks == 1 else "trials"
-            found.append(f"in {self._tracebacks} {trials} of the candidate that passed, a rank printed a traceback")
-        return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in found]
+            left.append(f"in {self._tracebacks} {trials} of the candidate that passed, a rank printed a traceback")
+        return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in left]
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""
@@ -164,28 +164,28 @@ class Unshown:
 
     def _last_asked(self, history: History) -> int | None:
         """When the last event came that a check of the scenario looks at; None where no check looks at one."""
-        found: list[int] = []
+        times: list[int] = []
         for check in self._scenario.checks:
             ranks = check.ranks.of(history.size) if hasattr(check, "ranks") else ()
             for rank in ranks:
                 event = getattr(check, "event", None)
                 if event is not None:
-                    found += [seen.event.ns for seen in history.said(rank, event)]
+                    times += [seen.event.ns for seen in history.said(rank, event)]
                 elif isinstance(check, RequestsCheck):
-                    found += [seen.event.ns for seen in history.noted("hub.request", rank)]
-        return max(found, default=None)
+                    times += [seen.event.ns for seen in history.noted("hub.request", rank)]
+        return max(times, default=None)
 
     def _take_logs(self, cell: Cell, trial: Trial, *, read: Callable[[str], bytes], names: Collection[str]) -> None:
         first = True
         for rank in range(cell.ranks):
             path = log_path(trial.evidence, rank)
-            found = _traceback(read(path)) if path in names else None
-            if found is None:
+            traceback = _traceback(read(path)) if path in names else None
+            if traceback is None:
                 continue
             self._tracebacks += first
             first = False
             if len(self.printed) < PRINTED_MOST:
-                line, text = found
+                line, text = traceback
                 printed = Printed(cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text)
                 self.printed.append(printed)
 
@@ -216,10 +216,10 @@ def _reported(history: History) -> str:
 
 def _traceback(log: bytes) -> tuple[int, str] | None:
     """The first traceback of a log: its line, from 1, and its text; None where there is none."""
-    found = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
-    if not found:
+    places = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
+    if not places:
         return None
-    place, mark = min(found)
+    place, mark = min(places)
     begin = log.rfind(b"\n", 0, place) + 1
     before = log.rfind(b"\n", 0, max(0, begin - 1)) + 1
     if begin and log.startswith(b"Exception ", before):

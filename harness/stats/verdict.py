@@ -170,8 +170,8 @@ def judge(
 
 def merge(words: Iterable[Word]) -> Word:
     """FAIL beats INCONCLUSIVE beats PASS; what was skipped says nothing, and nothing at all is INCONCLUSIVE."""
-    found = set(words)
-    return next((word for word in ORDER if word in found), "INCONCLUSIVE")
+    given = set(words)
+    return next((word for word in ORDER if word in given), "INCONCLUSIVE")
 
 
 def _judge_cell(
@@ -223,7 +223,7 @@ def _judge_cell(
                 )
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
-                    found[arm].setdefault(key, []).append(value)
+                    values[arm].setdefault(key, []).append(value)
             typical = "fail" if arm == "control" else "pass"
             if trial.outcome != "void" and (arm not in samples or trial.outcome == typical != samples[arm].outcome):
                 samples[arm] = shown_trial.make(trial, findings, read=read, names=names)
@@ -233,7 +233,7 @@ def _judge_cell(
     hung: dict[Arm, HungTrial] = {}
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
-    found: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
+    values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     candidate = tally(scenario, trials("candidate", files.candidate))
     control = None
     if scenario.subject.control is not None:
@@ -254,36 +254,36 @@ def _judge_cell(
             "outside": sorted(ran.beside),
             "hung": hung,
             "ran": ran.summary() if arms["candidate"].origin is not None else None,
-            "measured": measured.rows(scenario.measure, size=cell.ranks, arms=found),
+            "measured": measured.rows(scenario.measure, size=cell.ranks, arms=values),
         }
     )
 
 
 def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReason]:
     """Why it is not proved that this trial ran the arm's code (rule 12)."""
-    found: set[str] = set()
+    unproved: set[str] = set()
     elsewhere: set[str] = set()
     for rank in range(history.size):
         if (executed := history.executed(rank)) is not None:
             if executed.event.values.get("folder") != code.folder:
-                found.add(f"{arm}: the folder a program was started from is not the arm's any more")
+                unproved.add(f"{arm}: the folder a program was started from is not the arm's any more")
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:
-                    found.add(f"{arm}: {name} that was executed is not the arm's")
+                    unproved.add(f"{arm}: {name} that was executed is not the arm's")
         for seen in history.said(rank, "subject.loaded") if not history.is_of_programs else ():
             values = seen.event.values
             if values.get("elsewhere"):
-                found.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
+                unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
             elsewhere.update(environment.unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
-                found.add(f"{arm}: module {name} of the arm's code came from an installed copy")
+                unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
             modules = values.get("modules")
             for module in modules if isinstance(modules, list) else ():
                 file, digest = module.get("file"), module.get("sha256")
                 if code.files.get(file) != digest:
-                    found.add(f"{arm}: {file} that a rank loaded is not the arm's")
-    yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in found)
+                    unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
+    yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)
     yield from (VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere)
 
 

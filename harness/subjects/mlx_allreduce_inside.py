@@ -27,14 +27,14 @@ def ring(mine: Any, *, rank: int, size: int, group: Any) -> Any:
     distributed = mx.distributed
     to, source = (rank + 1) % size, (rank - 1) % size
     if rank % 2:
-        found = distributed.recv_like(mine, source, group=group, stream=mx.cpu)
-        mx.eval(found)
+        received = distributed.recv_like(mine, source, group=group, stream=mx.cpu)
+        mx.eval(received)
         mx.eval(distributed.send(mine, to, group=group, stream=mx.cpu))
     else:
         mx.eval(distributed.send(mine, to, group=group, stream=mx.cpu))
-        found = distributed.recv_like(mine, source, group=group, stream=mx.cpu)
-        mx.eval(found)
-    return found
+        received = distributed.recv_like(mine, source, group=group, stream=mx.cpu)
+        mx.eval(received)
+    return received
 
 
 def digest(array: Any) -> str:
@@ -57,27 +57,24 @@ def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: i
         "all-max": (do(distributed.all_max), everyone.max(0)),
         "all-min": (do(distributed.all_min), everyone.min(0)),
         "all-gather": (do(distributed.all_gather), everyone.flatten()),
-        "ring": (
-            lambda: ring(mine, rank=context.rank, size=context.size, group=group),
-            everyone[context.rank - 1],
-        ),
+        "ring": (lambda: ring(mine, rank=context.rank, size=context.size, group=group), everyone[context.rank - 1]),
     }
     wrong: set[str] = set()
     alike = hashlib.sha256()
     for number in range(rounds):
         for name, (collective, wanted) in must_be.items():
             context.emit("collective.begin")
-            found = collective()
-            mx.eval(found)  # MLX is lazy: without it nothing would be sent
+            result = collective()
+            mx.eval(result)  # MLX is lazy: without it nothing would be sent
             context.emit("collective.end")
             if defect == "own-value" and context.rank:
                 # What a rank holds whose group is silently a group of one.
-                found = mx.concatenate([mine] * (wanted.size // mine.size))
-            correct = bool(mx.array_equal(found, wanted))
+                result = mx.concatenate([mine] * (wanted.size // mine.size))
+            correct = bool(mx.array_equal(result, wanted))
             wrong |= set() if correct else {name}
             if name in ALIKE:
-                alike.update(digest(found).encode())
+                alike.update(digest(result).encode())
             context.emit(
-                "collective", kind=name, round=number, digest=digest(found), expected=digest(wanted), correct=correct
+                "collective", kind=name, round=number, digest=digest(result), expected=digest(wanted), correct=correct
             )
     context.emit("collectives.done", digest=alike.hexdigest(), wrong=sorted(wrong), correct=not wrong)

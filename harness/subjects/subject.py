@@ -75,6 +75,6 @@ class ReadySubject:
         """`module:function`, as `subject.entry` would name it."""
         return f"{self.module}:run"
 
-    def code(self) -> dict[str, bytes]:
+    def files(self) -> dict[str, bytes]:
         """The files that both arms get, by name."""
         return {f"{self.module}.py": self.file.read_bytes()}

@@ -32,8 +32,8 @@ class Collectives:
 
     def mine(self) -> Tensor:
         """What this rank really puts in. The last one is left out where that is the defect."""
-        found = self.payload(self._rank)
-        return torch.zeros_like(found) if self._left_out and self._rank == self._size - 1 else found
+        payload = self.payload(self._rank)
+        return torch.zeros_like(payload) if self._left_out and self._rank == self._size - 1 else payload
 
     def everyone(self) -> Tensor:
         """What all ranks should put in, in their order."""
@@ -45,66 +45,66 @@ class Collectives:
 
     def reduced(self, how: str) -> Tensor:
         """`all_reduce` by sum, product, min or max."""
-        found = self.mine()
-        self._distributed.all_reduce(found, op=getattr(self._distributed.ReduceOp, how.upper()))
-        return found
+        payload = self.mine()
+        self._distributed.all_reduce(payload, op=getattr(self._distributed.ReduceOp, how.upper()))
+        return payload
 
     def broadcast(self) -> Tensor:
         """From every rank in turn."""
-        found = []
+        rows = []
         for root in range(self._size):
             one = self.mine() if root == self._rank else torch.zeros_like(self.payload(0))
             self._distributed.broadcast(one, src=root)
-            found.append(one)
-        return torch.stack(found)
+            rows.append(one)
+        return torch.stack(rows)
 
     def reduce(self) -> Tensor:
         """To every rank in turn; what is left in a rank that is not the receiver means nothing."""
-        found = self.mine()
+        rows = self.mine()
         for root in range(self._size):
             one = self.mine()
             self._distributed.reduce(one, dst=root)
-            found = one if root == self._rank else found
-        return found
+            rows = one if root == self._rank else rows
+        return rows
 
     def all_gather(self) -> Tensor:
         """Every rank's payload, on every rank."""
-        found = [torch.zeros_like(self.payload(0)) for _ in range(self._size)]
-        self._distributed.all_gather(found, self.mine())
-        return torch.stack(found)
+        rows = [torch.zeros_like(self.payload(0)) for _ in range(self._size)]
+        self._distributed.all_gather(rows, self.mine())
+        return torch.stack(rows)
 
     def gather(self) -> Tensor:
         """To every rank in turn."""
-        found: list[Tensor] = [torch.zeros_like(self.payload(0)) for _ in range(self._size)]
+        rows: list[Tensor] = [torch.zeros_like(self.payload(0)) for _ in range(self._size)]
         for root in range(self._size):
-            self._distributed.gather(self.mine(), found if root == self._rank else None, dst=root)
-        return torch.stack(found)
+            self._distributed.gather(self.mine(), rows if root == self._rank else None, dst=root)
+        return torch.stack(rows)
 
     def scatter(self) -> Tensor:
         """From every rank in turn: this rank's row of each."""
-        found = []
+        received = []
         for root in range(self._size):
             one = torch.zeros_like(self.payload(0))
             rows = list(self.rows(self.mine())) if root == self._rank else None
             self._distributed.scatter(one, rows, src=root)
-            found.append(one)
-        return torch.stack(found)
+            received.append(one)
+        return torch.stack(received)
 
     def reduce_scatter(self) -> Tensor:
         """The sum of everybody's rows for this rank."""
-        found = torch.zeros_like(self.payload(0))
+        row = torch.zeros_like(self.payload(0))
         # Its name changes: torch 2.13 warns of the older one.
         older = "reduce_scatter_tensor"
         scatter = getattr(self._distributed, "reduce_scatter_single", None) or getattr(self._distributed, older)
-        scatter(found, self.rows(self.mine()).flatten())
-        return found
+        scatter(row, self.rows(self.mine()).flatten())
+        return row
 
     def all_to_all(self) -> Tensor:
         """Everybody's row for this rank."""
         rows = self.rows(self.mine())
-        found = torch.zeros_like(rows)
-        self._distributed.all_to_all_single(found, rows)
-        return found
+        received = torch.zeros_like(rows)
+        self._distributed.all_to_all_single(received, rows)
+        return received
 
     def ring(self) -> Tensor:
         """From the rank before, while sending to the one after."""
@@ -159,16 +159,16 @@ def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: i
     for number in range(rounds):
         for name, (do, wanted) in collectives.must_be().items():
             context.emit("collective.begin")
-            found = do()
+            result = do()
             context.emit("collective.end")
             if defect == "own-value" and context.rank:
                 # What a rank holds that reads its buffer before an asynchronous collective is over.
-                found = collectives.mine().expand_as(wanted)
-            correct = bool(torch.equal(found, wanted))
+                result = collectives.mine().expand_as(wanted)
+            correct = bool(torch.equal(result, wanted))
             wrong |= set() if correct else {name}
             if name in ALIKE:
-                alike.update(digest(found).encode())
+                alike.update(digest(result).encode())
             context.emit(
-                "collective", kind=name, round=number, digest=digest(found), expected=digest(wanted), correct=correct
+                "collective", kind=name, round=number, digest=digest(result), expected=digest(wanted), correct=correct
             )
     context.emit("collectives.done", digest=alike.hexdigest(), wrong=sorted(wrong), correct=not wrong)

@@ -44,7 +44,7 @@ def main() -> int:
     text = json.dumps(made)
     if len(text) > LARGEST_ANSWER:
         text = json.dumps(
-            {"refused": f"{request['paths'][0]}: gives short texts millions of ids; a tokenizer does not"}
+            {"refused": f"{request['paths'][0]}: gives short texts millions of ids, and no tokenizer does"}
         )
     answer.write(text)
     answer.close()

@@ -82,7 +82,7 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
 
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
-        return f"needs more than {seconds} s of CPU time to read, which a tokenizer does not"
+        return f"needs more than {seconds} s of CPU time to read, and no tokenizer does"
     name = signal.Signals(number).name if number in {one.value for one in signal.Signals} else str(number)
     return (
         f"the process that read it died of {name}: the tokenizers library crashed on it, or wanted more than "

@@ -18,7 +18,7 @@ def identify_object(tokenizer: object, *, depth: Depth) -> Identity:
     if depth not in {"cheap", "full"}:
         raise ValueError(f"depth must be cheap or full, not {depth!r}")
     if _is_backend(tokenizer):
-        return Identity.of(_alone(tokenizer, depth=depth), depth=depth)
+        return Identity.of(alone_parts(tokenizer, depth=depth), depth=depth)
     backend = getattr(tokenizer, "_tokenizer", None) if hasattr(tokenizer, "special_tokens_map") else None
     if _is_backend(backend) and getattr(tokenizer, "is_fast", True):
         return Identity.of(_on_backend(tokenizer, backend, depth=depth), depth=depth)
@@ -46,10 +46,6 @@ def subject_of(tokenizer: Any) -> Subject:
 
 def alone_parts(backend: Any, *, depth: Depth) -> Parts:
     """Parts of a `tokenizers.Tokenizer` by itself, or of a lone tokenizer.json."""
-    return _alone(backend, depth=depth)
-
-
-def _alone(backend: Any, *, depth: Depth) -> Parts:
     pieces = read(backend)
     parts = {
         "scope": "encoder",
@@ -81,11 +77,7 @@ def _ids_or_none(backend: Any, text: str) -> list[int]:
 
 def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     pieces = read(backend)
-    parts = {
-        "scope": "tokenizer",
-        "kind": "transformers on tokenizers",
-        "class": name_of(type(tokenizer)),
-    }
+    parts = {"scope": "tokenizer", "kind": "transformers on tokenizers", "class": name_of(type(tokenizer))}
     special = getattr(tokenizer, "split_special_tokens", False)
     parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=bool(special))
     parts |= own_code(tokenizer)

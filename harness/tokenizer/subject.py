@@ -63,8 +63,8 @@ def in_python(identity: Identity, tokenizer: Any) -> Subject:
     """The side of a transformers tokenizer that is Python code."""
 
     def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
-        found: list[int] | str = _quietly(lambda: tokenizer.encode(*texts, add_special_tokens=special))
-        return found
+        encoded: list[int] | str = _quietly(lambda: tokenizer.encode(*texts, add_special_tokens=special))
+        return encoded
 
     def decode(ids: list[int]) -> str:
         return str(_quietly(lambda: tokenizer.decode(ids)))

@@ -26,13 +26,7 @@ DECIDING = (
     "build_inputs_with_special_tokens",
     "set_truncation_and_padding",
 )
-SETTINGS = (
-    "model_max_length",
-    "padding_side",
-    "truncation_side",
-    "model_input_names",
-    "clean_up_tokenization_spaces",
-)
+SETTINGS = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "clean_up_tokenization_spaces")
 
 
 def transformers_parts(tokenizer: Any) -> Parts:

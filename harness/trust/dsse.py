@@ -69,14 +69,14 @@ def read(data: bytes) -> Envelope:
         MalformedEnvelope: not strict JSON, not these keys, no signature or too many, or one that is no SSHSIG.
     """
     try:
-        found = strict_json(data)
+        document = strict_json(data)
     except NotStrict as problem:
         raise MalformedEnvelope(str(problem)) from None
-    _demand(isinstance(found, dict) and found.keys() == {"payload", "payloadType", "signatures"}, "other keys")
-    listed, kind = found["signatures"], found["payloadType"]
+    _demand(isinstance(document, dict) and document.keys() == {"payload", "payloadType", "signatures"}, "other keys")
+    listed, kind = document["signatures"], document["payloadType"]
     _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is not text")
     _demand(isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES, f"not 1 to {MOST_SIGNATURES} signatures")
-    return Envelope(_base64(found["payload"], "payload"), kind, tuple(_signature(each) for each in listed))
+    return Envelope(_base64(document["payload"], "payload"), kind, tuple(_signature(each) for each in listed))
 
 
 def keys(envelope: Envelope, *, namespace: str, fits: Callable[[bytes, bytes], bool]) -> frozenset[str]:

@@ -114,7 +114,7 @@ class Folder:
             Unreadable: more than MOST_FILES entries beside the report, the manifest, the statement and the views, or a
                 folder that is too deep or cannot be read.
         """
-        found: list[str] = []
+        paths: list[str] = []
         waiting = [""]
         while waiting:
             prefix = waiting.pop()
@@ -126,12 +126,12 @@ class Folder:
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(f"{prefix}{entry.name}/")
                         else:
-                            found.append(prefix + entry.name)
+                            paths.append(prefix + entry.name)
             except OSError as problem:
                 raise Unreadable("denied", f"{prefix or '.'!r} cannot be listed: {problem.strerror}") from None
-            if len(found) + len(waiting) > 2 * MOST_FILES or len(found) > MOST_FILES + 5 or prefix.count("/") > DEEPEST:
+            if len(paths) + len(waiting) > 2 * MOST_FILES or len(paths) > MOST_FILES + 5 or prefix.count("/") > DEEPEST:
                 raise Unreadable("large", f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}")
-        return found
+        return paths
 
     def _parent(self, path: str) -> int:
         steps = path.split("/") if path else []

@@ -58,11 +58,9 @@ def signed_part(body: bytes) -> bytes:
         FooterError: the body does not end with a newline or holds the first or last line of a signature.
     """
     if not body.endswith(b"\n"):
-        message = "the body of a report must end with a newline"
-        raise FooterError(message)
+        raise FooterError("the body of a report must end with a newline")
     if BEGIN in body or END in body:
-        message = "the body of a report must not hold the first or last line of a signature"
-        raise FooterError(message)
+        raise FooterError("the body of a report must not hold the first or last line of a signature")
     return body + SECTION
 
 
@@ -74,8 +72,7 @@ def attach(body: bytes, signature: bytes) -> bytes:
     """
     inner = signature.removeprefix(BEGIN + b"\n").removesuffix(END + b"\n")
     if len(inner) != len(signature) - len(BEGIN) - len(END) - 2 or BEGIN in inner or END in inner:
-        message = "the signature is not one armoured block"
-        raise FooterError(message)
+        raise FooterError("the signature is not one armoured block")
     return signed_part(body) + signature + TAIL
 
 
@@ -115,16 +112,16 @@ def split(report: bytes) -> Footer | Refusal:
 def stated_manifest(body: bytes) -> str | None:
     """The manifest digest a body states, or None if it states none, or more than one."""
     lines = _MANIFEST.findall(body)
-    found = _MANIFEST_EXACT.fullmatch(lines[0]) if len(lines) == 1 else None
-    return found[1].decode() if found else None
+    match = _MANIFEST_EXACT.fullmatch(lines[0]) if len(lines) == 1 else None
+    return match[1].decode() if match else None
 
 
 def stated_time(body: bytes) -> datetime | None:
     """The time a body says it was made at, which is the signer's own claim; None if it says none, or more than one."""
-    found = _MADE.findall(body)
+    times = _MADE.findall(body)
     try:
         return (
-            datetime.strptime(found[0].decode(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) if len(found) == 1 else None
+            datetime.strptime(times[0].decode(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) if len(times) == 1 else None
         )
     except ValueError:
         return None

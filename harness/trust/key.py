@@ -86,24 +86,18 @@ class SshSigner:
                 public.write_text(f"{self.public_key}\n")
                 signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
         if sshsig.parse(signature).fingerprint != self.fingerprint:
-            message = f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}"
-            raise SigningFailed(message)
+            raise SigningFailed(f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}")
         return signature
 
 
 def find_signer(
-    *,
-    explicit: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    make: bool = True,
+    *, explicit: str | None = None, environ: Mapping[str, str] | None = None, make: bool = True
 ) -> SshSigner:
     """The signer for a run.
 
     Args:
         explicit: the value of `--key`: a path, or a public key that an agent holds (`key::ssh-ed25519 …`).
         environ: the environment to look into; by default this process's.
-        cwd: where to ask git for its configuration; by default the current directory.
         make: make this machine's key where there is none.
 
     Raises:
@@ -117,7 +111,7 @@ def find_signer(
     if known.get(VARIABLE):
         return _usable(known[VARIABLE], VARIABLE, known)
     passed_over: tuple[str, ...] = ()
-    wanted = _git_signing_key(known, cwd)
+    wanted = _git_signing_key(known)
     if wanted:
         try:
             return _usable(wanted, "git's user.signingKey", known)
@@ -222,14 +216,14 @@ def _has_passphrase(path: Path) -> bool:
         return False
 
 
-def _git_signing_key(environ: Mapping[str, str], cwd: Path | None) -> str | None:
-    if _git_config(["gpg.format"], environ, cwd) != "ssh":
+def _git_signing_key(environ: Mapping[str, str]) -> str | None:
+    if _git_config(["gpg.format"], environ) != "ssh":
         return None
-    return _git_config(["--type=path", "user.signingKey"], environ, cwd)
+    return _git_config(["--type=path", "user.signingKey"], environ)
 
 
-def _git_config(arguments: list[str], environ: Mapping[str, str], cwd: Path | None) -> str | None:
-    done = git("config", "--get", *arguments, folder=cwd, environ=environ)
+def _git_config(arguments: list[str], environ: Mapping[str, str]) -> str | None:
+    done = git("config", "--get", *arguments, environ=environ)
     return done.stdout.decode(errors="replace").removesuffix("\n") or None
 
 
@@ -275,5 +269,4 @@ def _make(key: Path, environ: Mapping[str, str]) -> None:
 
 
 def _refuse(where: str, what: str, todo: str) -> NoReturn:
-    message = f"{where} {what}. To do: {todo}"
-    raise KeyProblem(message)
+    raise KeyProblem(f"{where} {what}. To do: {todo}")

@@ -119,8 +119,7 @@ def read(content: bytes) -> list[AllowedLine]:
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        message = "is not UTF-8"
-        raise SignersMalformed(message) from None
+        raise SignersMalformed("is not UTF-8") from None
     lines = enumerate(text.split("\n"), 1)
     return [_line(number, line.strip()) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
 
@@ -198,22 +197,22 @@ def _options(number: int, text: str) -> dict[str, str]:
     known: dict[str, str] = {}
     position = 0
     while position < len(text):
-        found = _OPTION.match(text, position)
-        if not found:
+        match = _OPTION.match(text, position)
+        if not match:
             _refuse(number, f"has options that cannot be read: {text!r}")
-        name = found["name"].lower()
+        name = match["name"].lower()
         if name not in {"cert-authority", "namespaces", "valid-after", "valid-before"} or name in known:
             _refuse(number, f"has an unknown or repeated option: {name!r}")
-        known[name] = found["quoted"] if found["quoted"] is not None else found["plain"] or ""
-        position = found.end()
+        known[name] = match["quoted"] if match["quoted"] is not None else match["plain"] or ""
+        position = match.end()
     return known
 
 
 def _time(number: int, text: str) -> datetime:
-    found = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(text)
     try:
-        if found:
-            digits = found[1] + (found[2] or "0000") + (found[3] or "00")
+        if match:
+            digits = match[1] + (match[2] or "0000") + (match[3] or "00")
             return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         pass
@@ -221,5 +220,4 @@ def _time(number: int, text: str) -> datetime:
 
 
 def _refuse(number: int, what: str) -> NoReturn:
-    message = f"line {number} {what}"
-    raise SignersMalformed(message)
+    raise SignersMalformed(f"line {number} {what}")

@@ -187,8 +187,7 @@ class Fields:
 
     def expect(self, literal: bytes) -> None:
         if self.take(len(literal)) != literal:
-            message = "this is another format than expected"
-            raise MalformedSignature(message)
+            raise MalformedSignature("this is another format than expected")
 
     def number(self) -> int:
         return int.from_bytes(self.take(4), "big")

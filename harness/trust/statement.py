@@ -143,21 +143,21 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
 def _configuration(record: Record) -> list[dict[str, Any]]:
     """What the run was made with. Each descriptor holds a digest or an address, as the specification asks."""
     run, source, here = record.run, record.run.source, record.run.environment
-    found: list[dict[str, Any]] = []
+    descriptors: list[dict[str, Any]] = []
     if source.commit:
         state = {"annotations": {"dirty": source.dirty, "repository": source.origin}}
-        found.append({"name": "commit", "digest": {"gitCommit": source.commit}, **state})
+        descriptors.append({"name": "commit", "digest": {"gitCommit": source.commit}, **state})
     if source.tree:
-        found.append({"name": "tree", "digest": {"gitTree": source.tree}})
+        descriptors.append({"name": "tree", "digest": {"gitTree": source.tree}})
     for name, revision in sorted(run.revisions.items()):
         more = {"annotations": {"rev": revision.rev, "repository": revision.repo, "patchSha256": revision.patch}}
-        found.append({"name": f"{name} commit", "digest": {"gitCommit": revision.commit}, **more})
-        found.append({"name": f"{name} tree", "digest": {"gitTree": revision.tree}})
-    found.append({"name": SCENARIO_PATH, "digest": {"sha256": record.scenario.sha256}})
+        descriptors.append({"name": f"{name} commit", "digest": {"gitCommit": revision.commit}, **more})
+        descriptors.append({"name": f"{name} tree", "digest": {"gitTree": revision.tree}})
+    descriptors.append({"name": SCENARIO_PATH, "digest": {"sha256": record.scenario.sha256}})
     if here.lock_sha256:
-        found.append({"name": f"lock {here.lock or 'unnamed'}", "digest": {"sha256": here.lock_sha256}})
-    found += [{"name": f"input {given.name}", "digest": {"sha256": given.digest}} for given in run.inputs]
-    return [*found, {"name": "rankproof", "uri": f"pkg:generic/rankproof@{run.rankproof}"}]
+        descriptors.append({"name": f"lock {here.lock or 'unnamed'}", "digest": {"sha256": here.lock_sha256}})
+    descriptors += [{"name": f"input {given.name}", "digest": {"sha256": given.digest}} for given in run.inputs]
+    return [*descriptors, {"name": "rankproof", "uri": f"pkg:generic/rankproof@{run.rankproof}"}]
 
 
 def _extension(record: Record) -> dict[str, Any]:
@@ -183,12 +183,12 @@ def _extension(record: Record) -> dict[str, Any]:
 
 
 def _cell(record: Record, cell: CellVerdict) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": test_name(record, cell), "verdict": cell.verdict}
-    found["reasons"] = [str(reason) for reason in cell.reasons]
-    found["codes"] = [reason.code for reason in cell.reasons]
+    row: dict[str, Any] = {"name": test_name(record, cell), "verdict": cell.verdict}
+    row["reasons"] = [str(reason) for reason in cell.reasons]
+    row["codes"] = [reason.code for reason in cell.reasons]
     confidence = record.scenario.accept_confidence
     if (tally := cell.candidate) is not None:
-        found["candidate"] = {
+        row["candidate"] = {
             "counted": tally.counted,
             "failed": tally.failed,
             "void": tally.voids,
@@ -197,13 +197,13 @@ def _cell(record: Record, cell: CellVerdict) -> dict[str, Any]:
             "upperIfVoidFailed": tally.upper_with_voids,
         }
     if (tally := cell.control) is not None:
-        found["control"] = {
+        row["control"] = {
             "counted": tally.counted,
             "asStated": tally.as_stated,
             "void": tally.voids,
             "fisherOneSided": tally.p_value,
         }
-    return found
+    return row
 
 
 def _commits(statement: Any) -> Any:
@@ -217,10 +217,10 @@ def _commits(statement: Any) -> Any:
     ]
 
 
-def _at(found: Any, place: tuple[str, ...]) -> Any:
+def _at(value: Any, place: tuple[str, ...]) -> Any:
     for step in place:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def _shown(value: Any) -> str:

@@ -223,8 +223,7 @@ class Verifier:
         """Rules 5 (that no file was left out) and 6. `own` is what other rules check."""
         missing = self._digests.keys() - self._seen
         if missing or self._next() != "files":
-            message = f"{len(missing)} listed files were never checked"
-            raise OutOfOrder(message)
+            raise OutOfOrder(f"{len(missing)} listed files were never checked")
         self._pass("every listed file has its digest")
         self._begin("unlisted")
         extra = sorted(set(names) - self._digests.keys() - own)
@@ -320,8 +319,7 @@ class Verifier:
 
     def _begin(self, name: str) -> None:
         if self._stopped or self._next() != name:
-            message = f"step {name!r} was asked for, but next is {'none' if self._stopped else self._next()!r}"
-            raise OutOfOrder(message)
+            raise OutOfOrder(f"step {name!r} was asked for, but next is {'none' if self._stopped else self._next()!r}")
 
     def _next(self) -> str:
         return STEPS[len(self._steps)] if len(self._steps) < len(STEPS) and not self._stopped else ""

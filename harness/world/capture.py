@@ -70,14 +70,14 @@ def apart(event: Event, *, loaded: dict[str, bytes]) -> Event:
 
 def _in_words(values: Mapping[str, JSON], *, code: Path, room: Room | None) -> dict[str, JSON]:
     """What a failed rank says in words: text for readers, that no check looks at."""
-    found: dict[str, JSON] = {}
+    shortened: dict[str, JSON] = {}
     if isinstance(message := values.get("message"), str):
-        found["message"] = shorten(message, folder=code, room=room)
+        shortened["message"] = shorten(message, folder=code, room=room)
     if isinstance(causes := values.get("causes"), list):
-        found["causes"] = [
+        shortened["causes"] = [
             {**cause, "message": shorten(str(cause.get("message", "")), folder=code, room=room)}
             if isinstance(cause, dict)
             else cause
             for cause in causes
         ]
-    return found
+    return shortened

@@ -12,6 +12,8 @@ from collections.abc import Collection
 from harness.rank.process import PROC, Process, inspect, prctl
 
 PR_SET_CHILD_SUBREAPER = 36
+# Seconds after which to give up: a process the kernel itself holds cannot be ended.
+WITHIN = 5.0
 
 
 def adopt_orphans() -> bool:
@@ -24,14 +26,14 @@ def processes() -> list[Process]:
     if not PROC.joinpath("self", "stat").exists():
         return _processes_by_psutil()
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-    return [found for pid in pids if (found := inspect(pid)) is not None]
+    return [one for pid in pids if (one := inspect(pid)) is not None]
 
 
 def _processes_by_psutil() -> list[Process]:
     import psutil
 
     letters = {psutil.STATUS_STOPPED: "T", psutil.STATUS_ZOMBIE: "Z"}
-    found = []
+    listed = []
     for process in psutil.process_iter(["pid", "ppid", "name", "status"]):
         info = process.info
         try:
@@ -39,8 +41,8 @@ def _processes_by_psutil() -> list[Process]:
         except OSError:
             session = 0
         state = letters.get(info["status"], "S")
-        found.append(Process(info["pid"], info["ppid"] or 0, session, info["name"] or "", state))
-    return found
+        listed.append(Process(info["pid"], info["ppid"] or 0, session, info["name"] or "", state))
+    return listed
 
 
 def descendants(*, spare: Collection[int] = ()) -> list[Process]:
@@ -48,7 +50,7 @@ def descendants(*, spare: Collection[int] = ()) -> list[Process]:
     children: defaultdict[int, list[Process]] = defaultdict(list)
     for process in processes():
         children[process.parent].append(process)
-    found: list[Process] = []
+    below: list[Process] = []
     queue = [os.getpid()]
     while queue:
         for child in children[queue.pop()]:
@@ -56,8 +58,8 @@ def descendants(*, spare: Collection[int] = ()) -> list[Process]:
                 continue
             queue.append(child.pid)
             if child.state not in "ZX":
-                found.append(child)
-    return found
+                below.append(child)
+    return below
 
 
 def strangers(*, known: Collection[int]) -> list[Process]:
@@ -77,36 +79,35 @@ def strangers(*, known: Collection[int]) -> list[Process]:
     ]
 
 
-def extinguish_strangers(*, known: Collection[int], within: float = 5.0) -> None:
+def extinguish_strangers(*, known: Collection[int]) -> None:
     """SIGKILL the orphans this process adopted and everything below them, and reap them; spare its own children."""
-    end = time.monotonic() + within
+    end = time.monotonic() + WITHIN
     pause = 0.001
-    while (found := strangers(known=known)) and time.monotonic() < end:
-        targets = {process.pid for process in found}
+    while (orphans := strangers(known=known)) and time.monotonic() < end:
+        targets = {process.pid for process in orphans}
         for process in descendants():
             if process.parent in targets:  # parents come before children
                 targets.add(process.pid)
         _kill(targets)
-        for process in found:
+        for process in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 
 
-def extinguish(*, spare: Collection[int] = (), within: float = 5.0) -> list[Process]:
+def extinguish(*, spare: Collection[int] = ()) -> list[Process]:
     """SIGKILL every descendant of this process until none is left, and reap what becomes ours.
 
     For a process whose children are all its own to end: a fork server, a keeper, a warden.
 
     Args:
         spare: children that live on, with everything below them; with these, nothing is reaped.
-        within: seconds after which to give up (a process the kernel itself holds cannot be ended).
 
     Returns:
         What would not go; empty as a rule.
     """
-    end = time.monotonic() + within
+    end = time.monotonic() + WITHIN
     pause = 0.001
     while True:
         left = descendants(spare=spare)

@@ -35,8 +35,8 @@ def find(*, folder: Path = NIXOS, ldconfig: Sequence[Path] = LDCONFIG) -> dict[s
     """
     if given := os.environ.get(GIVEN):
         folder = Path(given)
-    found = {name: folder / name for name in WANTED if (folder / name).exists()}
-    return found if found or given else _listed(ldconfig)
+    libraries = {name: folder / name for name in WANTED if (folder / name).exists()}
+    return libraries if libraries or given else _listed(ldconfig)
 
 
 def hand_over(environment: Mapping[str, str], *, folder: Path, libraries: Mapping[str, Path]) -> dict[str, str]:
@@ -77,11 +77,11 @@ def _listed(programs: Sequence[Path]) -> dict[str, Path]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
     for line in done.stdout.splitlines():
         # "	libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1"; a 32-bit one says plain (libc6).
         name, _, target = line.strip().partition(" => ")
         library, _, kind = name.partition(" ")
         if library in WANTED and ("x86-64" in kind or "AArch64" in kind) and Path(target).exists():
-            found.setdefault(library, Path(target))
-    return found
+            libraries.setdefault(library, Path(target))
+    return libraries

@@ -46,7 +46,7 @@ class Ending:
     """Watches the clock of one world.
 
     Attributes:
-        asked: whether the ranks were asked where they stand.
+        took_stacks: whether the ranks were asked where they stand.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Ending:
         self._waiting_since = self._begun_at
         self._awake_by = math.inf
         self._watch: HangWatch | None = None
-        self.asked = False
+        self.took_stacks = False
 
     @property
     def deadline(self) -> float:
@@ -170,7 +170,7 @@ class Ending:
 
     def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
         """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
-        self.asked, self._why, self._rounds = True, why, rounds
+        self.took_stacks, self._why, self._rounds = True, why, rounds
         for rank in self._states.living():
             process = inspect(self._states.started[rank])
             state = process.state if process else "gone"

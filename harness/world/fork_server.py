@@ -281,9 +281,9 @@ class Server:
 
 def fingerprint(folder: Path) -> object:
     """What changes when anything in a folder is written to, by the kernel's own times, which nobody can set back."""
-    found = []
+    statuses = []
     for path in sorted(folder.rglob("*")):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            found.append((str(path), status.st_ino, status.st_size, status.st_mode, status.st_ctime_ns))
-    return found
+            statuses.append((str(path), status.st_ino, status.st_size, status.st_mode, status.st_ctime_ns))
+    return statuses

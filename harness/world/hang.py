@@ -178,7 +178,7 @@ def catches(pid: int, number: int) -> bool:
 
 def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callable[[str], str]) -> list[JSON]:
     """Stacks as an event keeps them: files of the arm relative to it, others as they are called on any machine."""
-    found: list[JSON] = []
+    shown: list[JSON] = []
     for stack in stacks:
         frames: list[JSON] = []
         for frame in stack.frames[:SHOWN_FRAMES]:
@@ -187,8 +187,8 @@ def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callab
                 break  # from here on it is the rank's own runtime, and how it was forked
             file = own if own is not None else _elsewhere(frame, shorten)
             frames.append({"file": file, "line": frame.line, "function": frame.function, "subject": own is not None})
-        found.append({"frames": frames})
-    return found
+        shown.append({"frames": frames})
+    return shown
 
 
 def _elsewhere(frame: Frame, shorten: Callable[[str], str]) -> str:

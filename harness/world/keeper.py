@@ -257,10 +257,10 @@ class Keeper:
         while (left := descendants()) and time.monotonic() < end and not self._gone:
             self._wait(wakeup, pause)
             pause = min(pause * 2, 0.05)
-        found = [
+        survivors = [
             {"pid": process.pid, "name": process.name, "state": process.state} for process in left[:SURVIVOR_LIMIT]
         ]
-        self._say({"is": "survivors", "ns": time.monotonic_ns(), "count": len(left), "processes": found})
+        self._say({"is": "survivors", "ns": time.monotonic_ns(), "count": len(left), "processes": survivors})
 
     def _tell(self, what: str, index: int, pid: int, **values: Any) -> None:
         self._say({"is": what, "rank": index, "pid": pid, "ns": time.monotonic_ns(), **values})

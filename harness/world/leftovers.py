@@ -20,12 +20,12 @@ def read_error(scratch: Path) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = strict_json(text)
+        error = strict_json(text)
     except NotStrict:
         return None
-    if not isinstance(found, dict) or set(found) != KEYS or not isinstance(found["type"], str):
+    if not isinstance(error, dict) or set(error) != KEYS or not isinstance(error["type"], str):
         return None
-    return found
+    return error
 
 
 def read_stack(path: Path) -> bytes | None:

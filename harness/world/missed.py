@@ -17,14 +17,14 @@ CODE_LIMIT = 2**20
 PREFIX = "models--"
 
 
-def missed(error: Mapping[str, Any], *, asked: object, code: Path) -> list[str]:
+def missed(error: Mapping[str, Any], *, given: object, code: Path) -> list[str]:
     """Names of the models that the user's cache holds and that the failed subject speaks of; empty as a rule.
 
     The error itself seldom names the model, so the name is looked for in what the subject was given too.
 
     Args:
         error: how the rank failed.
-        asked: arguments and variables of the ranks, as JSON.
+        given: arguments and variables of the ranks, as JSON.
         code: the folder that they import from.
     """
     causes = (
@@ -35,7 +35,7 @@ def missed(error: Mapping[str, Any], *, asked: object, code: Path) -> list[str]:
         return []
     if not (known := list(_models(users_cache()))):
         return []
-    text = "\n".join([*messages, json.dumps(asked), *_sources(code)])
+    text = "\n".join([*messages, json.dumps(given), *_sources(code)])
     return [name for name in known if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", text)]
 
 

@@ -34,19 +34,19 @@ def homes() -> Sequence[str]:
 @lru_cache(maxsize=8)
 def _homes(home: str, user: int) -> Sequence[str]:
     # Kept: every path that a rank reports is looked at.
-    found = {home}
+    spelled = {home}
     with suppress(KeyError):  # a user without an entry, as in some containers
-        found.add(pwd.getpwuid(user).pw_dir)
-    found |= {os.path.realpath(place) for place in found}
-    return sorted((place for place in found if len(place) > 1 and place.startswith(os.sep)), key=len, reverse=True)
+        spelled.add(pwd.getpwuid(user).pw_dir)
+    spelled |= {os.path.realpath(place) for place in spelled}
+    return sorted((place for place in spelled if len(place) > 1 and place.startswith(os.sep)), key=len, reverse=True)
 
 
 def users() -> set[str]:
     """What the user is called."""
-    found = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
+    names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
     with suppress(KeyError):
-        found.add(pwd.getpwuid(os.getuid()).pw_name)
-    return _telling(found)
+        names.add(pwd.getpwuid(os.getuid()).pw_name)
+    return _telling(names)
 
 
 def hosts() -> set[str]:

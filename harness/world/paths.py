@@ -43,16 +43,16 @@ def _name(file: str) -> str:
 def _places(folder: Path | None, python: Path | None, room: Room | None) -> list[tuple[str, str]]:
     """Folders and what stands for them, the longest first."""
     known = sysconfig.get_paths()
-    found = dict.fromkeys((*sys.path, *(known[name] for name in ("purelib", "platlib", "stdlib", "platstdlib"))), "")
-    found |= {sys.prefix: "", sys.base_prefix: "", ROOT: "", str(folder or ""): ""}
-    found |= {tempfile.gettempdir(): "", str(base()): "", str(Path.home()): "~/"}
+    places = dict.fromkeys((*sys.path, *(known[name] for name in ("purelib", "platlib", "stdlib", "platstdlib"))), "")
+    places |= {sys.prefix: "", sys.base_prefix: "", ROOT: "", str(folder or ""): ""}
+    places |= {tempfile.gettempdir(): "", str(base()): "", str(Path.home()): "~/"}
     if room is not None:
-        found |= {str(room.temporary): "", str(room.home): "~/"}
+        places |= {str(room.temporary): "", str(room.home): "~/"}
     if python is not None:
         own = python.parent.parent
-        found |= dict.fromkeys(map(str, (own, *own.glob("lib/python*/site-packages"))), "")
+        places |= dict.fromkeys(map(str, (own, *own.glob("lib/python*/site-packages"))), "")
     everywhere: dict[str, str] = {}
-    for place, word in found.items():
+    for place, word in places.items():
         for spelled in (place, os.path.realpath(place) if place else ""):
             # faulthandler writes what is not ASCII as escapes
             for text in (spelled, spelled.encode("ascii", "backslashreplace").decode("ascii")):

@@ -114,10 +114,10 @@ class ServerPool:
             if server in self._living:
                 self._end(server)
 
-    def prepare(self, lanes: int, **asked: Any) -> None:
+    def prepare(self, lanes: int, **needs: Any) -> None:
         """Have a server ready for each of so many lanes, started side by side; else as `take`."""
         with ThreadPoolExecutor(max_workers=lanes) as starters:
-            taken = [starters.submit(self.take, **asked) for _ in range(lanes)]
+            taken = [starters.submit(self.take, **needs) for _ in range(lanes)]
         for one in taken:
             if one.exception() is None:
                 self.give(one.result())

@@ -78,11 +78,11 @@ def _own(folder: Path) -> None:
     """Make the folder. In a shared temporary folder somebody else may have put something in its place."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise NoPort(f"{folder} must be a folder, for the leases of ports, and is something else: remove it")
-    if found.st_uid != os.getuid():
-        raise NoPort(f"{folder} belongs to user {found.st_uid}: remove it, or set TMPDIR to a folder of your own")
+    if status.st_uid != os.getuid():
+        raise NoPort(f"{folder} belongs to user {status.st_uid}: remove it, or set TMPDIR to a folder of your own")
 
 
 def _shuffled(ports: range) -> Iterator[int]:

@@ -48,9 +48,9 @@ def preload(scratch: str) -> list[str]:
 
     The list is JSON: `modules`, and `files` with their paths.
     """
-    asked = json.loads(Path(scratch, LIST).read_text())
+    wanted = json.loads(Path(scratch, LIST).read_text())
     present: list[str] = []
-    for name in asked["modules"]:
+    for name in wanted["modules"]:
         # An arm's own environment may hold any version: what it raises here, it raises in the rank that imports it.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
@@ -58,14 +58,14 @@ def preload(scratch: str) -> list[str]:
     if "transformers" in present:
         with contextlib.suppress(Exception):
             _load_a_tokenizer(scratch)
-    for path in asked["files"]:
+    for path in wanted["files"]:
         with contextlib.suppress(Exception):  # a plug-in's: the rank that needs it hears what it raises
             load(path)
     # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.
     seed(0)
     take_stock()
     # Exit handlers of what is loaded here belong to the server: a rank runs those that are registered in the rank.
-    atexit._clear()  # noqa: SLF001 - there is not a public way, and unregister needs the functions
+    atexit._clear()  # noqa: SLF001 - nothing public does it, and unregister needs the functions
     # Objects made so far never die: keep the collector from touching (and so copying) their pages in every rank.
     gc.collect()
     gc.freeze()

@@ -41,11 +41,11 @@ def command(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], 
         FileNotFoundError: the program is neither in the code nor in PATH.
     """
     filled = [_fill(word, arguments) for word in words]
-    found = [str(code / word) if is_staged(word, code) else word for word in filled]
-    program = found[0] if is_staged(filled[0], code) else shutil.which(found[0], path=path)
+    argv = [str(code / word) if is_staged(word, code) else word for word in filled]
+    program = argv[0] if is_staged(filled[0], code) else shutil.which(argv[0], path=path)
     if program is None:
         raise FileNotFoundError(f"{filled[0]} is neither a file of the subject's code nor a program in PATH")
-    return [program, *found[1:]]
+    return [program, *argv[1:]]
 
 
 def is_staged(word: str, code: Path) -> bool:
@@ -69,8 +69,8 @@ def refusal(word: str, *, staged: Iterable[Path]) -> str | None:
         return None
     if own := [code / word for code in staged if is_staged(word, code)]:
         return next(filter(None, map(_no_interpreter, own)), None)
-    found = shutil.which(word, path=server_environment({}).get("PATH", os.defpath))
-    return None if found else "it is not in PATH"
+    there = shutil.which(word, path=server_environment({}).get("PATH", os.defpath))
+    return None if there else "it is not in PATH"
 
 
 def slip(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str) -> str | None:
@@ -118,7 +118,7 @@ def variables(
     arguments: Mapping[str, JSON],
 ) -> dict[str, str]:
     """What a program is told: the same a Python subject gets as its context and arguments."""
-    found = {
+    values = {
         "EVENTS": "3",
         "GATES": "4",
         "RANK": str(rank),
@@ -128,9 +128,9 @@ def variables(
         "SHARED": shared,
         "WITH": json.dumps(dict(arguments), ensure_ascii=True, sort_keys=True),
     }
-    found |= {f"INPUT_{_variable(name)}": path for name, path in inputs.items()}
-    found |= {f"WITH_{_variable(name)}": _text(value) for name, value in arguments.items()}
-    return {PREFIX + name: value for name, value in found.items()}
+    values |= {f"INPUT_{_variable(name)}": path for name, path in inputs.items()}
+    values |= {f"WITH_{_variable(name)}": _text(value) for name, value in arguments.items()}
+    return {PREFIX + name: value for name, value in values.items()}
 
 
 def proof(argv: Sequence[str], *, code: Path) -> dict[str, JSON]:

@@ -26,16 +26,16 @@ class Recorder:
         room: home and temporary folder of the ranks, told as those of a user; None where they are the user's own.
     """
 
-    def __init__(self, *, size: int, code: Path, python: Path | None, asked: object = None) -> None:
+    def __init__(self, *, size: int, code: Path, python: Path | None, given: object = None) -> None:
         """Begin.
 
         Args:
             size: world size.
             code: the folder of the arm's code.
             python: the interpreter of the ranks where it is not our own.
-            asked: arguments and variables of the ranks, as JSON.
+            given: arguments and variables of the ranks, as JSON.
         """
-        self._asked = asked
+        self._given = given
         self.logs = {rank: Log() for rank in range(size)}
         self.code = code
         self.room: Room | None = None
@@ -51,26 +51,26 @@ class Recorder:
         """Add an event of the harness, that happens now."""
         self.add(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
 
-    def collect(self, scratch: Path, *, states: RankStates, begun: int, asked: bool) -> None:
+    def collect(self, scratch: Path, *, states: RankStates, begun: int, stacks: bool) -> None:
         """Take what the ranks left in their folders. To be called when all have ended.
 
         Args:
             scratch: the world's folder.
             states: what is known of the ranks.
             begun: CLOCK_MONOTONIC nanoseconds before which no rank can have said anything.
-            asked: whether they were asked where they stand.
+            stacks: whether they were asked where they stand.
         """
         for rank, log in self.logs.items():
             own = scratch / f"rank-{rank}"
-            if asked and (text := read_stack(own / STACKS)):
+            if stacks and (text := read_stack(own / STACKS)):
                 self._stacks[rank] = self.shortened(text.decode("utf-8", "replace")).encode()
-            if (found := read_error(own)) is not None:
-                if self.room and (models := missed(found, asked=self._asked, code=self.code)):
+            if (error := read_error(own)) is not None:
+                if self.room and (models := missed(error, given=self._given, code=self.code)):
                     self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
-                ns = found.pop("ns")
+                ns = error.pop("ns")
                 last = states.exited.get(rank, time.monotonic_ns())
                 in_time = isinstance(ns, int) and begun <= ns <= last
-                self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=found))
+                self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=error))
             if dropped := log.dropped():
                 self.note("log.cut", rank=rank, bytes=log.total, dropped=dropped)
 

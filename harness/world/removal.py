@@ -66,8 +66,8 @@ class _Top:
 
     def clear(self) -> list[str]:
         """Round after round, until nothing but what will not go is left."""
-        while found := [entry for entry in _entries(self._top) if entry[0] not in self._stuck]:
-            for name, is_folder in found:
+        while entries := [entry for entry in _entries(self._top) if entry[0] not in self._stuck]:
+            for name, is_folder in entries:
                 place = self._places.pop(name, name)
                 if why := self._clear(name, place) if is_folder else _tried(os.unlink, name, self._top, place):
                     self._stuck[name] = why
@@ -113,13 +113,13 @@ def _entries(folder: int) -> list[tuple[str, bool]]:
 def _open(name: str, above: int | None = None) -> int:
     """Open a folder, never through a link, and make sure that what is in it may be removed."""
     try:
-        found = os.open(name, FLAGS, dir_fd=above)
+        descriptor = os.open(name, FLAGS, dir_fd=above)
     except PermissionError:
         os.chmod(name, 0o700, dir_fd=above)
-        found = os.open(name, FLAGS, dir_fd=above)
+        descriptor = os.open(name, FLAGS, dir_fd=above)
     with contextlib.suppress(PermissionError):  # of somebody else: what cannot be removed in it says so itself
-        os.fchmod(found, 0o700)
-    return found
+        os.fchmod(descriptor, 0o700)
+    return descriptor
 
 
 def _tried(do: Callable[..., None], name: str, folder: int, place: str) -> str:

@@ -89,8 +89,8 @@ class Room:
             **{name: str(self._caches / folder) for name, folder in COMPILERS.items()},
             **toolchains(),
         }
-        found = own | dict(given)
-        return found | following(found) | dict(given)
+        settings = own | dict(given)
+        return settings | following(settings) | dict(given)
 
     def renew(self, content: Mapping[str, Path] | None = None) -> None:
         """Empty it, and lay it out again. To be called when nobody of the world before is left.
@@ -99,7 +99,7 @@ class Room:
             content: files to copy into the home folder, by their path there.
 
         Raises:
-            RoomNotEmpty: something does not go, or there is not any space.
+            RoomNotEmpty: something cannot be removed, or the disk is full.
         """
         if self._untouched is not None and not content and self._look() == self._untouched:
             return  # as a rule; on a busy disk, removing and making folders waits for its journal
@@ -140,23 +140,23 @@ class Room:
 
         By the kernel's own times, which nobody can set back, and by name: a change may fall into the same tick.
         """
-        found = []
+        states = []
         try:
             for folder in (self._folder, self.home, self.temporary, self._runtime, *self._usual):
                 status = folder.lstat()
-                found.append(
+                states.append(
                     (status.st_ino, status.st_mode, status.st_ctime_ns, sorted(path.name for path in folder.iterdir()))
                 )
         except OSError:
             return None
-        return found
+        return states
 
     def _put_aside(self) -> list[Path]:
         """Move what compilers keep in the temporary folder out of it; a link in its place is nobody's cache."""
         if not all(map(_is_folder, (self._folder, self.temporary, self._caches))):
             return []
-        found = [path for pattern in KEPT for path in self.temporary.glob(pattern) if _is_folder(path)]
-        return [path.rename(self._caches / path.name) for path in found]
+        kept = [path for pattern in KEPT for path in self.temporary.glob(pattern) if _is_folder(path)]
+        return [path.rename(self._caches / path.name) for path in kept]
 
 
 def _is_folder(path: Path) -> bool:
@@ -165,30 +165,30 @@ def _is_folder(path: Path) -> bool:
 
 def base() -> Path:
     """Where rooms are made: the temporary folder, or /tmp where sockets in a room there would have too long a path."""
-    found = Path(tempfile.gettempdir())
+    usual = Path(tempfile.gettempdir())
     short = Path("/tmp")  # noqa: S108 - the folder itself is made by mkdtemp
-    return found if len(os.fsencode(found)) <= LONGEST_BASE or not os.access(short, os.W_OK | os.X_OK) else short
+    return usual if len(os.fsencode(usual)) <= LONGEST_BASE or not os.access(short, os.W_OK | os.X_OK) else short
 
 
 def toolchains() -> dict[str, str]:
     """Variables that keep for programs what the user's own home folder implies, where it holds it."""
     home = Path.home()
-    found = {name: str(home / folder) for name, folder in TOOLCHAINS.items() if (home / folder).is_dir()}
+    variables = {name: str(home / folder) for name, folder in TOOLCHAINS.items() if (home / folder).is_dir()}
     if any(home.glob(".local/lib/python3*")):
-        found["PYTHONUSERBASE"] = str(home / ".local")
-    return found
+        variables["PYTHONUSERBASE"] = str(home / ".local")
+    return variables
 
 
 def following(given: Mapping[str, str]) -> dict[str, str]:
     """Variables that follow from HOME or XDG_CACHE_HOME: what their readers take where they are not set."""
-    found = {}
+    variables = {}
     if home := given.get("HOME"):
-        found = {
+        variables = {
             "XDG_CACHE_HOME": f"{home}/.cache",
             "XDG_CONFIG_HOME": f"{home}/.config",
             "XDG_DATA_HOME": f"{home}/.local/share",
             "XDG_STATE_HOME": f"{home}/.local/state",
         }
-    if cache := given.get("XDG_CACHE_HOME", found.get("XDG_CACHE_HOME")):
-        found |= {"HF_HOME": f"{cache}/huggingface", "TORCH_HOME": f"{cache}/torch"}
-    return found
+    if cache := given.get("XDG_CACHE_HOME", variables.get("XDG_CACHE_HOME")):
+        variables |= {"HF_HOME": f"{cache}/huggingface", "TORCH_HOME": f"{cache}/torch"}
+    return variables

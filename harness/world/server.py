@@ -165,11 +165,11 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """Receive bytes and descriptors, the descriptors closed on exec."""
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     data, ancillary, _, _ = channel.recvmsg(MESSAGE_LIMIT, socket.CMSG_SPACE(4 * DESCRIPTOR_LIMIT), flags)
-    found = array.array("i")
+    descriptors = array.array("i")
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(content[: len(content) - len(content) % found.itemsize])
-    return data, list(found)
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    return data, list(descriptors)
 
 
 def _settle(control: int) -> socket.socket:
@@ -193,12 +193,12 @@ def _threads() -> int:
 def _descriptors() -> set[int]:
     """Open descriptors. The one the listing itself used is among the names, and closed when they are looked at."""
     folder = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
-    found = set()
+    numbers = set()
     for number in [int(entry.name) for entry in folder.iterdir()]:
         with contextlib.suppress(OSError):
             os.fstat(number)
-            found.add(number)
-    return found
+            numbers.add(number)
+    return numbers
 
 
 def _tell(channel: socket.socket, message: dict[str, Any]) -> None:

@@ -40,13 +40,13 @@ class Stack(NamedTuple):
 
 def parse(text: str) -> list[Stack]:
     """Read what faulthandler wrote once. What is not part of a stack is passed over."""
-    found: list[tuple[int, list[Frame]]] = []
+    threads: list[tuple[int, list[Frame]]] = []
     for line in text.splitlines():
         if thread := THREAD.match(line):
-            found.append((int(thread[1], 16), []))
-        elif (frame := FRAME.match(line)) and found and len(found[-1][1]) < FRAMES_LIMIT:
-            found[-1][1].append(Frame(frame[1], int(frame[2]), frame[3]))
-    return [Stack(handle, tuple(frames)) for handle, frames in found[:THREADS_LIMIT]]
+            threads.append((int(thread[1], 16), []))
+        elif (frame := FRAME.match(line)) and threads and len(threads[-1][1]) < FRAMES_LIMIT:
+            threads[-1][1].append(Frame(frame[1], int(frame[2]), frame[3]))
+    return [Stack(handle, tuple(frames)) for handle, frames in threads[:THREADS_LIMIT]]
 
 
 def inside(frame: Frame, folder: Path) -> str | None:

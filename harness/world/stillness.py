@@ -28,7 +28,7 @@ SPIN_SHARE = 0.25
 SPIN_FAULTS = 4
 
 
-class Sample(NamedTuple):
+class ThreadState(NamedTuple):
     """One thread, as the kernel lists it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
     call: str
 
 
-Threads = Mapping[tuple[int, int], Sample]
+Threads = Mapping[tuple[int, int], ThreadState]
 """(pid, tid) to what the thread did so far."""
 
 
@@ -128,8 +128,8 @@ class Stillness:
         Raises:
             Unreadable: the kernel does not show it.
         """
-        found = self._last.get((pid, pid))
-        wait = self._wait(pid, found) if found else None
+        thread = self._last.get((pid, pid))
+        wait = self._wait(pid, thread) if thread else None
         return wait.call if wait else "none"
 
     def _difference(self, threads: Threads, now: float) -> str:
@@ -147,7 +147,7 @@ class Stillness:
                 return f"a thread of process {pid} {why}"
         return ""
 
-    def _stands(self, pid: int, first: Sample, last: Sample) -> str:
+    def _stands(self, pid: int, first: ThreadState, last: ThreadState) -> str:
         """Why a thread that has to stand still does not."""
         if last.state != "S":
             return f"is in state {last.state}"
@@ -160,7 +160,7 @@ class Stillness:
             return "went on"
         return ""
 
-    def _idles(self, pid: int, first: Sample, last: Sample, now: float) -> str:
+    def _idles(self, pid: int, first: ThreadState, last: ThreadState, now: float) -> str:
         """Why a thread of a library works, so that others may wait for it."""
         user, system = last.user - first.user, last.system - first.system
         window = now - (self.since or now)
@@ -171,8 +171,8 @@ class Stillness:
         self.spinning.append(Spinning(pid, user, system))
         return ""
 
-    def _wait(self, pid: int, found: Sample) -> Wait | None:
-        return waits_in(pid, found.call, begun=self.begun)
+    def _wait(self, pid: int, thread: ThreadState) -> Wait | None:
+        return waits_in(pid, thread.call, begun=self.begun)
 
 
 def snapshot(pids: Collection[int]) -> Threads:
@@ -183,19 +183,19 @@ def snapshot(pids: Collection[int]) -> Threads:
     """
     if not (PROC / "self" / "task").is_dir():
         raise Unreadable("this system does not show in /proc what threads wait in")
-    found: dict[tuple[int, int], Sample] = {}
+    threads: dict[tuple[int, int], ThreadState] = {}
     for pid in _family(pids):
         try:
             tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
         except OSError:
             continue  # it has just ended; whoever compares sees that it is not there
         for tid in tids:
-            if (thread := sample(pid, tid)) is not None:
-                found[pid, tid] = thread
-    return found
+            if (thread := read_thread(pid, tid)) is not None:
+                threads[pid, tid] = thread
+    return threads
 
 
-def sample(pid: int, tid: int) -> Sample | None:
+def read_thread(pid: int, tid: int) -> ThreadState | None:
     """One thread; None when it has ended.
 
     Raises:
@@ -218,7 +218,7 @@ def sample(pid: int, tid: int) -> Sample | None:
     switches = next(
         (int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), -1
     )
-    return Sample(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call)
+    return ThreadState(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call)
 
 
 def _family(pids: Collection[int]) -> list[int]:
@@ -230,9 +230,9 @@ def _family(pids: Collection[int]) -> list[int]:
             children[process.parent].append(process.pid)
             if process.pid in pids:
                 keepers.add(process.parent)
-    found: list[int] = []
+    below: list[int] = []
     queue = [child for keeper in keepers for child in children[keeper]]
     while queue:
-        found.append(pid := queue.pop())
+        below.append(pid := queue.pop())
         queue += children[pid]
-    return found
+    return below

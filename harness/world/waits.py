@@ -139,8 +139,8 @@ def _until(pid: int, address: int, *, clock: int) -> float | None:
 
 
 def _read(pid: int, address: int) -> tuple[int, int]:
-    found: tuple[int, int] = struct.unpack("<qq", memory(pid, address, 16))
-    return found
+    timespec: tuple[int, int] = struct.unpack("<qq", memory(pid, address, 16))
+    return timespec
 
 
 def memory(pid: int, address: int, size: int) -> bytes:

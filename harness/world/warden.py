@@ -85,8 +85,8 @@ def _guard(channel: socket.socket, wakeup: int, *, server: int) -> None:
 
 def _reaped(server: int) -> bool:
     """Reap what has ended; whether the server was among it."""
-    found = False
+    has_server = False
     with contextlib.suppress(ChildProcessError):
         while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-            found = found or pid == server
-    return found
+            has_server = has_server or pid == server
+    return has_server

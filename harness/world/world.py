@@ -64,8 +64,8 @@ class World:
         self._on_begin = on_begin
         self._on_end = on_end
         self._keeps_waiting = keeps_waiting
-        asked = [dict(launch.arguments), dict(launch.env)]
-        self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, asked=asked)
+        given = [dict(launch.arguments), dict(launch.env)]
+        self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
         self._begun = 0
         self._mark = ""
         self._states = RankStates(size=launch.size)
@@ -206,7 +206,7 @@ class World:
                 except BaseException:
                     self._pipes.hang_up()
                     raise
-                self._recorder.collect(scratch, states=self._states, begun=self._begun, asked=self._ending.asked)
+                self._recorder.collect(scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks)
                 server.give_code(self._launch.folder, self._recorder.code)
         finally:
             remove(scratch)
@@ -281,15 +281,10 @@ class World:
         kind, ns = message.pop("is"), message.pop("ns")
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
-            case "started":
-                self._states.started[rank] = pid
-                self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.started", values=message))
-            case "executed":
-                self._recorder.add(
-                    Event(ns=ns, by="server", rank=rank, pid=pid, name="program.started", values=message)
-                )
-            case "stopped" | "continued":
-                name = f"rank.{kind}"
+            case "started" | "executed" | "stopped" | "continued":
+                if kind == "started":
+                    self._states.started[rank] = pid
+                name = "program.started" if kind == "executed" else f"rank.{kind}"
                 self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
@@ -355,9 +350,9 @@ class World:
             self._states.begun.add(event.rank)
         elif event.name == "subject.end":
             self._states.finished.add(event.rank)
-        if event.name in self._launch.probes and (found := probe(self._states.started.get(event.rank, -1))):
+        if event.name in self._launch.probes and (reading := probe(self._states.started.get(event.rank, -1))):
             # The rank stands at the gate: it is read as it is at this event.
-            self.note("rank.measured", rank=event.rank, at=event.name, **found)
+            self.note("rank.measured", rank=event.rank, at=event.name, **reading)
         if event.name in self._launch.gates and event.rank not in self._gates.held and self._on_gate is not None:
             self._on_gate(self, event)
         if event.name in (self._launch.start_line, *self._launch.gates):

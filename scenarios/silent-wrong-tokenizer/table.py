@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-Told = tuple[str, str, str, str, str]
+Cell = tuple[str, str, str, str, str]
 """Layout, target, kind, when, outcome."""
 
 
@@ -27,7 +27,7 @@ def cells(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield path.parent.name, event["values"]
 
 
-def told(values: dict[str, Any]) -> Told:
+def cell_of(values: dict[str, Any]) -> Cell:
     """What is compared between trials."""
     sticks = values["outcome"] not in {"different", "not-struck"} and values["after"] == "different"
     return (
@@ -41,11 +41,11 @@ def told(values: dict[str, Any]) -> Told:
 
 def main(folder: Path) -> int:
     """Print the tables as markdown."""
-    counted: dict[str, dict[Told, int]] = defaultdict(Counter)
+    counted: dict[str, dict[Cell, int]] = defaultdict(Counter)
     trials: dict[str, set[str]] = defaultdict(set)
-    words: dict[tuple[str, Told], tuple[str, str]] = {}
+    words: dict[tuple[str, Cell], tuple[str, str]] = {}
     for trial, values in cells(folder):
-        arm, key = trial.rpartition("-")[0], told(values)
+        arm, key = trial.rpartition("-")[0], cell_of(values)
         trials[arm].add(trial)
         counted[arm][key] += 1
         words[arm, key] = values["words"], values["after"]

@@ -147,7 +147,7 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
-    """Take away any event of the harness or the server that a proof names, and it is not proof any more."""
+    """Take away any event of the harness or the server that a proof names, and nothing is proved."""
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))
     (found,) = struck.proved
     assert found.proof.proved

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.gate.objects import NoCommit, NotTrusted
+from harness.gate.objects import NoCommit, NoTrustedRef
 from tests.gate.conftest import ENGINE, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import arm_with_traps, git
 
@@ -240,7 +240,7 @@ def test_shallow_clone(place: Place, copy: Make, tmp_path: Path) -> None:
     subprocess.run(
         ["git", "clone", "-q", "--depth", "1", "-b", "main", f"file://{place.repo}", str(shallow)], check=True
     )
-    with pytest.raises(NotTrusted, match="git fetch --unshallow origin"):
+    with pytest.raises(NoTrustedRef, match="git fetch --unshallow origin"):
         place.gate(folder=shallow)
 
 
@@ -252,7 +252,7 @@ def test_trusted_ref_that_is_not_there(place: Place, copy: Make) -> None:
         # `git rev-parse origin/main` would take either.
         git(place.repo, kind, "origin/main", "HEAD")
         assert git(place.repo, "rev-parse", "origin/main") == place.commit
-        with pytest.raises(NotTrusted, match=r"git fetch origin \+refs/heads/main:refs/remotes/origin/main"):
+        with pytest.raises(NoTrustedRef, match=r"git fetch origin \+refs/heads/main:refs/remotes/origin/main"):
             place.gate()
         git(place.repo, kind, "-d" if kind == "tag" else "-D", "origin/main")
     assert not_met(place.gate(trusted_ref="refs/heads/main")) == {}

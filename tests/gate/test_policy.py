@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.gate.objects import NotTrusted
+from harness.gate.objects import NoTrustedRef
 from harness.gate.policy import Policy, parse_policy
 from harness.scenario import ScenarioError
 from tests.gate.conftest import POLICY, SCENARIO, Copy, Place
@@ -76,15 +76,15 @@ def test_a_name_that_is_no_signer(place: Place, copy: Callable[[], Copy]) -> Non
 def test_files_that_the_trusted_branch_lacks(place: Place) -> None:
     """A policy, signers, scenario or lock that is not on the trusted branch leaves nothing to decide by."""
     place.policy(base=POLICY + "  - {scenario: more}\n")
-    with pytest.raises(NotTrusted, match=r"scenarios/more/scenario\.yaml"):
+    with pytest.raises(NoTrustedRef, match=r"scenarios/more/scenario\.yaml"):
         place.gate()
     place.policy("environment: {locks: [locks/none.txt]}")
-    with pytest.raises(NotTrusted, match=r"locks/none.txt"):
+    with pytest.raises(NoTrustedRef, match=r"locks/none.txt"):
         place.gate()
     place.policy(base=POLICY.replace("signers:\n", "signers:\n  allowed: keys\n"))
-    with pytest.raises(NotTrusted, match=r"\.rankproof/keys"):
+    with pytest.raises(NoTrustedRef, match=r"\.rankproof/keys"):
         place.gate()
-    with pytest.raises(NotTrusted, match="commit the policy to the trusted branch first"):
+    with pytest.raises(NoTrustedRef, match="commit the policy to the trusted branch first"):
         place.gate(policy="other.yaml")
 
 

@@ -8,13 +8,13 @@ from harness.report.blocks import (
     BlockError,
     Claim,
     ClaimWithoutEvidence,
-    Code,
     Evidence,
     Figure,
     Heading,
     Table,
     Text,
     UnsafePath,
+    Verbatim,
 )
 
 PROOF = (Evidence("evidence/events.jsonl", 12),)
@@ -57,6 +57,6 @@ def test_shapes() -> None:
     with pytest.raises(BlockError, match="level 7"):
         Heading(7, "x")
     with pytest.raises(BlockError, match="language"):
-        Code("x", "a`b")
+        Verbatim("x", "a`b")
     with pytest.raises(BlockError, match="counted from 1"):
         Evidence("a", 0)

@@ -16,7 +16,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Code,
     Details,
     Evidence,
     Figure,
@@ -27,6 +26,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Text,
+    Verbatim,
 )
 from harness.report.escape import escape_html, escape_inline_code, escape_markdown
 from harness.report.markdown import render_markdown
@@ -95,13 +95,13 @@ def _everywhere(text: str) -> list[Block]:
     return [
         Heading(1, foreign),
         Paragraph(foreign),
-        Paragraph("Words ", foreign, Strong(text), Code(text), " end"),
-        Table(("a", "b"), ((foreign, Code(text)), (Text("x", foreign), Claim(foreign, (PROOF,))))),
-        Code(text, "text"),
+        Paragraph("Words ", foreign, Strong(text), Verbatim(text), " end"),
+        Table(("a", "b"), ((foreign, Verbatim(text)), (Text("x", foreign), Claim(foreign, (PROOF,))))),
+        Verbatim(text, "text"),
         Figure("evidence/x.svg", foreign),
         Note(text),
-        BulletList((foreign, Claim(Code(text), (PROOF,)))),
-        Details(foreign, (Paragraph(foreign), Code(text))),
+        BulletList((foreign, Claim(Verbatim(text), (PROOF,)))),
+        Details(foreign, (Paragraph(foreign), Verbatim(text))),
     ]
 
 
@@ -133,7 +133,7 @@ def test_nothing_invisible_and_no_landmark(render: Callable[[list[Block]], str],
 @given(text=FOREIGN)
 def test_table_keeps_its_columns(text: str) -> None:
     """A row of foreign text stays one line with as many bars as the header."""
-    row = (Foreign(text), Code(text), Claim(Foreign(text), (PROOF,)))
+    row = (Foreign(text), Verbatim(text), Claim(Foreign(text), (PROOF,)))
     lines = render_markdown([Table(("a", "b", "c"), (row,))]).splitlines()
     assert len(lines) == 3
     assert [line.count("|") for line in lines] == [4, 4, 4]
@@ -142,7 +142,7 @@ def test_table_keeps_its_columns(text: str) -> None:
 @given(text=FOREIGN)
 def test_code_block_stays_closed(text: str) -> None:
     """Nothing within a code block ends it."""
-    first, *inner, last = render_markdown([Code(text)]).rstrip("\n").split("\n")
+    first, *inner, last = render_markdown([Verbatim(text)]).rstrip("\n").split("\n")
     assert first == last
     assert set(first) == {"`"}
     assert not any(re.match(rf" {{0,3}}`{{{len(first)},}}\s*$", line) for line in inner)
@@ -172,7 +172,7 @@ def test_markdown_shows_the_words(text: str) -> None:
     parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
     for block, shown in (
         (Paragraph(Foreign(text)), visible(text)),
-        (Paragraph("x", Code(text), "x"), f"x{visible(text)}x"),
+        (Paragraph("x", Verbatim(text), "x"), f"x{visible(text)}x"),
     ):
         tokens = parser.parse(render_markdown([block]))
         assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
@@ -221,17 +221,17 @@ def test_invisible_is_shown(text: str, shown: str) -> None:
 def test_foreign_text_is_bounded() -> None:
     """Long foreign text is cut, and the report says by how much."""
     assert render_markdown([Paragraph(Foreign("x" * 50, limit=10))]) == "xxxxxxxxxx... (40 more characters)\n"
-    assert "(80 more characters)" in render_markdown([Code("x" * 100, limit=20)])
-    assert "(80 more characters)" in plain([Code("x" * 100, limit=20)])
+    assert "(80 more characters)" in render_markdown([Verbatim("x" * 100, limit=20)])
+    assert "(80 more characters)" in plain([Verbatim("x" * 100, limit=20)])
 
 
 def test_markdown_as_a_whole() -> None:
     """One of each block, as it lies in a report."""
     blocks: list[Block] = [
         Heading(2, "Results"),
-        Paragraph("Verdict: ", Strong("PASS"), " in ", Code("tests"), "."),
+        Paragraph("Verdict: ", Strong("PASS"), " in ", Verbatim("tests"), "."),
         Table(("rank", "said"), (("0", Claim("ready", (PROOF,))),), align=("right", "left")),
-        Code("a ``` b\n", "text"),
+        Verbatim("a ``` b\n", "text"),
         Figure("evidence/lanes.svg", "Rank lanes"),
         Note("Nothing here was typed by hand."),
         BulletList(("one", Foreign("- two"))),
@@ -276,7 +276,7 @@ def test_a_terminal_shows_structure_in_styles() -> None:
     blocks: list[Block] = [
         Heading(2, "Results"),
         Paragraph(Strong("FAIL"), " ", Foreign("[bold]PASS[/bold] \x1b[32mPASS")),
-        Code("+ added", "diff"),
+        Verbatim("+ added", "diff"),
     ]
     text = render_terminal(blocks)
     styled = {text.plain[span.start : span.end]: str(span.style) for span in text.spans if span.style}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from harness.events import Event
-from harness.report.blocks import Block, BulletList, Code, Foreign
+from harness.report.blocks import Block, BulletList, Foreign, Verbatim
 from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
 from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
@@ -226,4 +226,4 @@ def test_the_report_shows_it_all() -> None:
     blocks: list[Block] = limits_section(whole)
     items = next(block for block in blocks if isinstance(block, BulletList)).items
     assert [Foreign(sentence) for sentence in found.unshown] == list(items[: len(found.unshown)])
-    assert [block.text for block in blocks if isinstance(block, Code)] == [one.text for one in found.printed]
+    assert [block.text for block in blocks if isinstance(block, Verbatim)] == [one.text for one in found.printed]

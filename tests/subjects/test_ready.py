@@ -38,7 +38,7 @@ def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **argument
     """A world of a ready subject, from its file as it lies in the package."""
     subject = READY[name]
     with tempfile.TemporaryDirectory() as folder:
-        for file, content in subject.code().items():
+        for file, content in subject.files().items():
             Path(folder, file).write_bytes(content)
         launch = Launch(
             about={},
@@ -192,5 +192,5 @@ def test_a_tokenizer_on_rank_0_only_fails_where_the_others_need_it(pool: ServerP
 def test_code_is_the_file(tmp_path: Path) -> None:
     """What arms get is the file of the package, byte for byte."""
     for subject in READY.values():
-        (name,) = subject.code()
-        assert subject.code()[name] == subject.file.read_bytes()
+        (name,) = subject.files()
+        assert subject.files()[name] == subject.file.read_bytes()

@@ -203,7 +203,7 @@ def test_a_report_of_a_ready_subject_is_reproduced(ann: Person, project: Path, t
     report, record = str(ran.folder), ran.record
     assert (record.scenario.use, record.scenario.entry) == ("torch-allreduce", "torch_allreduce:run")
     file = ran.folder / "evidence" / "source" / "control" / "torch_allreduce.py"
-    assert file.read_bytes() == READY["torch-allreduce"].code()["torch_allreduce.py"]
+    assert file.read_bytes() == READY["torch-allreduce"].files()["torch_allreduce.py"]
     text = (ran.folder / "report.md").read_text()
     assert "ready subject `torch-allreduce`" in text
     assert "not about code of this repository" in text

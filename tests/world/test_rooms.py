@@ -313,5 +313,5 @@ def test_a_model_of_the_users_cache_is_named(live: Live, tmp_path: Path, monkeyp
         assert [values["models"] for values in noted] == ([named] if named else [])
         assert all(values["in_home"] is False for values in noted)
     error = {"type": "OSError", "message": "We couldn't find them in the cached files.", "causes": []}
-    assert missed(error, asked=["lab/tiny"], code=tmp_path) == ["lab/tiny"]
-    assert missed({**error, "message": "lab/tiny is broken"}, asked=["lab/tiny"], code=tmp_path) == []
+    assert missed(error, given=["lab/tiny"], code=tmp_path) == ["lab/tiny"]
+    assert missed({**error, "message": "lab/tiny is broken"}, given=["lab/tiny"], code=tmp_path) == []

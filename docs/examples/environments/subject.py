@@ -4,7 +4,7 @@ from packaging import version
 
 
 def check(context):
-    """Ask for a version that is none; 21.3 hands one back, 22.0 and later refuse."""
+    """Ask for an invalid version; 21.3 hands one back, 22.0 and later refuse."""
     refused = False
     try:
         version.parse("llama-3-8b")

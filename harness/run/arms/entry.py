@@ -43,12 +43,12 @@ def slips(
         return []
     if loaded.scenario.subject.program is not None:
         return list(dict.fromkeys(_programs(loaded, staged, cells)))
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for name, arm in staged.items():
         entry = _read(loaded.scenario, arm)
         if entry is None or _problems(loaded, name, arm, entry):
-            found += _problems(loaded, name, arm, look(name))
-    return list(dict.fromkeys(found))
+            problems += _problems(loaded, name, arm, look(name))
+    return list(dict.fromkeys(problems))
 
 
 def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
@@ -56,13 +56,13 @@ def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Proble
     subject = loaded.scenario.subject
     if subject.use is not None or subject.program is not None:
         return []
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for name, arm in staged.items():
         entry = _read(loaded.scenario, arm)
         if entry is not None:
-            found += _problems(loaded, name, arm, entry, kind="note")
-            found += _swallowed(loaded, name, arm, entry)
-    return list(dict.fromkeys(found))
+            problems += _problems(loaded, name, arm, entry, kind="note")
+            problems += _swallowed(loaded, name, arm, entry)
+    return list(dict.fromkeys(problems))
 
 
 def _read(scenario: Scenario, arm: StagedArm) -> Entry | None:
@@ -98,13 +98,13 @@ def _problems(
     if entry.signature is None:
         return []
     axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
-    found = []
+    problems = []
     for misfit in signature.misfits(entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"):
         place = ("subject", "entry") if misfit.of_the_function else ("subject", name, "with")
         if misfit.argument is not None:
             place = ("matrix", misfit.argument) if misfit.argument in axes else (*place, misfit.argument)
-        found.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion, kind=kind))
-    return found
+        problems.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion, kind=kind))
+    return problems
 
 
 def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) -> Iterator[Problem]:

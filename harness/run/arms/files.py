@@ -73,11 +73,11 @@ def read_files(root: Path, paths: Iterable[str]) -> dict[str, bytes]:
     sizes = {}
     for path in sorted(paths):
         try:
-            found = (root / path).lstat()
+            status = (root / path).lstat()
         except (FileNotFoundError, NotADirectoryError):  # tracked by git, and removed
             continue
-        if is_code(path) and stat.S_ISREG(found.st_mode):
-            sizes[path] = found.st_size
+        if is_code(path) and stat.S_ISREG(status.st_mode):
+            sizes[path] = status.st_size
     demand_limits(sizes, name=root.name)
     return {path: _read(root, path) for path in sizes}
 

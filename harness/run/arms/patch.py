@@ -77,12 +77,12 @@ def _apply(folder: Path, patch: bytes, *options: str) -> subprocess.CompletedPro
 
 def _where(said: bytes, patch: bytes) -> str:
     """The hunk that git stumbled over, as the patch writes it."""
-    found = re.search(rb"patch failed: (.*):(\d+)", said)
-    if found is None:
+    match = re.search(rb"patch failed: (.*):(\d+)", said)
+    if match is None:
         return _reason(said)
-    file, line = found[1].decode(errors="replace"), found[2].decode()
-    in_file = patch.partition(b"+++ b/" + found[1])[2] or patch
-    header = re.search(rb"^@@ -" + found[2] + rb"[ ,].*?@@", in_file, re.MULTILINE)
+    file, line = match[1].decode(errors="replace"), match[2].decode()
+    in_file = patch.partition(b"+++ b/" + match[1])[2] or patch
+    header = re.search(rb"^@@ -" + match[2] + rb"[ ,].*?@@", in_file, re.MULTILINE)
     hunk = f", hunk {header[0].decode(errors='replace')}" if header else ""
     return f"{printable(file)} line {line}{hunk}"
 

@@ -22,6 +22,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlparse
 
 from harness.forms.digest import sha256
+from harness.forms.distribution import normal
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
 from harness.run.arms import patch as patches
@@ -29,7 +30,6 @@ from harness.run.arms.files import is_code
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario
-from harness.scenario.environment import normal
 from harness.stats.provenance import TOOL, loaded
 
 DECLARING = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -158,12 +158,12 @@ def standing(folder: Path) -> Tree:
         return EMPTY
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
-        found = {}
+        content = {}
         for path in wanted:
             with contextlib.suppress(OSError):  # what cannot be read is nobody's code
                 if (top / path).is_file() and not (top / path).is_symlink():
-                    found[path] = (top / path).read_bytes()
-        return found
+                    content[path] = (top / path).read_bytes()
+        return content
 
     return Tree(paths, read, ignored=True)
 
@@ -173,12 +173,7 @@ def revision(repository: GitRepository, commit: str) -> Tree:
     entries = {path: entry for path, entry in repository.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for path in wanted:
-            # One that cannot be read is like none: a pointer of git-lfs, an object that is not here.
-            with contextlib.suppress(RevisionError):
-                found |= repository.read({path: entries[path]})
-        return found
+        return repository.read_there({path: entries[path] for path in wanted})
 
     return Tree(entries, read)
 
@@ -208,12 +203,12 @@ def installed_from(folder: Path) -> frozenset[str]:
     """
     if (own := _repository_of(folder)) is None:
         return frozenset()
-    found = set()
+    names = set()
     for distribution in importlib.metadata.distributions():
         place = _installed_from(distribution)
         if place is not None and place.is_dir() and _repository_of(place) == own:
-            found.add(normal(distribution.metadata["Name"] or ""))
-    return frozenset(found)
+            names.add(normal(distribution.metadata["Name"] or ""))
+    return frozenset(names)
 
 
 def _repository_of(folder: Path) -> bytes | None:
@@ -251,8 +246,8 @@ def names_in(path: str, text: bytes) -> set[str]:
 
 
 def _of_project(content: str) -> list[object]:
-    found = tomllib.loads(content)
-    project, tool = found.get("project"), found.get("tool")
+    document = tomllib.loads(content)
+    project, tool = document.get("project"), document.get("tool")
     poetry = tool.get("poetry") if isinstance(tool, dict) else None
     flit = tool.get("flit") if isinstance(tool, dict) else None
     metadata = flit.get("metadata") if isinstance(flit, dict) else None
@@ -275,14 +270,14 @@ def _of_script(content: str) -> list[object]:
             for target in node.targets:
                 if isinstance(target, ast.Name):
                     texts.setdefault(target.id, []).append(node.value.value)
-    found: list[object] = []
+    names: list[object] = []
     for node in ast.walk(tree):
         for given in node.keywords if isinstance(node, ast.Call) else ():
             if given.arg == "name" and isinstance(given.value, ast.Constant):
-                found.append(given.value.value)
+                names.append(given.value.value)
             elif given.arg == "name" and isinstance(given.value, ast.Name):
-                found += texts.get(given.value.id, [])
+                names += texts.get(given.value.id, [])
         for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
             if isinstance(key, ast.Constant) and key.value == "name" and isinstance(value, ast.Constant):
-                found.append(value.value)
-    return found
+                names.append(value.value)
+    return names

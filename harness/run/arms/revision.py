@@ -7,6 +7,7 @@ user's runs, `.git` stays as it is byte for byte, no index is needed, and a comm
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -104,19 +105,30 @@ class GitRepository:
                     " at a folder without it, or make the submodule itself the repo"
                 )
         blobs = [entry.blob for entry in entries.values()]
-        found = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
+        content = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
         for path, entry in entries.items():
-            if entry.blob not in found:
+            if entry.blob not in content:
                 raise RevisionError(
                     f"{path} is not in this copy of {self._given} (a partial clone?): fetch it before the run; nothing "
                     "is fetched here"
                 )
-            if found[entry.blob].startswith(LFS):
+            if content[entry.blob].startswith(LFS):
                 raise RevisionError(
                     f"{path} of {self._given} is only a pointer of git-lfs, its content is stored elsewhere: name data "
                     "under inputs, or point subject.path at a folder without it"
                 )
-        return {path: found[entry.blob] for path, entry in entries.items()}
+        return {path: content[entry.blob] for path, entry in entries.items()}
+
+    def read_there(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
+        """As `read`, without the files that cannot be had: a pointer of git-lfs, an object that is not here."""
+        try:
+            return self.read(entries)
+        except RevisionError:
+            content: dict[str, bytes] = {}
+            for path, entry in entries.items():
+                with contextlib.suppress(RevisionError):
+                    content |= self.read({path: entry})
+            return content
 
     def working_files(self) -> list[str]:
         """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""

@@ -23,7 +23,7 @@ class Entry:
 
     Attributes:
         there: whether there is a function of that name.
-        names: what else could be called, where there is not.
+        names: what else could be called, where there is none.
         signature: None where nobody can tell.
         late: why a call would run nothing, as `harness.rank.look` says it.
     """
@@ -103,8 +103,8 @@ def misfits(signature: Signature, arguments: Collection[str], *, called: str) ->
     try:
         signature.bind(None, **dict.fromkeys(arguments))
     except TypeError as error:
-        found = _explained(signature, arguments, called=called)
-        return found or [Misfit(None, f"does not fit the parameters of {called}: {error}")]
+        why_not = _explained(signature, arguments, called=called)
+        return why_not or [Misfit(None, f"does not fit the parameters of {called}: {error}")]
     return []
 
 
@@ -122,22 +122,22 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
         why = f"is {takes}: the first parameter of an entry is the rank's context; add it"
         return [Misfit(None, why, of_the_function=True)]
     named = [one for one in parameters if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
-    found = []
+    wrong = []
     if first in named and first.name in arguments:
-        found.append(Misfit(first.name, f"is what {called} takes the rank's context as; rename one of the two"))
+        wrong.append(Misfit(first.name, f"is what {called} takes the rank's context as; rename one of the two"))
     if all(one.kind is not Parameter.VAR_KEYWORD for one in parameters):
         known = [one.name for one in named]
         free = [name for name in known if name != first.name and name not in arguments]
         slips = [name for name in arguments if name not in known]
-        found += [Misfit(name, f"is not a parameter of {takes}", closest(name, free)) for name in slips]
+        wrong += [Misfit(name, f"is not a parameter of {takes}", closest(name, free)) for name in slips]
     rest = [one for one in parameters if one is not first and one.default is Parameter.empty]
     if by_place := [one.name for one in rest if one.kind is Parameter.POSITIONAL_ONLY]:
         why = f"is {called}, which takes {', '.join(by_place)} by place only, and arguments are given by name"
-        found.append(Misfit(None, why, of_the_function=True))
-    lacking = {one.name for one in rest if one in named} - set(arguments) - {one.suggestion for one in found}
+        wrong.append(Misfit(None, why, of_the_function=True))
+    lacking = {one.name for one in rest if one in named} - set(arguments) - {one.suggestion for one in wrong}
     if lacking:
-        found.append(Misfit(None, f"lacks {', '.join(sorted(lacking))} for {takes}; add it here, or as an axis"))
-    return found
+        wrong.append(Misfit(None, f"lacks {', '.join(sorted(lacking))} for {takes}; add it here, or as an axis"))
+    return wrong
 
 
 def _bindings(tree: ast.Module) -> Iterator[str]:
@@ -163,19 +163,19 @@ def _signature(given: ast.arguments) -> Signature:
     by_place = [*given.posonlyargs, *given.args]
     without = len(by_place) - len(given.defaults)
     kinds = ["POSITIONAL_ONLY"] * len(given.posonlyargs) + ["POSITIONAL_OR_KEYWORD"] * len(given.args)
-    found = [
+    parameters = [
         _parameter(one.arg, kind, has_default=index >= without)
         for index, (one, kind) in enumerate(zip(by_place, kinds, strict=True))
     ]
     if given.vararg:
-        found.append(_parameter(given.vararg.arg, "VAR_POSITIONAL"))
-    found += [
+        parameters.append(_parameter(given.vararg.arg, "VAR_POSITIONAL"))
+    parameters += [
         _parameter(one.arg, "KEYWORD_ONLY", has_default=default is not None)
         for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
     ]
     if given.kwarg:
-        found.append(_parameter(given.kwarg.arg, "VAR_KEYWORD"))
-    return Signature(found)
+        parameters.append(_parameter(given.kwarg.arg, "VAR_KEYWORD"))
+    return Signature(parameters)
 
 
 def _parameter(name: str, kind: str, *, has_default: bool = False) -> Parameter:

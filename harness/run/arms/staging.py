@@ -145,7 +145,7 @@ class _Staging:
     def stage_all(self) -> dict[str, StagedArm]:
         if self._subject.use is not None:
             # Laid out like any other code: the evidence holds it, and ranks load it from there.
-            code = READY[self._subject.use].code()
+            code = READY[self._subject.use].files()
             return {
                 name: StagedArm(lay(name, code, results=self._results, is_program=False), arguments=dict(arm.with_))
                 for name, arm in self._arms.items()

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, lines, sha256, sha256_of
+from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record.arm_environment import own_environments
@@ -35,7 +36,6 @@ from harness.run.environments import interpreters, pip
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
 from harness.run.environments.pip import EnvironmentProblem, Unavailable
 from harness.scenario import Environment, Scenario
-from harness.scenario.environment import normal
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
 STAMP = "stamp.json"
@@ -169,15 +169,15 @@ def description(wanted: Environment, base: Interpreter) -> str:
 
 def cached() -> list[Cached]:
     """Everything in the cache."""
-    found = []
+    environments = []
     with contextlib.suppress(OSError):
         for folder in sorted(path for path in cache().iterdir() if path.is_dir()):
             stamp = _read(folder)
             size = stamp.bytes if stamp is not None else sum(path.lstat().st_size for path in folder.rglob("*"))
-            found.append(
+            environments.append(
                 Cached(key=folder.name, folder=folder, description=stamp.description if stamp else None, bytes=size)
             )
-    return found
+    return environments
 
 
 def remove(environment: Cached) -> bool:
@@ -286,14 +286,14 @@ def _installed(folder: Path, resolved: list[pip.Resolved]) -> list[Installed]:
         raise EnvironmentProblem(
             "pip's report names other packages than are installed: is its configuration elsewhere?"
         )
-    found = []
+    packages = []
     for package in resolved:
         _, record = records[package.name]
         if record is None:
             raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files are unknown")
         digest = sha256(record.encode())
-        found.append(Installed(name=package.name, version=package.version, wheel=package.wheel, record=digest))
-    return found
+        packages.append(Installed(name=package.name, version=package.version, wheel=package.wheel, record=digest))
+    return packages
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------
@@ -372,8 +372,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _seen(folder: Path) -> str:
     digest = hashlib.sha256()
-    found = sorted((str(path.relative_to(folder)), path.lstat()) for path in _files(folder))
-    for name, status in found:
+    statuses = sorted((str(path.relative_to(folder)), path.lstat()) for path in _files(folder))
+    for name, status in statuses:
         text = f"{status.st_ino} {status.st_size} {status.st_mode} {status.st_ctime_ns} {name}\n"
         digest.update(text.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
@@ -381,8 +381,8 @@ def _seen(folder: Path) -> str:
 
 def _digests(folder: Path) -> dict[str, str]:
     """Sha256 of each file by its name in the folder; of a link, that of its target's name."""
-    found = {}
+    digests = {}
     for path in _files(folder):
         own = sha256(os.fsencode(path.readlink())) if path.is_symlink() else sha256_of(path)
-        found[str(path.relative_to(folder))] = own
-    return found
+        digests[str(path.relative_to(folder))] = own
+    return digests

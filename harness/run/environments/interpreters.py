@@ -56,10 +56,10 @@ def find(version: str | None) -> Interpreter:
     for place in _candidates(wanted):
         if place in seen:
             continue
-        found = seen[place] = ask(place)
-        if found is not None and (found.version == wanted or found.version.startswith(f"{wanted}.")):
-            return found
-    others = sorted({found.version for found in seen.values() if found is not None})
+        interpreter = seen[place] = ask(place)
+        if interpreter is not None and (interpreter.version == wanted or interpreter.version.startswith(f"{wanted}.")):
+            return interpreter
+    others = sorted({interpreter.version for interpreter in seen.values() if interpreter is not None})
     raise NoInterpreter(f"Python {wanted} is not on this machine ({', '.join(others) or 'none'} found)")
 
 

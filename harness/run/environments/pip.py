@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.forms.distribution import normal
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
 from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
-from harness.scenario.environment import normal
 
 RUNNER = "__pip-runner__.py"
 # Settings of the user's that would install somewhere else, or something else.
@@ -79,8 +79,8 @@ def install(python: Path, packages: Mapping[str, str], *, base: Interpreter, rep
     if code:
         raise problem(text, requirements=requirements, python=base.version)
     try:
-        found = json.loads(report.read_text())["install"]
-        return sorted((_resolved(item) for item in found), key=lambda package: package.name)
+        items = json.loads(report.read_text())["install"]
+        return sorted((_resolved(item) for item in items), key=lambda package: package.name)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EnvironmentProblem(f"pip's report cannot be read ({error}): use a newer pip, 22.3 or later") from None
 
@@ -172,8 +172,7 @@ def _run(command: list[str]) -> tuple[int, str]:
             preexec_fn=lambda: die_with_parent(parent) if sys.platform == "linux" else None,  # noqa: PLW1509
         )
     except OSError as error:
-        message = f"pip cannot be started: {error.strerror}"
-        raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER) from None
+        raise Unavailable(f"pip cannot be started: {error.strerror}", code=SkipCode.MACHINE_INTERPRETER) from None
     try:
         text, _ = process.communicate()
     except BaseException:

@@ -303,17 +303,17 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     from harness.tokenizer import identify
 
     locked = lock.identified()
-    found = identify(tokenizer, depth=locked.depth)
-    if found.semantic != locked.semantic:
-        return in_words(locked, found)
-    if found.full == locked.full:
+    identity = identify(tokenizer, depth=locked.depth)
+    if identity.semantic != locked.semantic:
+        return in_words(locked, identity)
+    if identity.full == locked.full:
         return None
     here = versions()
     other = sorted(name for name in here.keys() | lock.made_with.keys() if here.get(name) != lock.made_with.get(name))
     if not other:
-        return in_words(locked, found)
+        return in_words(locked, identity)
     remarks.append(
-        f"same ids and templates as the lock, and not the same object: {in_words(locked, found)} (the lock has "
+        f"same ids and templates as the lock, and not the same object: {in_words(locked, identity)} (the lock has "
         + ", ".join(f"{name} {lock.made_with.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in other)
         + ")"
     )

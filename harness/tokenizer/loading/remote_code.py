@@ -102,7 +102,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     """The class that an `auto_map` entry such as `tokenization_x.XTokenizer` names.
 
     Raises:
-        SourceRefused: the entry names another repository, or is not such a name.
+        SourceRefused: the entry names another repository, or names no class.
         Exception: whatever the code itself raises.
     """
     if "--" in reference:

@@ -17,19 +17,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/@-]{0,254}")
 
 # What the tokenizer classes of transformers open, by suffix: their `vocab_files_names`, the configurations, templates.
 _SUFFIXES = frozenset(
-    {
-        ".bpe",
-        ".codes",
-        ".jinja",
-        ".json",
-        ".model",
-        ".py",
-        ".spm",
-        ".tiktoken",
-        ".tokenizer",
-        ".txt",
-        ".vocab",
-    }
+    {".bpe", ".codes", ".jinja", ".json", ".model", ".py", ".spm", ".tiktoken", ".tokenizer", ".txt", ".vocab"}
 )
 _TEMPLATES = "additional_chat_templates"
 # Files with those suffixes at the root of model repositories that no tokenizer reads.
