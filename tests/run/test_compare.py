@@ -14,6 +14,7 @@ from tests.run.conftest import Pair, Ran
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.whole
 def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     """A run compared with itself is verified, pairs every trial, and is the same: half is what it accepts."""
     ran = rankproof("compare", str(pair.good), str(pair.good / "report.md"), "--signer", pair.signer, "--json")

@@ -54,6 +54,7 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[str, str]) -> None:
     """One byte, also with its old time and size, a new file, a missing one: told by name, and made again."""
     made = provide(asked(word="1.2"))
@@ -124,6 +125,7 @@ def make_elsewhere(name: str, version: str, env: dict[str, str]) -> subprocess.P
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_who_waits_says_so_and_makes_it_where_the_other_could_not(offered: dict[str, str], tmp_path: Path) -> None:
     """While one process makes it, another says that it waits; when the first is killed, it goes on."""
     wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
@@ -251,6 +253,7 @@ def test_words_of_pip_are_told_without_addresses() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_the_cache_is_listed_and_cleared(rankproof: Run, offered: dict[str, str]) -> None:
     """`environments` lists what there is with its size, and removes what is named; `doctor` tells it too."""
     provide(asked(word="1.2"))

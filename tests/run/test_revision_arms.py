@@ -399,6 +399,7 @@ def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) 
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_patch_in_the_record_is_the_scenarios(tmp_path: Path, rankproof: Any) -> None:
     """The patch is evidence, its digest is in the record, and the verifier works from evidence alone."""
     repo = make(tmp_path / "proj")

@@ -57,6 +57,7 @@ def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run
     assert "rendered   ok" in verified.out
 
 
+@pytest.mark.whole
 def test_a_report_that_no_key_could_sign_is_no_pass(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
     """Without a place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for that."""
     (tmp_path / "file").touch()
