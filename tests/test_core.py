@@ -193,7 +193,7 @@ def test_the_tokenizer_commands_name_their_extra(core: Core, tmp_path: Path, arg
 def test_a_backend_without_its_library_is_skipped(core: Core, tmp_path: Path) -> None:
     """Cells with a backend whose library is missing are SKIPPED with its extra, and doctor says the same."""
     folder = tmp_path / "work"
-    both = JOINED.replace("backend: [gloo]", "backend: [gloo, mlx-ring]")
+    both = JOINED.replace("backend: [none]", "backend: [gloo, mlx-ring]")
     write(folder, {"mine/scenario.yaml": both, "mine/subject.py": SUBJECT})
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     examined = core("doctor", cwd=folder).stdout

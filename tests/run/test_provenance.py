@@ -252,7 +252,7 @@ def test_a_program_is_never_told(workshop: Workshop) -> None:
     assert "Which code they loaded beyond that nobody tells" in (ran.folder / "report.md").read_text()
     found = workshop.gate()
     assert found.answer == "CANNOT TELL"
-    assert word(found).startswith("CANNOT TELL: which code programs loaded is not told")
+    assert word(found).startswith("CANNOT TELL: which code programs loaded is not known")
     found = workshop.gate("programs: allowed\n")
     assert found.answer == "OPEN", found.requirements
     assert "the code that ran is" not in "".join(one.reason for one in found.requirements)

@@ -87,8 +87,14 @@ class Store:
             raise Damaged(f"{place}/manifest.json cannot be read: {error}") from error
         if (manifest.endpoint, manifest.repository, manifest.commit) != (repository.endpoint, repository.name, commit):
             raise Damaged(f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}")
-        said = changes(manifest.files, records(place / "files", only_tokenizer_files=False))
-        if said:
+        try:
+            there = records(place / "files", only_tokenizer_files=False)
+        except CacheFailed as failure:
+            if not isinstance(failure.__cause__, FileNotFoundError):
+                raise
+            # Listed and gone: another process that found it damaged moves it aside just now.
+            raise Damaged(f"{place} was taken away while it was read: {failure}") from failure
+        if said := changes(manifest.files, there):
             raise Damaged(f"{place}: {'; '.join(said[:3])}")
         return Snapshot(folder=place / "files", files=manifest.files)
 
