@@ -44,6 +44,7 @@ def sign_again(ran: Ran) -> None:
     (folder / "report.md").write_bytes(footer.attach(body, key.sign(footer.signed_part(body))))
 
 
+@pytest.mark.whole
 def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof: Run) -> None:
     """PASS; every strike is proved by lines the report links to; a control that fails before the strike counts."""
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE})))
@@ -66,6 +67,7 @@ def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof:
     assert "judged     ok" in verified.out
 
 
+@pytest.mark.whole
 def test_evidence_without_the_proof_is_refused(scenario: Write, rankproof: Run) -> None:
     """Taking any event of the proof out of one trial, and signing again with the allowed key, is refused."""
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE})))

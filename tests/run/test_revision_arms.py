@@ -363,6 +363,7 @@ def test_inputs_and_links_are_not_code(tmp_path: Path, staged: Callable[..., Sta
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rankproof: Any) -> None:
     """`--repo`, `--candidate` and `--control` run two commits; report and record name both, and no folder of here."""
     repo = make(tmp_path / "my proj")

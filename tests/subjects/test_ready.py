@@ -119,7 +119,14 @@ def test_the_code_stands_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "size"), [(name, size) for name, sizes in SIZES.items() for size in sizes])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(name, size, marks=[pytest.mark.whole] if size == 8 else [])
+        for name, sizes in SIZES.items()
+        for size in sizes
+    ],
+)
 def test_it_works_in_worlds_of_every_kind(pool: ServerPool, name: str, size: int) -> None:
     """Every rank returns, every result is right, what must be alike is, and every event of the catalogue was told."""
     if name == "mlx-allreduce":
