@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections import Counter
 
-from harness.cli.run import program
+from harness.cli.running import program
 from harness.forms.text import plural, visible
 from harness.reproduce.passes import Outcome, Passes, answer, between, joint, seeds_word, why_not_varied
 from harness.reproduce.rerun import new_root

@@ -15,7 +15,7 @@ from harness.cli.arguments import inputs, new_runs, positive, signers
 from harness.cli.bundle import paths
 from harness.cli.passes import make, print_plan
 from harness.cli.progress import progress_for
-from harness.cli.run import demand_signed, sign_with
+from harness.cli.running import demand_signed, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment

@@ -122,15 +122,15 @@ def develops(store: Store) -> None:
 
 
 def runs(store: Store) -> None:
-    """`nix run .#validate` reaches `rankproof run`, and `nix run . -- --version` reaches `rankproof`."""
-    # The tiny environment sees the libraries of the nox that runs this. Where those are not ours, the import of the
-    # module of `run` is as far as it gets.
-    run = ("usage: rankproof run", "harness/cli/run.py")
-    for output, argument, expected in (("validate", "--help", run), ("", "--version", ("rankproof 0",))):
-        done = store.nix("nix", "run", *store.with_stand_in(), store.reference(output), "--", argument)
-        if not any(text in done.out + done.err for text in expected):
-            said = (done.out + done.err)[-1000:]
-            raise CheckFailed(f"nix/programs.nix: `nix run .#{output} -- {argument}` said:\n{said}")
+    """`nix run .#validate -- --help` reaches `rankproof run`, and `nix run . -- --version` reaches `rankproof`."""
+    for output, arguments, expected in (
+        ("validate", ("--help",), "rankproof run"),
+        ("", ("--version",), "rankproof 0"),
+    ):
+        command = ("nix", "run", *store.with_stand_in(), store.reference(output), "--", *arguments)
+        done = need(store.nix(*command), f"`nix run .#{output} -- {arguments[0]}` fails:")
+        if expected not in done.out:
+            raise CheckFailed(f"nix/programs.nix: `nix run .#{output} -- {arguments[0]}` said:\n{done.out[-1000:]}")
 
 
 STEPS: tuple[Step, ...] = (parses, lock_answers, evaluates, source_is_filtered, develops, runs)

@@ -1,0 +1,263 @@
+"""Scenarios run one after the other, and what is printed of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
+from harness.cli.load import load_all, tell, wanted
+from harness.cli.progress import progress_for
+from harness.forms.extras import EXTRAS, missing
+from harness.forms.text import visible
+from harness.report.step_summary import VIEW as STEP_SUMMARY
+from harness.report.view import Basis
+from harness.report.views import checked
+from harness.run.run import Finished, Interrupted, RunError, Slip, run
+from harness.scenario import Problem, ScenarioError
+from harness.stats.outcome import Trial
+from harness.stats.tally import Word
+from harness.stats.verdict import Judgement, merge
+from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
+from harness.trust.sshsig import SshsigError
+from harness.trust.statement import NAME as STATEMENT
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+TEXT_LIMIT = 500
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected.
+
+    Nothing that ended UNSIGNED for want of a key is a PASS.
+    A scenario whose code cannot be called as it says is a mistake like one in its file: 64, whatever the others say.
+    """
+    loaded, problems = load_all(options.scenarios, [*options.overrides, *_revisions(options)])
+    if problems:
+        print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
+        return USAGE
+    chosen = wanted(loaded, options.scenarios)
+    if left_out := len(loaded) - len(chosen):
+        what = "scenario runs" if left_out == 1 else "scenarios run"
+        print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
+    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    if options.trying:
+        from harness.cli import tried
+
+        return tried.main(chosen, cell=options.cell, jobs=jobs)
+    if options.cell is not None:
+        print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
+        return USAGE
+    try:
+        signer = sign_with(options)
+    except (KeyProblem, SshsigError) as error:
+        print(f"rankproof run: {error}", file=sys.stderr)
+        return USAGE
+    finished: list[Finished] = []
+    failed = slipped = False
+    for scenario in chosen:
+        print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
+        try:
+            finished.append(
+                run(
+                    scenario,
+                    results=options.results,
+                    signer=signer,
+                    jobs=jobs,
+                    challenge=options.challenge,
+                    progress=progress_for(sys.stderr),
+                )
+            )
+        except Interrupted as error:
+            print(f"rankproof run: {error}", file=sys.stderr)
+            return INCONCLUSIVE
+        except Slip as error:
+            tell(ScenarioError(error.problems))
+            print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)
+            slipped = True
+            continue
+        except RunError as error:
+            print(f"rankproof run: {scenario.scenario.id}: {error}", file=sys.stderr)
+            failed = True
+            continue
+        _print(finished[-1], notes=scenario.notes)
+    code = _merged(finished, failed=failed) if finished or failed else INCONCLUSIVE
+    return USAGE if slipped else demand_signed(code, signer, unsigned=options.unsigned)
+
+
+def _revisions(options: argparse.Namespace) -> list[str]:
+    """`--repo`, `--candidate` and `--control` as the overrides they stand for, so that the record holds them."""
+    overrides = []
+    for arm, rev in (("candidate", options.candidate), ("control", options.control)):
+        if options.repo is not None:
+            overrides.append(f"subject.{arm}.repo={options.repo}")
+        if rev is not None or options.repo is not None:
+            overrides.append(f"subject.{arm}.rev={'HEAD' if rev is None else rev}")
+    return overrides
+
+
+def sign_with(options: argparse.Namespace) -> Callable[[], Signer | None]:
+    """Find the key once, before anything runs; say which it is."""
+    if options.unsigned:
+        return lambda: None
+    try:
+        signer = find_signer(explicit=options.key)
+    except KeyProblem as problem:
+        if problem.named:
+            raise
+        print(f"no key can sign, reports will be UNSIGNED: {problem}", file=sys.stderr)
+        return lambda: None
+    _introduce(signer)
+    return lambda: signer
+
+
+def demand_signed(code: int, signer: Callable[[], Signer | None], *, unsigned: bool) -> int:
+    """Exit code 0 stands for a report that convinces somebody: without a key it is 2, unless that was asked for."""
+    if code != PASS or unsigned or signer() is not None:
+        return code
+    print(
+        "rankproof: UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned",
+        file=sys.stderr,
+    )
+    return INCONCLUSIVE
+
+
+def _introduce(signer: SshSigner) -> None:
+    for reason in signer.passed_over:
+        print(f"passed over: {reason}", file=sys.stderr)
+    if signer.made_now:
+        print("A signing key was made for this machine. No policy trusts it until its line is in allowed_signers:")
+        print(f'  you@example.org namespaces="report@rankproof,attestation@rankproof" {signer.public_key}')
+    print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
+
+
+def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
+    record = finished.record
+    for cell in record.judgement.cells:
+        print(f"  {cell.id}: {cell.verdict}")
+        for reason in cell.reasons:
+            print(f"      {reason}")
+        failed = (
+            next((trial for trial in cell.candidate.trials if trial.outcome == "fail"), None)
+            if cell.candidate
+            else None
+        )
+        if failed is not None:
+            print(f"      candidate {failed.index}: {_what(failed)}")
+            if lacks := _lacking(_what(failed)):
+                print(f"      {lacks}")
+        for hung in cell.hung.values() if cell.verdict != "PASS" else ():
+            for rank in hung.ranks:
+                print(f"      {hung.arm} {hung.index}, rank {rank.rank} stood at {_place(rank.calls)}")
+    expected = ""
+    if record.scenario.expects:
+        expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"
+    print(f"  {record.judgement.verdict}{expected} in {record.run.seconds} s")
+    _print_unshown(record.judgement, notes)
+    print(f"  report: {os.path.relpath(finished.report)}")
+    # What the signature covers is the report; these are made of it or of its record.
+    beside = [STATEMENT, *checked()] if finished.signer is not None else list(checked())
+    print(f"  beside it: {', '.join(beside)}")
+    _summarise(finished)
+    if finished.signer is not None:
+        report = os.path.relpath(finished.report)
+        line = [*program(), "verify", report, "--signer", finished.signer.identity()]
+        print(f"  verify: {shlex.join(line)}", flush=True)
+    else:
+        print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+
+
+def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
+    """What this run does not show, and the advice of lint: what one says the other need not say again."""
+    said = "\n".join(judgement.unshown).lower()
+    for note in notes:
+        if note.message.lower() not in said:
+            print(f"  {note}")
+    for sentence in judgement.unshown:
+        print(f"  not shown: {visible(sentence, TEXT_LIMIT)}")
+    for one in judgement.printed:
+        print(f"      {visible(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
+        for line in one.text.splitlines():
+            print(f"        {visible(line, TEXT_LIMIT)}")
+
+
+def _summarise(finished: Finished) -> None:
+    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only printed."""
+    path = os.environ.get(SUMMARY)
+    if not path:
+        return
+    basis = Basis(
+        record=finished.record,
+        manifest_digest="",
+        read=lambda name: (finished.folder / name).read_bytes(),
+        report=os.path.relpath(finished.report),
+    )
+    try:
+        with Path(path).open("ab") as file:
+            file.write(STEP_SUMMARY.render(basis))
+    except OSError as error:
+        print(f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}", file=sys.stderr)
+
+
+def program() -> list[str]:
+    """What to type to call this program again: nox runs it from an environment that is not on the user's PATH.
+
+    Nix's shell and `nix run` say what it is, because there the environment does not hold this program.
+    """
+    if given := os.environ.get("RANKPROOF_COMMAND"):
+        return [given]
+    called = Path(sys.argv[0])
+    if called.name == "rankproof":
+        return [sys.argv[0]]
+    beside = Path(sys.executable).with_name("rankproof")
+    return [os.path.relpath(beside)] if beside.exists() else [os.path.relpath(sys.executable), "-m", "harness.cli"]
+
+
+def _what(trial: Trial) -> str:
+    """How a trial failed: the first failure in time, or the first check that does not hold."""
+    if trial.first is not None:
+        who = "the world" if trial.first.rank is None else f"rank {trial.first.rank}"
+        return f"{who}: {trial.first.what}"
+    failure = trial.failures[0]
+    return f"{failure.check}: {'; '.join(failure.reasons)}"
+
+
+def _lacking(failure: str) -> str | None:
+    """The extra that would have helped, where an import of the subject found nothing: its FAIL stands all the same."""
+    name = re.search(r"No module named '(\w+)", failure)
+    return missing(name[1]) if name and name[1] in EXTRAS else None
+
+
+def _place(calls: list[str]) -> str:
+    """The innermost call whose line is known: one of the subject. Otherwise the innermost of all."""
+    return next((call for call in calls if ": " in call.partition(" in ")[2]), calls[0])
+
+
+def _merged(finished: list[Finished], *, failed: bool) -> int:
+    """FAIL for a self-test that is not as expected; claims merge; what could not run is INCONCLUSIVE."""
+    words: list[Word] = [one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"]
+    if any(one.record.scenario.role == "self-test" and not one.record.judgement.as_expected for one in finished):
+        words.append("FAIL")
+    if failed:
+        words.append("INCONCLUSIVE")
+    if not words and finished:
+        # Only self-tests that ended as they must, or findings about others: nothing speaks against them.
+        return PASS
+    verdict = merge(words)
+    if len(finished) > 1:
+        skipped = sum(cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells)
+        tests = [one for one in finished if one.record.scenario.role == "self-test"]
+        parts = [f"{len(finished)} scenarios"]
+        if tests:
+            parts.append(
+                f"{sum(one.record.judgement.as_expected for one in tests)} of {len(tests)} self-tests as expected"
+            )
+        if skipped:
+            parts.append(f"{skipped} cells skipped")
+        print(f"{', '.join(parts)}: {verdict}")
+    return VERDICT_CODES.get(verdict, FAIL)
