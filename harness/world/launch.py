@@ -12,7 +12,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
 from harness.rank.spec import SHARED, RankSpec
-from harness.world.environment import is_import_time, own_environment, rank_environment
+from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.hang import Hang
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
@@ -113,7 +113,9 @@ class Launch:
 START_LINE = "backend.ready"
 
 
-def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rendezvous: Rendezvous, world: str) -> Path:
+def describe(
+    launch: Launch, *, server: Server, scratch: Path, code: Path, rendezvous: Rendezvous, port: int, world: str
+) -> Path:
     """Write the world's description, and each rank's folder and spec, into `scratch`; return the description's path.
 
     Args:
@@ -122,13 +124,17 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         scratch: the world's folder.
         code: the folder that the ranks import from.
         rendezvous: what the backend prepared.
+        port: leased for the subject's own use, as MASTER_PORT.
         world: the mark of this world.
 
     Raises:
         OSError: no space, or no right to write there.
     """
     specs, descriptors = zip(
-        *(_spec(launch, rank, scratch, code, rendezvous, world, server=server) for rank in range(launch.size)),
+        *(
+            _spec(launch, rank, scratch, code, rendezvous, world, server=server, port=port)
+            for rank in range(launch.size)
+        ),
         strict=True,
     )
     boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
@@ -171,7 +177,15 @@ def _variables(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
 
 
 def _spec(
-    launch: Launch, rank: int, scratch: Path, code: Path, rendezvous: Rendezvous, world: str, *, server: Server
+    launch: Launch,
+    rank: int,
+    scratch: Path,
+    code: Path,
+    rendezvous: Rendezvous,
+    world: str,
+    *,
+    server: Server,
+    port: int,
 ) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     own = scratch / f"rank-{rank}"
@@ -184,7 +198,8 @@ def _spec(
             wanted.append(value["descriptor"])
         else:
             values[key] = value
-    env = dict(rendezvous.env[rank]) if rendezvous.env else {}
+    env = launcher_environment(rank=rank, size=launch.size, port=port)
+    env |= rendezvous.env[rank] if rendezvous.env else {}
     spec = RankSpec(
         rank=rank,
         size=launch.size,

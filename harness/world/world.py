@@ -217,14 +217,15 @@ class World:
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
         rendezvous = prepare(launch.backend, size=launch.size, ports=ports)
         handed = self._pipes.hand(rendezvous.descriptors)
+        code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
-            launch, server=server, scratch=scratch, code=self._recorder.code, rendezvous=rendezvous, world=self._mark
+            launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self._mark
         )
         self._ending = Ending(
             self,
             self._states,
             scratch=scratch,
-            code=self._recorder.code,
+            code=code,
             deadline=launch.deadline,
             after_failure=launch.after_failure,
             shorten=self._recorder.shortened,

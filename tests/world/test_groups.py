@@ -82,3 +82,28 @@ def test_watching_leaves_no_trace_in_the_subject(live: Live) -> None:
     assert error["source"] == 'mx.distributed.init(strict=True, backend="ring")'
     assert error["ours"] is False
     assert not any(frame["file"].endswith("rank/groups.py") for frame in error["frames"])
+
+
+@pytest.mark.parametrize(
+    ("backend", "warm"),
+    [("none", True), ("gloo", True), pytest.param("none", False, marks=pytest.mark.slow)],
+)
+def test_ranks_find_what_a_launcher_sets(live: Live, backend: str, warm: bool) -> None:
+    """Before the subject's module is imported, as torchrun does; a script that relies on it meets the others."""
+    lived = live("grouping:torch_as_launched", backend=backend, warm=warm)
+    assert lived.passed, lived.findings
+    for rank in (0, 1):
+        assert lived.said(rank, "found")[0].values["at_import"] == {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+        }
+        assert lived.said(rank, "made")[0].values == {"rank": rank, "size": 2}
+
+
+def test_what_the_scenario_sets_goes_before(live: Live) -> None:
+    """A scenario that states a variable of the launcher's gets its own value, on every rank."""
+    lived = live("grouping:torch_as_launched", env={"LOCAL_RANK": "0"})
+    assert [lived.said(rank, "found")[0].values["at_import"]["LOCAL_RANK"] for rank in (0, 1)] == ["0", "0"]

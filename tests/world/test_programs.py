@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,18 @@ def test_a_program_is_told_what_a_subject_is_told(play: Any, tmp_path: Path) -> 
         "here": "",
     }
     assert lived.said(0, "with")[0].values == arguments
+
+
+def test_a_program_finds_what_a_launcher_sets(play: Any) -> None:
+    """So that a script for torchrun runs as it is; the port is the same for all and free."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    lived = play(READY + SAY.format(name="found", key="values", value=" ".join(f"${name}" for name in names)))
+    assert lived.passed, lived.findings
+    *first, port = lived.said(0, "found")[0].values["values"].split()
+    assert first == ["0", "0", "2", "2", "127.0.0.1"]
+    assert lived.said(1, "found")[0].values["values"] == f"1 1 2 2 127.0.0.1 {port}"
+    with socket.create_server(("127.0.0.1", int(port))):
+        pass
 
 
 def test_a_program_holds_its_five_descriptors_and_no_more(play: Any) -> None:

@@ -2,6 +2,9 @@
 
 import os
 
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+AT_IMPORT = {name: os.environ.get(name) for name in NAMES}
+
 
 def mlx_alone(context):
     """Ask MLX for the group, without what it needs to find the others."""
@@ -52,6 +55,17 @@ def torch_alone(context, leave=True, way="plainly"):
     context.emit("made", size=dist.get_world_size())
     if leave:
         dist.destroy_process_group()
+
+
+def torch_as_launched(context):
+    """Find the others by what a launcher sets, as scripts for torchrun do."""
+    import torch.distributed as dist
+
+    context.emit("found", at_import=AT_IMPORT)
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    context.emit("made", rank=dist.get_rank(), size=dist.get_world_size())
+    dist.barrier()
 
 
 def torch_together(context):
