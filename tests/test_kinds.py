@@ -8,13 +8,13 @@ import sys
 from typing import Any, get_args
 
 import pytest
-import yaml
 from pydantic import TypeAdapter
 
 from harness import backends, checks, faults
 from harness.backends import BackendProperties
 from harness.checks import AnyCheck, CheckProperties
 from harness.faults import AnyFault, FaultProperties
+from harness.forms.document import parse_document
 from harness.world.fork_server import BOOT
 from harness.world.paths import ROOT
 
@@ -53,7 +53,7 @@ def test_each_kind_is_registered_once_under_its_own_name(registry: Any, union: t
 def test_the_documented_example_of_each_kind_is_one(registry: Any, union: Any) -> None:
     """The example that the documentation shows is read as a scenario would read it."""
     for name, kind in registry.items():
-        given = TypeAdapter(union).validate_python(yaml.safe_load(kind.example))
+        given = TypeAdapter(union).validate_python(parse_document(kind.example.encode(), name=name).tree)
         assert (given.kind, type(given)) == (name, kind)
 
 

@@ -9,7 +9,10 @@ from pydantic import Field
 
 from harness.checks import world
 from harness.checks.agree import AgreeCheck
+from harness.checks.at_least import AtLeastCheck
+from harness.checks.at_most import AtMostCheck
 from harness.checks.check import Check, CheckProperties
+from harness.checks.close import CloseCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
@@ -29,6 +32,9 @@ KINDS: Registry[type[Check]] = Registry(
         "event": EventCheck,
         "agree": AgreeCheck,
         "equal": EqualCheck,
+        "close": CloseCheck,
+        "at-most": AtMostCheck,
+        "at-least": AtLeastCheck,
         "exit": ExitCheck,
         "no-survivors": NoSurvivorsCheck,
         "within": WithinCheck,

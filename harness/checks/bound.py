@@ -1,0 +1,59 @@
+"""What `at-most` and `at-least` share: a number that every rank asked reports, on one side of a limit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from harness.checks.check import CheckProperties, FailsAt, ValueCheck
+from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.forms.strict_json import JSON
+from harness.history import History
+
+OF_A_BOUND = CheckProperties(
+    reports_a_value=True,
+    of_an_end=False,
+    compares_ranks=False,
+    needs_an_event=True,
+    needs_a_hub=False,
+    wrong=FailsAt.EVENT,
+    missing=FailsAt.RANK_END,
+)
+
+
+class BoundCheck(ValueCheck):
+    """A check of a number against a limit; the limit itself is allowed."""
+
+    side: ClassVar[Literal["at most", "at least"]]
+
+    to: int | float = Field(description="The limit, which is allowed itself.")
+    level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
+        "statistical", description="How close the value must come when the run is reproduced; a measured one need not."
+    )
+
+    def judge(self, history: History) -> Finding:
+        """Each report counts: the first beyond the limit is shown, else the one that comes nearest to it."""
+        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
+
+    def _rank(self, history: History, rank: int) -> RankFinding:
+        shown: tuple[Fraction, RankFinding] | None = None
+        for value, line in history.values(rank, self.event, self.key):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                reason = f"{self.value} is not a number"
+                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line)
+            room = self._room(value)
+            reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
+            part = RankFinding(rank=rank, passed=not reason, observed=value, reason=reason, line=line)
+            if reason:
+                return part
+            if shown is None or room < shown[0]:
+                shown = room, part
+        reason = f"{self.value} was not reported"
+        return shown[1] if shown else RankFinding(rank=rank, passed=False, reason=reason, missing=True)
+
+    def _room(self, value: JSON) -> Fraction:
+        """How far the value is from the limit, on the allowed side. Exact, whatever the size."""
+        room = Fraction(self.to) - Fraction(value)
+        return room if self.side == "at most" else -room

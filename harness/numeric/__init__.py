@@ -1,0 +1,1 @@
+"""Distances between numbers: tolerances, what two arrays differ by, and how arrays lie in files."""

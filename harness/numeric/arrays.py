@@ -1,0 +1,159 @@
+"""Arrays compared with NumPy: what `harness.numeric.comparison` says of a pair, of ten million."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.numeric.array import Header, NotAnArray, header
+from harness.numeric.comparison import Comparison, Tally, coarser
+from harness.numeric.tolerance import Tolerance
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+CHUNK = 1 << 20
+"""Elements that are compared at a time."""
+# Nearer to the limit than this, in units of it, exact arithmetic decides; the error of float64 is far below.
+DOUBTFUL = 1e-9
+
+
+def load(path: Path) -> tuple[Header, Array]:
+    """Map an array's file into memory.
+
+    Raises:
+        NotAnArray: it is not one, or it is cut off, or there is more behind it.
+        OSError: it cannot be read.
+    """
+    import numpy as np
+
+    with path.open("rb") as file:
+        head = header(file, name=path.name)
+    if (size := path.stat().st_size) != head.bytes:
+        raise NotAnArray(f"it has {size} bytes, and its header says {head.bytes}")
+    if not math.prod(head.shape):
+        return head, np.zeros(head.shape, "uint16" if head.dtype == "bfloat16" else head.dtype)
+    return head, np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def compare(found: Path, expected: Path, tolerance: Tolerance) -> Comparison:
+    """Compare two arrays' files.
+
+    Raises:
+        NotAnArray: one of them is not one.
+        OSError: one cannot be read.
+    """
+    (head, left), (other, right) = load(found), load(expected)
+    if head.shape != other.shape:
+        return Comparison(
+            shape=list(head.shape), expected_shape=list(other.shape), dtype=head.dtype, expected_dtype=other.dtype
+        )
+    tally = Tally(head.shape, tolerance, dtype=coarser(head.dtype, other.dtype))
+    for ours, theirs in zip(_chunks(left, head.dtype), _chunks(right, other.dtype), strict=True):
+        _count(tally, ours, theirs)
+    return tally.comparison(dtype=head.dtype, expected_dtype=other.dtype)
+
+
+def _chunks(array: Array, dtype: str) -> Iterator[Array]:
+    """Its elements in C order, whatever the order in memory; floats as float64, which holds each of them exactly."""
+    import numpy as np
+
+    flat = array.reshape(-1)  # a copy where the file holds Fortran's order
+    for begin in range(0, flat.size, CHUNK):
+        chunk = np.asarray(flat[begin : begin + CHUNK])
+        if dtype == "bfloat16":
+            chunk = (chunk.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        yield chunk.astype({"f": np.float64, "b": np.uint8}.get(chunk.dtype.kind, chunk.dtype))
+
+
+def _count(tally: Tally, found: Array, expected: Array) -> None:
+    """Count a chunk: by float64 what is clear, by exact arithmetic what is not."""
+    import numpy as np
+
+    if found.dtype != expected.dtype:  # whole numbers beside floats or beside others, which no dtype holds exactly
+        for pair in zip(found.tolist(), expected.tolist(), strict=True):
+            tally.pair(*pair)
+        return
+    tolerance, first = tally.tolerance, tally.elements
+    tally.elements += found.size
+    same = found == expected
+    if found.dtype.kind == "f":
+        finite = np.isfinite(found), np.isfinite(expected)
+        tally.nonfinite[0] += int(np.count_nonzero(~finite[0]))
+        tally.nonfinite[1] += int(np.count_nonzero(~finite[1]))
+        tally.signed_zeros += int(np.count_nonzero(same & (found == 0) & (np.signbit(found) != np.signbit(expected))))
+        same = same | (np.isnan(found) & np.isnan(expected)) if tolerance.nonfinite else same & finite[0]
+    places = np.flatnonzero(~same)
+    if not places.size:
+        return
+    found, expected = found[places], expected[places]
+    excess, within = _judge(found, expected, tolerance, dtype=tally.dtype)
+    tally.differing += int(places.size)
+    tally.beyond += int(np.count_nonzero(~within))
+    # The worst of each stretch is enough, and the first of those that are equally far apart.
+    stretches = tally.stretch_of(places + first)
+    order = np.lexsort((places, -excess, stretches))
+    for place in order[np.flatnonzero(np.diff(stretches[order], prepend=-1))]:
+        pair = found[place].item(), expected[place].item()
+        tally.worse(int(places[place]) + first, float(excess[place]), *pair)
+
+
+def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -> tuple[Array, Array]:
+    """`Tolerance.excess` and `Tolerance.allows` of pairs that differ; all of one kind, floats as float64."""
+    import numpy as np
+
+    whole = found.dtype.kind != "f"
+    with np.errstate(all="ignore"):
+        if whole:
+            steps = np.maximum(found, expected).astype(np.uint64) - np.minimum(found, expected).astype(np.uint64)
+            apart, size = steps.astype(np.float64), np.abs(expected.astype(np.float64))
+        else:
+            steps = _steps(found, expected, dtype)
+            apart, size = np.abs(found - expected), np.abs(expected)
+        limit = tolerance.atol + tolerance.rtol * size
+        excess = apart / limit
+        within = excess <= 1
+        doubtful = np.flatnonzero(~(np.abs(excess - 1) >= DOUBTFUL) | np.isnan(excess))
+        if not (whole or tolerance.rtol):
+            # Both differences are exact here: the first has no rounding error, the second is of two neighbours.
+            exact = _error(found[doubtful], -expected[doubtful]) == 0
+            within[doubtful] = apart[doubtful] - limit[doubtful] <= 0
+            doubtful = doubtful[~exact]
+        if tolerance.ulp is not None:
+            excess = np.minimum(excess, steps.astype(np.float64) / tolerance.ulp)
+    if doubtful.size:  # each pair once: what lies at the limit often does so many times
+        pairs, which = np.unique(np.stack([found[doubtful], expected[doubtful]]), axis=1, return_inverse=True)
+        bare = tolerance._replace(ulp=None)
+        within[doubtful] = np.array([bare.allows(*pair) for pair in pairs.T.tolist()])[which.reshape(-1)]
+    if tolerance.ulp is not None:
+        within |= steps <= tolerance.ulp
+    if not whole:
+        nonfinite = ~(np.isfinite(found) & np.isfinite(expected))
+        excess[nonfinite], within[nonfinite] = np.inf, False
+    return excess, within
+
+
+def _error(left: Array, right: Array) -> Array:
+    """What rounding takes from a sum. Source: Knuth's TwoSum."""
+    total = left + right
+    part = total - left
+    error: Array = (left - (total - part)) + (right - part)
+    return error
+
+
+def _steps(found: Array, expected: Array, dtype: str) -> Array:
+    """`tolerance.ulps` of each pair, as uint64."""
+    import numpy as np
+
+    width = {"float64": 8, "float16": 2}.get(dtype, 4)
+    ordinals = []
+    for values in (found, expected):
+        bits = values.astype(f"f{width}").view(f"i{width}")
+        size = (bits & np.iinfo(bits.dtype).max).astype(np.int64) >> (16 if dtype == "bfloat16" else 0)
+        ordinals.append(np.where(bits < 0, -size, size))
+    steps: Array = np.maximum(*ordinals).astype(np.uint64) - np.minimum(*ordinals).astype(np.uint64)
+    return steps

@@ -1,0 +1,273 @@
+"""What two arrays differ by, small enough for a record: judged again without the arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from harness.forms.model import Model
+from harness.forms.strict_json import JSON
+from harness.numeric.tolerance import Number, Tolerance, kind
+
+POSITIONS = 512
+"""The excess is kept for so many stretches of positions at most: enough for a picture."""
+
+Named = Literal["NaN", "Infinity", "-Infinity"]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Worst(Model):
+    """The pair that lies furthest apart, in units of the tolerance.
+
+    Attributes:
+        index: its place in the array, an axis each.
+        found: the number there. JSON has no NaN and no infinities, so these are named.
+        expected: the number it was compared with.
+    """
+
+    index: list[Count]
+    found: int | float | Named
+    expected: int | float | Named
+
+    @property
+    def pair(self) -> tuple[Number, Number]:
+        """Both as numbers."""
+        return number(self.found), number(self.expected)
+
+    @property
+    def difference(self) -> float:
+        """How far they are apart; NaN where that has no answer."""
+        found, expected = self.pair
+        return float(abs(found - expected)) if kind(found) == kind(expected) == "finite" else math.nan
+
+
+class Comparison(Model):
+    """Two arrays compared, element by element.
+
+    Attributes:
+        shape: of what was found; empty for a single number.
+        expected_shape: of what it was compared with. Where the two differ nothing else was compared.
+        dtype: of what was found, such as `float32`; `json` for a value of an event.
+        expected_dtype: of what it was compared with.
+        elements: how many pairs were compared.
+        differing: how many of them are not the same number.
+        beyond: how many of them lie outside of the tolerance.
+        signed_zeros: pairs of zeros of different signs, which are the same number.
+        nonfinite: NaN and infinities found, and expected.
+        worst: the pair that lies furthest apart; None where all are the same.
+        stretch: how many positions of the first axis each number of `excess` stands for.
+        excess: the largest distance in each stretch, in units of the tolerance; None is beyond any tolerance.
+    """
+
+    shape: list[Count]
+    expected_shape: list[Count]
+    dtype: str
+    expected_dtype: str
+    elements: Count = 0
+    differing: Count = 0
+    beyond: Count = 0
+    signed_zeros: Count = 0
+    nonfinite: tuple[Count, Count] = (0, 0)
+    worst: Worst | None = None
+    stretch: Annotated[int, Field(ge=1)] = 1
+    excess: list[float | None] = Field(default_factory=list, max_length=POSITIONS)
+
+    def values(self) -> dict[str, JSON]:
+        """As the values of an event."""
+        found: dict[str, JSON] = self.model_dump(mode="json")
+        return found
+
+    @classmethod
+    def of(cls, values: Mapping[str, JSON]) -> Comparison | None:
+        """Read back what `values` gave; None where an event holds something else."""
+        try:
+            return cls.model_validate(dict(values), strict=False)
+        except ValidationError:
+            return None
+
+    def contradiction(self, tolerance: Tolerance) -> str:
+        """Why these numbers cannot all be true of two arrays; empty where they can."""
+        if self.shape != self.expected_shape:
+            return "shapes differ, and yet elements were compared" if self.elements else ""
+        if self.elements != math.prod(self.shape):
+            return f"{self.elements} elements were compared of an array of {math.prod(self.shape)}"
+        if not self.beyond <= self.differing <= self.elements:
+            return "more elements lie beyond the tolerance than differ"
+        if (self.worst is None) != (self.differing == 0):
+            return "the worst pair is missing, or there is one where nothing differs"
+        if self.worst is None:
+            return ""
+        index = self.worst.index
+        if len(index) != len(self.shape) or any(one >= size for one, size in zip(index, self.shape, strict=True)):
+            return "the worst pair lies outside of the array"
+        dtype = coarser(self.dtype, self.expected_dtype)
+        if tolerance.allows(*self.worst.pair, dtype=dtype) != (self.beyond == 0):
+            return "the worst pair does not say the same as the count beyond the tolerance"
+        return ""
+
+    def complaint(self, tolerance: Tolerance, *, dtype_matters: bool = True, empty: bool = False) -> str:
+        """Why the arrays are not close; empty where they are."""
+        if self.shape != self.expected_shape:
+            return f"its shape is {_shape(self.shape)}, expected {_shape(self.expected_shape)}"
+        if dtype_matters and self.dtype != self.expected_dtype:
+            return f"its dtype is {self.dtype}, expected {self.expected_dtype} (dtype: any lets them differ)"
+        if contradiction := self.contradiction(tolerance):
+            return f"the comparison contradicts itself: {contradiction}"
+        if not self.elements and not empty:
+            return "it is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+        if not self.beyond or self.worst is None:
+            return ""
+        return f"{self.description()}; allowed: {tolerance}"
+
+    def description(self) -> str:
+        """The worst pair in words, and how many differ."""
+        if self.worst is None:
+            zeros = f", {self.signed_zeros} of them zeros of different signs" if self.signed_zeros else ""
+            return f"all {self.elements} elements are the same number{zeros}"
+        place = f"at {_shape(self.worst.index)}: " if self.shape else ""
+        found, expected = self.worst.pair
+        apart = self.worst.difference
+        off = "" if math.isnan(apart) else f", off by {apart:.6g}"
+        several = f" ({self.beyond} of {self.elements} elements are beyond)" if self.elements > 1 else ""
+        return f"{place}{_text(found)}, expected {_text(expected)}{off}{several}"
+
+
+def coarser(*dtypes: str) -> str:
+    """The dtype whose steps are counted as ulp: of two floats the one with fewer digits."""
+    return next((name for name in ("bfloat16", "float16", "float32") if name in dtypes), "float64")
+
+
+class Tally:
+    """Counts pairs into a comparison, in the order of the array (C order)."""
+
+    def __init__(self, shape: Sequence[int], tolerance: Tolerance, *, dtype: str = "float64") -> None:
+        self._shape = list(shape)
+        self.tolerance = tolerance
+        self.dtype = dtype
+        size = self._shape[0] if self._shape else 1
+        self.stretch = max(1, -(-size // POSITIONS))
+        self._row = max(1, math.prod(self._shape[1:]))
+        self.excess = [0.0] * -(-size // self.stretch)
+        self.elements = self.differing = self.beyond = self.signed_zeros = 0
+        self.nonfinite = [0, 0]
+        self._worst: tuple[float, int, Number, Number] | None = None
+
+    def pair(self, found: Number, expected: Number) -> None:
+        """Count the next pair."""
+        place, self.elements = self.elements, self.elements + 1
+        for side, value in enumerate((found, expected)):
+            self.nonfinite[side] += not math.isfinite(value)
+        if found == expected:
+            self.signed_zeros += found == 0 and math.copysign(1, found) != math.copysign(1, expected)
+        same = found == expected and math.isfinite(found)
+        if same or (self.tolerance.nonfinite and kind(found) == kind(expected) != "finite"):
+            return
+        self.differing += 1
+        self.beyond += not self.tolerance.allows(found, expected, dtype=self.dtype)
+        self.worse(place, self.tolerance.excess(found, expected, dtype=self.dtype), found, expected)
+
+    def worse(self, place: int, excess: float, found: Number, expected: Number) -> None:
+        """Note a differing pair at a place in C order, if it is the worst so far, and its stretch's excess."""
+        stretch = self.stretch_of(place)
+        self.excess[stretch] = max(self.excess[stretch], excess)
+        if self._worst is None or excess > self._worst[0]:
+            self._worst = excess, place, found, expected
+
+    def stretch_of(self, place: Any) -> Any:
+        """The stretch that a place, or an array of places, in C order lies in."""
+        return place // self._row // self.stretch
+
+    def comparison(self, *, dtype: str, expected_dtype: str) -> Comparison:
+        """What was counted."""
+        worst = None
+        if self._worst is not None:
+            _, place, found, expected = self._worst
+            worst = Worst(index=list(_index(place, self._shape)), found=named(found), expected=named(expected))
+        return Comparison(
+            shape=self._shape,
+            expected_shape=self._shape,
+            dtype=dtype,
+            expected_dtype=expected_dtype,
+            elements=self.elements,
+            differing=self.differing,
+            beyond=self.beyond,
+            signed_zeros=self.signed_zeros,
+            nonfinite=(self.nonfinite[0], self.nonfinite[1]),
+            worst=worst,
+            stretch=self.stretch,
+            excess=[excess if math.isfinite(excess) else None for excess in self.excess] if self.differing else [],
+        )
+
+
+def compare_values(found: JSON, expected: JSON, tolerance: Tolerance) -> Comparison:
+    """Compare numbers, or lists of numbers nested to the same depth, as JSON holds them.
+
+    Raises:
+        TypeError: one of the two is not that; the message says which and why.
+    """
+    shapes = [_shape_of(value, word) for value, word in ((found, "the value"), (expected, "what it is compared with"))]
+    if shapes[0] != shapes[1]:
+        return Comparison(shape=shapes[0], expected_shape=shapes[1], dtype="json", expected_dtype="json")
+    tally = Tally(shapes[0], tolerance)
+    for one, other in zip(_numbers(found), _numbers(expected), strict=True):
+        tally.pair(one, other)
+    return tally.comparison(dtype="json", expected_dtype="json")
+
+
+def _shape_of(value: JSON, word: str) -> list[int]:
+    """Shape of a number or of nested lists of numbers."""
+    shape: list[int] = []
+    layer: list[JSON] = [value]
+    while layer and isinstance(layer[0], list):
+        lengths = {len(one) if isinstance(one, list) else -1 for one in layer}
+        if len(lengths) != 1:
+            raise TypeError(f"{word} is not an array: its lists are not of one length")
+        shape.append(lengths.pop())
+        layer = [below for one in layer for below in one]
+    for one in layer:
+        if isinstance(one, bool) or not isinstance(one, int | float):
+            raise TypeError(f"{word} is not a number or a list of numbers: it holds {_kind_of(one)}")
+    return shape
+
+
+def _kind_of(value: JSON) -> str:
+    names = {bool: "true or false", str: "a text", type(None): "null", dict: "a mapping", list: "a list"}
+    return names[type(value)]
+
+
+def _numbers(value: JSON) -> Iterator[Number]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _numbers(one)
+    else:
+        yield value
+
+
+def _index(place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index: list[int] = []
+    for size in reversed(shape):
+        place, rest = divmod(place, size)
+        index.insert(0, rest)
+    return tuple(index)
+
+
+def named(value: Number) -> Number | Named:
+    """A number as JSON can hold it: NaN and infinities by name."""
+    found: str = kind(value)
+    return value if found == "finite" else found  # type: ignore[return-value]
+
+
+def number(value: Number | str) -> Number:
+    """Read back what `named` gave."""
+    return float(value) if isinstance(value, str) else value
+
+
+def _text(value: Number) -> str:
+    return str(named(value)) if kind(value) != "finite" else repr(value)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
