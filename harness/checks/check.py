@@ -107,6 +107,11 @@ class ValueCheck(Check):
         return self
 
     @property
+    def is_compared_again(self) -> bool:
+        """Whether a reproduction compares the value trial by trial."""
+        return self.level != "statistical"
+
+    @property
     def event(self) -> str:
         """Name of the event that carries the value."""
         return self.value.rpartition(".")[0]

@@ -7,13 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from harness.checks.check import CheckProperties, FailsAt, ValueCheck
+from harness.checks.check import VALUE, CheckProperties, FailsAt, ValueCheck
 from harness.checks.finding import Finding, RankFinding, over_ranks
 from harness.forms.draft import Draft
+from harness.forms.fields import Event, EventValue
 from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
-from harness.history import History
-from harness.numeric.comparison import compare_values
+from harness.history import History, artefacts
+from harness.numeric.comparison import Comparison, compare_values
 from harness.numeric.tolerance import Tolerance
 
 
@@ -32,6 +33,8 @@ class CloseCheck(ValueCheck):
     example: ClassVar = "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0, atol: 1e-5}"
 
     kind: Literal["close"]
+    value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]  # an artefact may be it
+    artefact: Event | None = Field(None, description="In place of value: the name of an array that ranks keep.")
     to: JsonValue | None = Field(None, description="A number, or lists of numbers nested to one depth.")
     against: Annotated[int, Field(ge=0, le=63)] | None = Field(
         None, description="In place of to: the rank whose numbers are expected."
@@ -46,7 +49,13 @@ class CloseCheck(ValueCheck):
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
         "numeric", description="How close the value must come when the run is reproduced: within rtol and atol."
     )
-    empty: Literal["allowed"] | None = Field(None, description="allowed: lists without a number may be what is close.")
+    empty: Literal["allowed"] | None = Field(None, description="allowed: what has no element may be what is close.")
+    nonfinite: Literal["allowed"] | None = Field(
+        None, description="allowed: NaN against NaN, and an infinity against the same one, count as equal (artefacts)."
+    )
+    dtype: Literal["any"] | None = Field(
+        None, description="any: arrays of two dtypes may be close; else they are not (artefacts)."
+    )
 
     @field_validator("to", mode="after")
     @classmethod
@@ -63,18 +72,35 @@ class CloseCheck(ValueCheck):
     def _tolerance_is_asked_for(self) -> Self:
         if not self.model_fields_set & {"atol", "rtol", "ulp"}:
             raise complaint("is missing: state atol, rtol or ulp (atol: 0 asks for the same number)", at="atol")
+        if (self.value is None) == (self.artefact is None):
+            raise complaint("state what is compared: a value or an artefact, and not both", at="value")
         if ("to" in self.model_fields_set) == ("against" in self.model_fields_set):
             raise complaint("state what the numbers are compared with: to, or against a rank, and not both", at="to")
+        if self.artefact is not None and self.against is None:
+            raise complaint("is for values; an artefact is compared with another rank's: against", at="to")
+        if self.artefact is None and (given := self.model_fields_set & {"nonfinite", "dtype"}):
+            raise complaint("is of artefacts only: a value has neither NaN nor a dtype", at=min(given))
         return self
 
     @property
     def tolerance(self) -> Tolerance:
         """What is allowed."""
-        return Tolerance(atol=self.atol, rtol=self.rtol, ulp=self.ulp)
+        return Tolerance(atol=self.atol, rtol=self.rtol, ulp=self.ulp, nonfinite=self.nonfinite is not None)
+
+    @property
+    def event(self) -> str:
+        """Name of the event that carries the value, or that tells of the artefact."""
+        return super().event if self.artefact is None else artefacts.KEPT
+
+    @property
+    def is_compared_again(self) -> bool:
+        """Of an artefact only the digest could be, which says nothing of how close it is."""
+        return self.artefact is None and super().is_compared_again
 
     def judge(self, history: History) -> Finding:
         """Each report counts, and is compared with the other rank's of the same place: the first too far is shown."""
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
+        judge = self._rank if self.artefact is None else self._array
+        return over_ranks(self.id, self.kind, [judge(history, rank) for rank in self.ranks.of(history.size)])
 
     def _rank(self, history: History, rank: int) -> RankFinding:
         reports = history.values(rank, self.event, self.key)
@@ -84,26 +110,53 @@ class CloseCheck(ValueCheck):
         if self.against is not None:
             expected = [value for value, _ in history.values(self.against, self.event, self.key)]
             if len(expected) != len(reports):
-                many = f"{len(reports)} times, and rank {self.against} {len(expected)} times"
-                return RankFinding(
-                    rank=rank, passed=False, reason=f"{self.value} was reported {many}", line=reports[0][1]
+                reason = (
+                    f"{self.value} was reported {len(reports)} times, and rank {self.against} {len(expected)} times"
                 )
-        shown: RankFinding | None = None
-        for (value, line), other in zip(reports, expected, strict=True):
-            part = self._compare(rank, value, other, line)
-            if not part.passed:
-                return part
-            shown = shown or part
-        return shown or RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
+                return RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1])
+        parts = [
+            self._compare(rank, value, other, line) for (value, line), other in zip(reports, expected, strict=True)
+        ]
+        return next((part for part in parts if not part.passed), parts[0])
 
     def _compare(self, rank: int, value: JSON, expected: JSON, line: int) -> RankFinding:
         try:
             comparison = compare_values(value, expected, self.tolerance)
         except TypeError as error:
             return RankFinding(rank=rank, passed=False, observed=value, reason=f"{self.value}: {error}", line=line)
-        complaint = comparison.complaint(self.tolerance, empty=self.empty is not None)
+        return self._finding(rank, comparison, line)
+
+    def _array(self, history: History, rank: int) -> RankFinding:
+        """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
+        name = self.artefact or ""
+        places = [
+            artefacts.found(history, one, name) for one in (rank, self.against if self.against is not None else rank)
+        ]
+        for one, seen in zip((rank, self.against), places, strict=True):
+            if seen is None and one is not None:
+                reason = artefacts.why_not(history, one, name) + ("" if one == rank else f", on rank {one}")
+                return RankFinding(rank=rank, passed=False, reason=reason, missing=one == rank)
+            if one is not None and artefacts.was_changed(history, one, name):
+                reason = f"{name} of rank {one} was changed after it was kept"
+                return RankFinding(rank=rank, passed=False, reason=reason, line=seen.line if seen else None)
+        compared = artefacts.compared(history, rank, self.id)
+        if compared is None:
+            return RankFinding(
+                rank=rank, passed=False, reason=f"{name} was not compared", line=places[0] and places[0].line
+            )
+        values = dict(compared.event.values)
+        stated = [values.pop(key, None) for key in ("check", "found", "expected", "why")]
+        digests = [seen.event.values["sha256"] if seen else None for seen in places]
+        comparison = Comparison.of(values)
+        if stated[3] is not None or stated[1:3] != digests or comparison is None:
+            reason = f"{name} cannot be compared: {stated[3] or 'what was compared is not what was kept'}"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line)
+        return self._finding(rank, comparison, compared.line)
+
+    def _finding(self, rank: int, comparison: Comparison, line: int) -> RankFinding:
+        complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
         observed = f"{comparison.description()}; allowed: {self.tolerance}"
-        reason = f"{self.value} is not close: {complaint}" if complaint else ""
+        reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
         return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
     @classmethod

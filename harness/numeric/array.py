@@ -34,11 +34,17 @@ class Header(NamedTuple):
         dtype: such as `float32`, whatever the order of its bytes; `bfloat16` by the name of the file.
         shape: an axis each; empty for a single number.
         bytes: length of the whole file.
+        begin: where the array begins in it, in bytes.
+        descr: NumPy's own name of the dtype, with the order of its bytes.
+        fortran: whether the first axis runs fastest.
     """
 
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    begin: int
+    descr: str
+    fortran: bool
 
 
 def header(file: BinaryIO, *, name: str) -> Header:
@@ -77,5 +83,8 @@ def header(file: BinaryIO, *, name: str) -> Header:
         if dtype != "uint16":
             raise NotAnArray(f"its name says bfloat16, which lies in a file as uint16, and its dtype is {dtype}")
         dtype = "bfloat16"
-    item = 2 if dtype == "bfloat16" else int(match[1][1:]) if match else 0
-    return Header(dtype=dtype, shape=sizes, bytes=8 + width + length + math.prod(sizes) * item)
+    begin = 8 + width + length
+    size = begin + math.prod(sizes) * int(descr[2:])
+    return Header(
+        dtype=dtype, shape=sizes, bytes=size, begin=begin, descr=descr, fortran=found["fortran_order"] is True
+    )

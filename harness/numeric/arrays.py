@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import io
+import mmap
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.numeric.array import Header, NotAnArray, header
+from harness.numeric.array import HEADER_LIMIT, Header, NotAnArray, header
 from harness.numeric.comparison import Comparison, Tally, coarser
 from harness.numeric.tolerance import Tolerance
 
@@ -22,32 +22,39 @@ CHUNK = 1 << 20
 DOUBTFUL = 1e-9
 
 
-def load(path: Path) -> tuple[Header, Array]:
-    """Map an array's file into memory.
+class ArrayFile(NamedTuple):
+    """An array's file.
 
-    Raises:
-        NotAnArray: it is not one, or it is cut off, or there is more behind it.
-        OSError: it cannot be read.
+    Attributes:
+        name: whose suffix tells a bfloat16.
+        content: all of its bytes, in memory or mapped there.
     """
-    import numpy as np
 
-    with path.open("rb") as file:
-        head = header(file, name=path.name)
-    if (size := path.stat().st_size) != head.bytes:
-        raise NotAnArray(f"it has {size} bytes, and its header says {head.bytes}")
-    if not math.prod(head.shape):
-        return head, np.zeros(head.shape, "uint16" if head.dtype == "bfloat16" else head.dtype)
-    return head, np.load(path, mmap_mode="r", allow_pickle=False)
+    name: str
+    content: bytes | mmap.mmap
+
+    def load(self) -> tuple[Header, Array]:
+        """Read it.
+
+        Raises:
+            NotAnArray: it is not one, or it is cut off, or there is more behind it.
+        """
+        import numpy as np
+
+        head = header(io.BytesIO(self.content[: HEADER_LIMIT + 16]), name=self.name)
+        if len(self.content) != head.bytes:
+            raise NotAnArray(f"it has {len(self.content)} bytes, and its header says {head.bytes}")
+        flat = np.frombuffer(self.content, head.descr, offset=head.begin)
+        return head, flat.reshape(head.shape, order="F" if head.fortran else "C")
 
 
-def compare(found: Path, expected: Path, tolerance: Tolerance) -> Comparison:
+def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comparison:
     """Compare two arrays' files.
 
     Raises:
         NotAnArray: one of them is not one.
-        OSError: one cannot be read.
     """
-    (head, left), (other, right) = load(found), load(expected)
+    (head, left), (other, right) = found.load(), expected.load()
     if head.shape != other.shape:
         return Comparison(
             shape=list(head.shape), expected_shape=list(other.shape), dtype=head.dtype, expected_dtype=other.dtype

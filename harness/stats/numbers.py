@@ -24,7 +24,7 @@ def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
     """What a trial's ranks reported, by check: canonical JSON of rank to values, or its digest where that is long."""
     numbers = {}
     for check in scenario.checks:
-        if isinstance(check, ValueCheck) and check.level != "statistical":
+        if isinstance(check, ValueCheck) and check.is_compared_again:
             values = {
                 str(rank): [value for value, _ in history.values(rank, check.event, check.key)]
                 for rank in check.ranks.of(history.size)

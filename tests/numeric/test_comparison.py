@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.numeric.array import BFLOAT16_SUFFIX, NotAnArray, header
-from harness.numeric.arrays import compare
+from harness.numeric.arrays import ArrayFile
+from harness.numeric.arrays import compare as compare_files
 from harness.numeric.comparison import Comparison, Tally, compare_values
 from harness.numeric.tolerance import Tolerance, ulps
 
@@ -26,6 +27,11 @@ TOLERANCES = st.builds(
     ulp=st.sampled_from([None, 0, 1, 4, 1 << 40]),
     nonfinite=st.booleans(),
 )
+
+
+def compare(found: Path, expected: Path, tolerance: Tolerance) -> Comparison:
+    files = [ArrayFile(path.name, path.read_bytes()) for path in (found, expected)]
+    return compare_files(*files, tolerance)
 
 
 def saved(folder: Path, name: str, values: Any, dtype: str) -> Path:
