@@ -131,7 +131,7 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         *(_spec(launch, rank, scratch, code, rendezvous, world, server=server) for rank in range(launch.size)),
         strict=True,
     )
-    boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
+    boot = BOOT.format(module="rank.lifecycle", arguments="sys.argv[1]")
     description = {
         "world": world,
         "ranks": [spec.to_json() for spec in specs],

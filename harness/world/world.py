@@ -16,7 +16,7 @@ from harness.backends import prepare
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
-from harness.world import signals
+from harness.rank.process import signal_name
 from harness.world.capture import Capture
 from harness.world.channel import Channel
 from harness.world.ending import Ending
@@ -289,7 +289,7 @@ class World:
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "signalled":
-                values = {"signal": signals.name(message["signal"]), "ranks": message["ranks"]}
+                values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
                 self._gates.landed()
             case "survivors":
