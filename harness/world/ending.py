@@ -18,8 +18,8 @@ from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import HangWatch, catches, frames_as_evidence
-from harness.world.leftovers import read_stack
 from harness.world.rank_states import RankStates
+from harness.world.recorder import read_stack
 from harness.world.stacks import parse
 
 STACKS_WITHIN = 1.0

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from harness.events import Event
-from harness.forms.strict_json import JSON
+from harness.forms.regular_file import read_regular
+from harness.forms.strict_json import JSON, NotStrict, strict_json
+from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
 from harness.world.capture import Capture, apart, as_evidence
-from harness.world.leftovers import read_error, read_stack
-from harness.world.log import Log
 from harness.world.missed import is_below_home, missed
 from harness.world.paths import shorten
 from harness.world.rank_states import RankStates
 from harness.world.room import Room
+
+# Of a stream, its beginning and its end.
+HEAD = TAIL = 128 * 1024
+ERROR_LIMIT = 1024 * 1024
+STACK_LIMIT = 256 * 1024
+KEYS = {"ns", "type", "module", "message", "mro", "ours", "file", "line", "source", "frames", "causes"}
 
 
 class Recorder:
@@ -96,3 +103,61 @@ class Recorder:
         """What a rank printed; its tracebacks name files."""
         text = log.content().decode("utf-8", "surrogateescape")
         return self.shortened(text).encode("utf-8", "surrogateescape")
+
+
+class Log:
+    """Keeps the first and the last 128 KiB of a stream of bytes."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.total += len(data)
+        if (room := HEAD - len(self._head)) > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        # Cut rarely: a cut moves the whole tail.
+        if len(self._tail) > 2 * TAIL:
+            del self._tail[:-TAIL]
+
+    def dropped(self) -> int:
+        """How many bytes in the middle are not kept."""
+        return max(0, self.total - HEAD - TAIL)
+
+    def content(self) -> bytes:
+        """The kept bytes, with a line that says what is missing."""
+        if not self.dropped():
+            return bytes(self._head + self._tail)
+        note = f"\n[rankproof: {self.dropped()} bytes not kept]\n".encode()
+        return bytes(self._head) + note + bytes(self._tail[-TAIL:])
+
+
+def read_error(scratch: Path) -> dict[str, Any] | None:
+    """How the rank says it failed, or None where it says nothing that can be read."""
+    text = _read(scratch / FILE_NAME, limit=ERROR_LIMIT)
+    if text is None:
+        return None
+    try:
+        error = strict_json(text)
+    except NotStrict:
+        return None
+    if not isinstance(error, dict) or set(error) != KEYS or not isinstance(error["type"], str):
+        return None
+    return error
+
+
+def read_stack(path: Path) -> bytes | None:
+    """The stacks a rank wrote, at most 256 KiB of them."""
+    return _read(path, limit=STACK_LIMIT, cut=True)
+
+
+def _read(path: Path, *, limit: int, cut: bool = False) -> bytes | None:
+    """Read a regular file, never through a link and never one that blocks."""
+    try:
+        return read_regular(path, limit=limit, follow=False, cut=cut)
+    except OSError:
+        return None
