@@ -16,7 +16,7 @@ from harness.backends import BackendProperties
 from harness.checks import AnyCheck, CheckProperties
 from harness.faults import AnyFault, FaultProperties
 from harness.world.fork_server import BOOT
-from harness.world.paths import ROOT
+from harness.world.names import ROOT
 
 CHECKS, FAULTS = (get_args(get_args(union)[0]) for union in (AnyCheck, AnyFault))
 INSIDE = [kind.inside_file for kind in (*backends.KINDS.values(), *faults.KINDS.values()) if kind.inside_file]

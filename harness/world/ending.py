@@ -11,15 +11,14 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
-from harness.forms.strict_json import JSON
+from harness.faults.world_control import WorldControl
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
+from harness.world.capture import read_stack
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import HangWatch, catches, frames_as_evidence
 from harness.world.rank_states import RankStates
-from harness.world.recorder import read_stack
 from harness.world.stacks import parse
 
 STACKS_WITHIN = 1.0
@@ -28,18 +27,6 @@ OVERSLEPT = 1.0
 QUIET = 0.05
 START_WITHIN = 30.0
 KILL_WITHIN = 15.0
-
-
-class Stoppable(Protocol):
-    """What ending a world needs of it."""
-
-    def signal(self, number: int, *, rank: int | None = None) -> None:
-        """Send a signal to a rank, or to all."""
-        ...
-
-    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
-        """Add an event of the harness."""
-        ...
 
 
 class Ending:
@@ -51,7 +38,7 @@ class Ending:
 
     def __init__(
         self,
-        world: Stoppable,
+        world: WorldControl,
         states: RankStates,
         *,
         scratch: Path,

@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.forms.digest import sha256
 from harness.world import driver
-from harness.world.paths import ROOT, shorten
+from harness.world.names import ROOT, shorten
 from harness.world.preload import LIST
 from harness.world.removal import remove
 from harness.world.room import Room, base

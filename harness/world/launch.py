@@ -16,7 +16,7 @@ from harness.world.environment import is_import_time, own_environment, rank_envi
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.hang import Hang
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
-from harness.world.paths import ROOT
+from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
 

@@ -17,7 +17,7 @@ from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.rank.process import signal_name
-from harness.world.capture import Capture
+from harness.world.capture import Capture, Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.fork_server import Cancelled, Server, ServerFailed
@@ -29,7 +29,6 @@ from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
 from harness.world.rank_states import RankStates
-from harness.world.recorder import Recorder
 from harness.world.removal import remove
 from harness.world.room import RoomNotEmpty
 from harness.world.timers import Timers
