@@ -28,7 +28,7 @@ from harness.rank.lifecycle import live
 from harness.rank.process import die_with_parent, keep_private, signal_name
 from harness.rank.spec import RankSpec
 from harness.world import program
-from harness.world.descendants import adopt_orphans, descendants, extinguish
+from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -77,11 +77,7 @@ class Keeper:
 
     def run(self) -> None:
         """Fork the ranks and stay until all of them and all they left behind are gone."""
-        wakeup, alarm = os.pipe()
-        for descriptor in (wakeup, alarm):
-            os.set_blocking(descriptor, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+        wakeup = child_alarm()
         try:
             # Before any rank runs: the folder is shared, and what a rank changes in it must not be what is told.
             if self._world.get("program"):
