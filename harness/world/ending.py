@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from harness.faults.world_control import WorldControl
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
-from harness.world.capture import read_stack
+from harness.world.capture import Recorder, read_stack
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import HangWatch, catches, frames_as_evidence
+from harness.world.launch import Launch
 from harness.world.rank_states import RankStates
 from harness.world.stacks import parse
 
@@ -41,39 +41,33 @@ class Ending:
         world: WorldControl,
         states: RankStates,
         *,
+        launch: Launch,
+        recorder: Recorder,
         scratch: Path,
-        code: Path,
-        deadline: float,
-        after_failure: float,
-        shorten: Callable[[str], str],
-        stacks: bool = True,
     ) -> None:
         """Begin to watch.
 
         Args:
             world: what is ended.
             states: what is known of its ranks.
+            launch: what was started; its deadline is counted from now.
+            recorder: of the world.
             scratch: the world's folder.
-            code: the folder that the ranks import from.
-            deadline: seconds from now.
-            after_failure: seconds the others get after the first failure.
-            shorten: takes the names of this machine out of a text.
-            stacks: whether ranks can be asked; the signal that asks Python for them would end a program.
         """
         self._world = world
         self._states = states
         self._scratch = scratch
-        self._code = code
-        self._shorten = shorten
-        self._after = deadline
-        self._grace = after_failure
+        self._recorder = recorder
+        self._after = launch.deadline
+        self._grace = launch.after_failure
         self._begun_at = time.monotonic()
-        self._deadline = self._begun_at + deadline
+        self._deadline = self._begun_at + launch.deadline
         self._stop_at: float | None = None
         self._stacks_at: float | None = None
         self._last_words_by: float | None = None
         self._why = ""
-        self._has_stacks = stacks
+        # The signal that asks Python for its stacks would end a program.
+        self._has_stacks = not launch.program
         self._sizes: dict[int, int] = {}
         self._rounds = 0
         self._texts: dict[int, list[bytes]] = {}
@@ -181,10 +175,10 @@ class Ending:
             known = sum(map(len, texts))
             texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
             stacks = parse(texts[-1].decode("utf-8", "replace"))
-            threads = frames_as_evidence(stacks, folder=self._code, shorten=self._shorten)
+            threads = frames_as_evidence(stacks, folder=self._recorder.code, shorten=self._recorder.shortened)
             self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
             if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._states.exited:
-                self._watch.conclude(rank, stacks, folder=self._code)
+                self._watch.conclude(rank, stacks, folder=self._recorder.code)
 
     def _stacks_are_quiet(self) -> bool:
         """Whether every rank that was asked has written its stacks, and none is still writing."""

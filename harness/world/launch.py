@@ -148,26 +148,12 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         description |= {
             "program": words,
             "code": str(code),
-            "variables": [_variables(launch, spec, code) for spec in specs],
+            "variables": [{**spec.env, **variables(spec)} for spec in specs],
         }
     (scratch / SHARED).mkdir()
     path = scratch / "world.json"
     path.write_text(json.dumps(description))
     return path
-
-
-def _variables(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
-    """A program's variables beyond the server's."""
-    own = variables(
-        rank=spec.rank,
-        size=spec.size,
-        seed=spec.seed,
-        code=code,
-        shared=spec.shared,
-        inputs=launch.inputs,
-        arguments=launch.arguments,
-    )
-    return {**spec.env, **own}
 
 
 def _spec(

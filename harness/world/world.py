@@ -219,16 +219,7 @@ class World:
         description = describe(
             launch, server=server, scratch=scratch, code=self._recorder.code, rendezvous=rendezvous, world=self._mark
         )
-        self._ending = Ending(
-            self,
-            self._states,
-            scratch=scratch,
-            code=self._recorder.code,
-            deadline=launch.deadline,
-            after_failure=launch.after_failure,
-            shorten=self._recorder.shortened,
-            stacks=not launch.program,
-        )
+        self._ending = Ending(self, self._states, launch=launch, recorder=self._recorder, scratch=scratch)
         if launch.hang is not None:
             self._hang = HangWatch(
                 launch.hang, world=self, states=self._states, deadline=self._ending.deadline, busy=self._busy
