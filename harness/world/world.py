@@ -120,7 +120,7 @@ class World:
             self._pass(rank, gate)
 
     def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
-        """Send an order along with the next answer to a gate of this rank: what `harness.rank.order` does there."""
+        """Send an order along with the next answer to a gate of this rank: what `harness.rank.emit` does there."""
         self._gates.order(rank, order)
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
