@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
@@ -134,7 +134,7 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
     boot = BOOT.format(module="rank.lifecycle", arguments="sys.argv[1]")
     description = {
         "world": world,
-        "ranks": [spec.to_json() for spec in specs],
+        "ranks": [asdict(spec) for spec in specs],
         "backend_fds": descriptors,
         "start": "warm" if launch.warm else "fresh",
         "python": [*interpreter(launch.python), "-c", boot, ROOT],
@@ -197,5 +197,5 @@ def _spec(
         group=server.inside(BACKENDS[launch.backend].inside_file),
     )
     if not launch.warm:
-        (own / "spec.json").write_text(json.dumps(spec.to_json()))
+        (own / "spec.json").write_text(json.dumps(asdict(spec)))
     return spec, wanted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
+import sched
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +31,6 @@ from harness.world.probe import probe
 from harness.world.rank_states import RankStates
 from harness.world.removal import remove
 from harness.world.room import RoomNotEmpty
-from harness.world.timers import Timers
 
 __all__ = ["Cancelled", "Launch", "World"]
 
@@ -75,7 +74,7 @@ class World:
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
-        self._timers = Timers()
+        self._timers = sched.scheduler(time.monotonic)
         self._over = False
         self._buffer = b""
         self._gone = False
@@ -125,7 +124,7 @@ class World:
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         """Call `do` in this world's thread when so much time has passed, unless the world is over before."""
-        self._timers.add(seconds, do)
+        self._timers.enter(seconds, 0, do)
 
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
         """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`."""
@@ -235,7 +234,8 @@ class World:
 
     def _watch(self) -> None:
         while not self._gone:
-            ready = self._pipes.ready(min(self._ending.patience(), self._timers.patience()))
+            due = [max(0.0, timer.time - time.monotonic()) for timer in self._timers.queue[:1]]
+            ready = self._pipes.ready(min([self._ending.patience(), *due]))
             kinds = {kind for kind, _, _ in ready}
             if "cancel" in kinds:
                 raise Cancelled
@@ -249,7 +249,7 @@ class World:
                     elif kind == "log":
                         self._read_log(rank, descriptor)
             if not self._gone:
-                self._timers.run()
+                self._timers.run(blocking=False)
                 self._ending.judge()
         for rank, descriptor in self._pipes.open(kind="events"):
             self._read_what_waits(rank, descriptor, self._read_events)
@@ -378,7 +378,7 @@ class World:
         """Why it is the harness that keeps a rank waiting: a world that waits for it does not hang."""
         if self._gates.is_busy:
             return "a rank waits at a gate"
-        if self._timers.patience() < math.inf:
+        if not self._timers.empty():
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
