@@ -17,7 +17,8 @@ from pathlib import Path
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256, sha256_of
-from harness.hub.layouts.catalogue import LAYOUTS, Files
+from harness.hub.layouts.catalogue import LAYOUTS
+from harness.hub.layouts.files import as_json
 from harness.hub.problem import HubError
 
 ORGANISATION = "rankproof"
@@ -30,7 +31,7 @@ def identity(name: str) -> str:
     return f"{ORGANISATION}/{name.partition('@')[0]}"
 
 
-def repository_files(name: str) -> Files:
+def repository_files(name: str) -> dict[str, bytes]:
     """The files of a layout: path to bytes.
 
     Raises:
@@ -38,7 +39,7 @@ def repository_files(name: str) -> Files:
     """
     if name not in LAYOUTS:
         raise HubError(f"{name!r}: no such layout; there are {', '.join(LAYOUTS)}")
-    return LAYOUTS[name]()
+    return {path: held if isinstance(held, bytes) else as_json(held) for path, held in LAYOUTS[name]().items()}
 
 
 def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
