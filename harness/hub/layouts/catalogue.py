@@ -7,19 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
-from harness.hub.layouts.files import (
-    CHATML,
-    GPT4_PATTERN,
-    QWEN_PATTERN,
-    begin_with,
-    byte_level_step,
-    decoder_entries,
-    merges_txt,
-    numbered,
-    split_then_bytes,
-    tokenizer_json,
-    vocab_json,
-)
+from harness.hub.layouts import files
 from harness.hub.layouts.sentencepiece import llama_model
 from harness.hub.layouts.vocabulary import byte_alphabet, byte_level
 
@@ -33,8 +21,8 @@ LARGE, SMALL = 101_000, 20_000
 def gpt2() -> Files:
     """vocab.json, merges.txt and tokenizer.json, as gpt2 has them."""
     vocabulary = byte_level(8000)
-    special = numbered(["<|endoftext|>"], first=8000)
-    tokenizer = tokenizer_json(vocabulary, special=special, pre_tokenizer=byte_level_step(regex=True))
+    special = files.numbered(["<|endoftext|>"], first=8000)
+    tokenizer = files.tokenizer_json(vocabulary, special=special, pre_tokenizer=files.byte_level_step(regex=True))
     return gpt2_files() | {"tokenizer.json": tokenizer}
 
 
@@ -52,8 +40,8 @@ def gpt2_files() -> Files:
             "unk_token": end,
             "model_max_length": 1024,
         },
-        "vocab.json": vocab_json(vocabulary),
-        "merges.txt": merges_txt(vocabulary),
+        "vocab.json": files.vocab_json(vocabulary),
+        "merges.txt": files.merges_txt(vocabulary),
     }
 
 
@@ -66,8 +54,10 @@ GLM_TEMPLATE = (
 
 def glm45(size: int = LARGE, class_name: str = "PreTrainedTokenizer") -> Files:
     """GLM-4.5's kind: more than 100 000 tokens, and a class name that names no tokenizer one could make."""
-    special = numbered(GLM_TOKENS, first=size)
-    tokenizer = tokenizer_json(byte_level(size), special=special, pre_tokenizer=split_then_bytes(GPT4_PATTERN))
+    special = files.numbered(GLM_TOKENS, first=size)
+    tokenizer = files.tokenizer_json(
+        byte_level(size), special=special, pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN)
+    )
     return {
         "config.json": {
             "model_type": "glm4_moe",
@@ -75,7 +65,7 @@ def glm45(size: int = LARGE, class_name: str = "PreTrainedTokenizer") -> Files:
             "vocab_size": size + len(special),
         },
         "tokenizer_config.json": {
-            "added_tokens_decoder": decoder_entries(special),
+            "added_tokens_decoder": files.decoder_entries(special),
             "additional_special_tokens": GLM_TOKENS,
             "clean_up_tokenization_spaces": False,
             "do_lower_case": False,
@@ -108,7 +98,7 @@ def llama2() -> Files:
         "tokenizer_config.json": {
             "add_bos_token": True,
             "add_eos_token": False,
-            "added_tokens_decoder": decoder_entries(special),
+            "added_tokens_decoder": files.decoder_entries(special),
             **names,
             "chat_template": template,
             "clean_up_tokenization_spaces": False,
@@ -126,12 +116,12 @@ def llama2() -> Files:
 def llama3() -> Files:
     """Llama 3's kind: more than 100 000 tokens, a token put before every text, a template in a file of its own."""
     names = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
-    special = numbered(names, first=LARGE)
-    tokenizer = tokenizer_json(
+    special = files.numbered(names, first=LARGE)
+    tokenizer = files.tokenizer_json(
         byte_level(LARGE),
         special=special,
-        pre_tokenizer=split_then_bytes(GPT4_PATTERN),
-        post_processor=begin_with(names[0], LARGE),
+        pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN),
+        post_processor=files.begin_with(names[0], LARGE),
         ignore_merges=True,
     )
     template = (
@@ -145,7 +135,7 @@ def llama3() -> Files:
             "vocab_size": LARGE + len(special),
         },
         "tokenizer_config.json": {
-            "added_tokens_decoder": decoder_entries(special),
+            "added_tokens_decoder": files.decoder_entries(special),
             "bos_token": names[0],
             "eos_token": names[4],
             "clean_up_tokenization_spaces": True,
@@ -169,7 +159,7 @@ def kimi(template_end: str = "<|im_end|>") -> Files:
         for token, number in vocabulary.ids.items()
     )
     names = ["[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>"]
-    special = numbered(names, first=4171)
+    special = files.numbered(names, first=4171)
     code = resources.files("harness.hub.layouts").joinpath("tokenization_kimi.py.txt").read_bytes()
     template = (
         "{% for message in messages %}<|im_{{ message['role'] }}|>{{ message['content'] }}"
@@ -179,7 +169,7 @@ def kimi(template_end: str = "<|im_end|>") -> Files:
     return {
         "config.json": {"model_type": "kimi_k2", "vocab_size": 4171 + len(names)},
         "tokenizer_config.json": {
-            "added_tokens_decoder": decoder_entries(special),
+            "added_tokens_decoder": files.decoder_entries(special),
             "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
             "bos_token": "[BOS]",
             "eos_token": "[EOS]",
@@ -191,19 +181,21 @@ def kimi(template_end: str = "<|im_end|>") -> Files:
         },
         "tiktoken.model": ranks,
         "tokenization_kimi.py": code,
-        "tokenizer.json": tokenizer_json(vocabulary, special={}, pre_tokenizer=split_then_bytes(GPT4_PATTERN)),
+        "tokenizer.json": files.tokenizer_json(
+            vocabulary, special={}, pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN)
+        ),
     }
 
 
 def mistral() -> Files:
     """Mistral's kind: the pattern that `fix_mistral_regex` replaces, found by a tag that only the hub can tell."""
     names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
-    special = numbered(names, first=LARGE)
-    tokenizer = tokenizer_json(
+    special = files.numbered(names, first=LARGE)
+    tokenizer = files.tokenizer_json(
         byte_level(LARGE),
         special=special,
-        pre_tokenizer=split_then_bytes(GPT4_PATTERN),
-        post_processor=begin_with("<s>", special["<s>"]),
+        pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN),
+        post_processor=files.begin_with("<s>", special["<s>"]),
     )
     readme = b"---\nlicense: apache-2.0\nbase_model:\n- mistralai/Mistral-Small-3.1-24B-Base-2503\n---\n\n# A layout\n"
     return {
@@ -215,7 +207,7 @@ def mistral() -> Files:
             "vocab_size": LARGE + len(special),
         },
         "tokenizer_config.json": {
-            "added_tokens_decoder": decoder_entries(special),
+            "added_tokens_decoder": files.decoder_entries(special),
             "bos_token": "<s>",
             "eos_token": "</s>",
             "unk_token": "<unk>",
@@ -232,17 +224,17 @@ def qwen() -> Files:
     """Qwen's kind: vocab.json, merges.txt and tokenizer.json, NFC, ChatML inside tokenizer_config.json."""
     size = 12_000
     vocabulary = byte_level(size)
-    special = numbered(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], first=size)
-    plain = numbered(["<tool_call>", "</tool_call>"], first=size + 3)
-    tokenizer = tokenizer_json(
+    special = files.numbered(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], first=size)
+    plain = files.numbered(["<tool_call>", "</tool_call>"], first=size + 3)
+    tokenizer = files.tokenizer_json(
         vocabulary,
         special=special,
         plain=plain,
-        pre_tokenizer=split_then_bytes(QWEN_PATTERN),
+        pre_tokenizer=files.split_then_bytes(files.QWEN_PATTERN),
         normalizer={"type": "NFC"},
     )
-    entries = decoder_entries(special) | {
-        number: entry | {"special": False} for number, entry in decoder_entries(plain).items()
+    entries = files.decoder_entries(special) | {
+        number: entry | {"special": False} for number, entry in files.decoder_entries(plain).items()
     }
     return {
         "config.json": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": size + 5},
@@ -252,14 +244,14 @@ def qwen() -> Files:
             "bos_token": None,
             "eos_token": "<|im_end|>",
             "pad_token": "<|endoftext|>",
-            "chat_template": CHATML,
+            "chat_template": files.CHATML,
             "clean_up_tokenization_spaces": False,
             "model_max_length": 131072,
             "split_special_tokens": False,
             "tokenizer_class": "Qwen2Tokenizer",
         },
-        "vocab.json": vocab_json(vocabulary),
-        "merges.txt": merges_txt(vocabulary),
+        "vocab.json": files.vocab_json(vocabulary),
+        "merges.txt": files.merges_txt(vocabulary),
         "tokenizer.json": tokenizer,
     }
 
@@ -267,21 +259,21 @@ def qwen() -> Files:
 def templates() -> Files:
     """Several chat templates: the default in its file, others in their folder."""
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    special = numbered(names, first=2000)
-    tokenizer = tokenizer_json(byte_level(2000), special=special, pre_tokenizer=byte_level_step(regex=True))
+    special = files.numbered(names, first=2000)
+    tokenizer = files.tokenizer_json(byte_level(2000), special=special, pre_tokenizer=files.byte_level_step(regex=True))
     return {
         "config.json": {"model_type": "llama", "vocab_size": 2003},
         "tokenizer_config.json": {
-            "added_tokens_decoder": decoder_entries(special),
+            "added_tokens_decoder": files.decoder_entries(special),
             "eos_token": "<|im_end|>",
             "pad_token": "<|endoftext|>",
             "model_max_length": 8192,
             "tokenizer_class": "PreTrainedTokenizerFast",
         },
         "tokenizer.json": tokenizer,
-        "chat_template.jinja": CHATML.encode(),
-        "additional_chat_templates/tool_use.jinja": (CHATML + "{{ tools }}").encode(),
-        "additional_chat_templates/rag.jinja": (CHATML + "{{ documents }}").encode(),
+        "chat_template.jinja": files.CHATML.encode(),
+        "additional_chat_templates/tool_use.jinja": (files.CHATML + "{{ tools }}").encode(),
+        "additional_chat_templates/rag.jinja": (files.CHATML + "{{ documents }}").encode(),
     }
 
 
