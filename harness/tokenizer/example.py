@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Any
 
-from harness.tokenizer.byte_level import text_of
+from harness.tokenizer.components import text_of
 from harness.tokenizer.digest import canonical_json
 from harness.tokenizer.probes import PAIR, PROBES
 from harness.tokenizer.subject import Subject

@@ -14,10 +14,9 @@ from typing import Any
 from harness.tokenizer.backend import encoder_parts, read, view
 from harness.tokenizer.digest import short
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.names import name_parts
 from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.problem import Unreadable, panics_become
-from harness.tokenizer.transformers_parts import SETTINGS
+from harness.tokenizer.transformers_parts import SETTINGS, name_parts
 from harness.tokenizer.untrusted import read_object, read_text
 
 CONFIG, MAP, ADDED, TEMPLATE = (

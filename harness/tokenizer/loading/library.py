@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.tokenizer.loading.document import read
 from harness.tokenizer.loading.failure import BuildFailed, LoadError, SourceRefused
-from harness.tokenizer.loading.manifest import FileRecord
+from harness.tokenizer.loading.manifest import FileRecord, read_object
 from harness.tokenizer.loading.remote_code import load_class
 
 LIBRARIES = ("transformers", "tokenizers", "huggingface_hub", "sentencepiece", "tiktoken")
@@ -119,7 +118,7 @@ def build(
 def _made(
     auto: Any, folder: Path, files: Sequence[FileRecord], names: set[str], *, trust: bool, options: dict[str, object]
 ) -> Any:
-    own = read(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
+    own = read_object(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
     reference = own.get("AutoTokenizer") if isinstance(own, dict) else own
     if isinstance(reference, list):
         # [slow, fast]; one of them may be null
@@ -130,7 +129,7 @@ def _made(
         return made.from_pretrained(  # type: ignore[attr-defined]
             str(folder), local_files_only=True, trust_remote_code=True, **options
         )
-    model = read(folder, "config.json").get("auto_map") if "config.json" in names else None
+    model = read_object(folder, "config.json").get("auto_map") if "config.json" in names else None
     if trust and isinstance(model, dict) and isinstance(model.get("AutoConfig"), str):
         # Otherwise transformers would copy this module into its shared folder.
         configuration = load_class(model["AutoConfig"], folder=folder, files=files)

@@ -10,14 +10,19 @@ from typing import Any
 
 from harness.forms.cache import cache_folder
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.document import examine
-from harness.tokenizer.loading.failure import BuildFailed, HubFailed, IdentityDiffers, LoadError, SourceRefused
+from harness.tokenizer.loading.failure import (
+    BuildFailed,
+    HubFailed,
+    IdentityDiffers,
+    LoadError,
+    Request,
+    SourceRefused,
+)
 from harness.tokenizer.loading.library import build, versions
 from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
 from harness.tokenizer.loading.lockfile import Lock, lockable
 from harness.tokenizer.loading.lockfile import read as read_lock
-from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
-from harness.tokenizer.loading.request import Request
+from harness.tokenizer.loading.manifest import FileRecord, changes, examine, records, sizes
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
 from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, check_limits, checked_revision, parse
 from harness.tokenizer.loading.wire import Deadline, Wire

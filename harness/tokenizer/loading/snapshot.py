@@ -25,11 +25,10 @@ from pathlib import Path
 
 from harness.forms.digest import sha256
 from harness.forms.model import parse_json
-from harness.tokenizer.loading.document import examine
 from harness.tokenizer.loading.failure import CacheFailed, LoadError
 from harness.tokenizer.loading.lease import held
 from harness.tokenizer.loading.listing import Promise
-from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, records
+from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, examine, records
 from harness.tokenizer.loading.source import HubRepository
 from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire
 

@@ -20,8 +20,7 @@ from typing import TypeVar
 
 from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.connection import cut, way_to
-from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
-from harness.tokenizer.loading.request import Request
+from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
 
 ATTEMPTS = 8
 LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
