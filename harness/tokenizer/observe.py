@@ -282,10 +282,9 @@ def _holds_its_name(path: Path) -> bool:
     if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", path.name):
         return True
     try:
-        digest = git_blob(path.stat().st_size) if len(path.name) == 40 else hashlib.sha256()
+        size = path.stat().st_size
         with path.open("rb") as stream:
-            while part := stream.read(1 << 20):
-                digest.update(part)
+            digest = hashlib.file_digest(stream, hashlib.sha256 if len(path.name) == 64 else lambda: git_blob(size))
     except OSError:
         return False
     return digest.hexdigest() == path.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.cache import cache_folder
+from harness.tokenizer import difference, identify
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.loading.failure import (
     BuildFailed,
@@ -74,7 +76,7 @@ class Loaded:
             **{"class": f"{kind.__module__}.{kind.__qualname__}"},
             options=lockable(dict(self.options)),
             made_with=versions(),
-            identity=as_json(self.identity),
+            identity=json.loads(self.identity.to_json()),
         )
 
 
@@ -274,8 +276,6 @@ def _wanted(expected: Identity | str | None) -> Identity | str | None:
 
 def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | None, remarks: list[str]) -> Identity:
     """The identity of what was built, compared with everything it has to be."""
-    from harness.tokenizer import identify
-
     try:
         identity = identify(tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap")
         if isinstance(expected, Identity) and identity.full != expected.full:
@@ -305,8 +305,6 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     Where only the full digest differs and the lock was made with other library versions, that is a remark: the same
     ids, names and templates, described by another library.
     """
-    from harness.tokenizer import identify
-
     locked = lock.identified()
     identity = identify(tokenizer, depth=locked.depth)
     if identity.semantic != locked.semantic:
@@ -327,8 +325,6 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
 
 def in_words(expected: Identity, found: Identity) -> str:
     """What differs between two identities, in one line."""
-    from harness.tokenizer import difference
-
     said = [one.words for one in difference(expected, found)]
     return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
 
@@ -350,11 +346,3 @@ def _token(given: str | bool | None) -> str | None:
     if given is True and not token:
         raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
     return token or None
-
-
-def as_json(identity: Identity) -> dict[str, Any]:
-    """An identity as the object of a lock file."""
-    import json
-
-    value: dict[str, Any] = json.loads(identity.to_json())
-    return value

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import http.client
 import os
 import secrets
@@ -23,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.digest import sha256
+from harness.forms.digest import git_blob, sha256
 from harness.forms.model import parse_json
 from harness.tokenizer.loading.failure import CacheFailed, LoadError
 from harness.tokenizer.loading.lease import held
@@ -97,8 +98,9 @@ class Store:
             raise Damaged(f"{place}: {'; '.join(said[:3])}")
         return Snapshot(folder=place / "files", files=manifest.files)
 
-    @contextlib.contextmanager
-    def fetching(self, repository: HubRepository, commit: str, *, seconds: float) -> Iterator[None]:
+    def fetching(
+        self, repository: HubRepository, commit: str, *, seconds: float
+    ) -> contextlib.AbstractContextManager[bool]:
         """Be the only one who fetches this snapshot, where the file system has locks.
 
         Raises:
@@ -110,8 +112,7 @@ class Store:
         with _writing(locks):
             locks.mkdir(parents=True, exist_ok=True)
         what = f"commit {commit} of {repository.name}"
-        with held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds):
-            yield
+        return held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds)
 
     def fill(self, repository: HubRepository, commit: str, promises: Sequence[Promise], *, wire: Wire) -> Snapshot:
         """Fetch every promised file into a folder of its own, verify it, and give it the snapshot's name.
@@ -165,6 +166,8 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove what killed processes left. Another machine's, or another container's, only after a day."""
+        import psutil
+
         with _writing(self.root):
             partials = [path for path in self.root.iterdir() if path.name.startswith(_PARTIAL)]
         for path in partials:
@@ -172,7 +175,7 @@ class Store:
             pid = rest.partition("-")[0]
             with contextlib.suppress(OSError):
                 if here == _here() and pid.isdecimal():
-                    gone = not _alive(int(pid))
+                    gone = not psutil.pid_exists(int(pid))
                 else:
                     gone = time.time() - path.stat().st_mtime > _ABANDONED
                 if gone:
@@ -184,7 +187,7 @@ def _fetch(wire: Wire, repository: HubRepository, commit: str, promise: Promise,
     path = f"/{repository.name}/resolve/{commit}/{urllib.parse.quote(promise.path)}"
 
     def take(body: Body, _headers: http.client.HTTPMessage) -> FileRecord:
-        sha256, blob = promise.digests()
+        sha256, blob = hashlib.sha256(), git_blob(promise.size)
         size = 0
         # Streamed and counted: memory stays at one piece, and a body without end stops at the promised size.
         with _new_file(target) as descriptor:
@@ -253,16 +256,6 @@ def _unwritable(where: Path, error: OSError) -> LoadError:
         f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be written; "
         "what was there before is unharmed"
     )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _here() -> str:
