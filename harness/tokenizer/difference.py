@@ -10,16 +10,7 @@ from typing import Any
 
 from harness.tokenizer import components
 from harness.tokenizer.digest import canonical_json
-from harness.tokenizer.example import (
-    Example,
-    added_texts,
-    brief,
-    cut,
-    merge_texts,
-    search,
-    search_decoding,
-    token_texts,
-)
+from harness.tokenizer.example import Example, added_texts, brief, cut, merge_texts, search, search_decoded, token_texts
 from harness.tokenizer.probes import PROBES
 from harness.tokenizer.problem import NotComparable
 from harness.tokenizer.serialised import Serialised
@@ -93,7 +84,7 @@ def between(first: Subject, second: Subject) -> list[Difference]:
         rows.append(_row("own code", words, semantic=True, example=search(first, second, ())))
     if a["decoder"] != b["decoder"] and "Python" not in a["kind"] + b["kind"]:
         words = _component("decoder", first, second)
-        rows.append(_row("decoder", words, semantic=False, example=search_decoding(first, second)))
+        rows.append(_row("decoder", words, semantic=False, example=search_decoded(first, second)))
     said = {one.part for one in rows} | SAID | FOLLOWS
     rows += [_row(part, words, semantic=False) for part, words in _others(a, b, said=said)]
     return sorted(rows, key=lambda one: not one.semantic)

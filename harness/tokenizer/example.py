@@ -52,7 +52,7 @@ def search(first: Subject, second: Subject, candidates: Iterable[str]) -> Exampl
     return shown[-1] if shown else None
 
 
-def search_decoding(first: Subject, second: Subject) -> Example | None:
+def search_decoded(first: Subject, second: Subject) -> Example | None:
     """The shortest fixed text whose ids the two sides decode differently."""
     for text in sorted({*TURNING, *PROBES.values()}, key=len):
         if first.encode is None or first.decode is None or second.decode is None:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -56,18 +56,23 @@ LINES, FAILURES = 30, 40
 FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECASE)
 
 
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are there."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
 def versions() -> dict[str, Any]:
     """Python, the packages that take part in loading, and the variables they read; of a secret only that it is set."""
-    packages = {}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            packages[name] = metadata.version(name)
     variables = {
         name: ("is set" if SECRET.search(name) else short(value))
         for name, value in sorted(os.environ.items())
         if name.startswith(VARIABLES)
     }
-    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": packages, "variables": variables}
+    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": installed(PACKAGES), "variables": variables}
 
 
 def describe(tokenizer: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from harness.tokenizer.backend import read, view
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.serialised import Serialised
+from harness.tokenizer.transformers_parts import by_name
 
 # Ids of one text or of two, with special tokens around them or without; an error in words.
 Encode = Callable[[tuple[str, ...], bool], "list[int] | str"]
@@ -75,13 +76,6 @@ def in_python(identity: Identity, tokenizer: Any) -> Subject:
         vocabulary=tokenizer.get_vocab(),
         templates=by_name(getattr(tokenizer, "chat_template", None)),
     )
-
-
-def by_name(templates: object) -> dict[str, str]:
-    """Chat templates by name; a lone one is `default`."""
-    if isinstance(templates, Mapping):
-        return {str(name): str(text) for name, text in templates.items()}
-    return {} if templates is None else {"default": str(templates)}
 
 
 def _quietly(ask: Callable[[], T]) -> T | str:

@@ -57,27 +57,22 @@ def name_parts(
     """
     known = {name: [str(token), token_to_id(str(token))] for name, token in named.items() if token is not None}
     others = sorted({str(token) for token in extra} - {str(token) for token in named.values() if token is not None})
+    digests = {name: digest_text(text) for name, text in by_name(templates).items()}
     return {
         "names": canonical_json(known),
         "special tokens": canonical_json([[token, token_to_id(token)] for token in others]),
         **{name: canonical_json(known.get(f"{name}_token")) for name in ("eos", "bos", "pad")},
-        "chat templates": template_part(templates),
+        "chat templates": canonical_json(digests) if digests else NONE,
     }
 
 
-def template_part(templates: object) -> str:
-    """Digest per template by name; a lone template is `default`."""
-    if templates is None:
-        return NONE
-    if isinstance(templates, str):
-        templates = {"default": templates}
+def by_name(templates: object) -> dict[str, str]:
+    """Chat templates by name; a lone one is `default`."""
     if isinstance(templates, list):
         templates = {one["name"]: one["template"] for one in templates}
-    if not isinstance(templates, Mapping):
-        return digest_text(repr(templates))
-    return (
-        canonical_json({str(name): digest_text(str(text)) for name, text in templates.items()}) if templates else NONE
-    )
+    if isinstance(templates, Mapping):
+        return {str(name): str(text) for name, text in templates.items()}
+    return {} if templates is None else {"default": str(templates)}
 
 
 def own_code(tokenizer: object) -> Parts:

@@ -7,12 +7,12 @@ does not hold what it should.
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 import shutil
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
+
+from filelock import FileLock
 
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
@@ -91,23 +91,12 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
     if _is_whole(place):
         return place
     root.mkdir(parents=True, exist_ok=True)
-    making = root / f".making-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        write(making, wanted)
-        (making / manifest.NAME).write_bytes(manifest.encode(_digests(making)))
-        if place.exists():
-            # Damaged: moved aside first, since a folder cannot be replaced in one step.
-            place.rename(root / f".damaged-{os.getpid()}-{secrets.token_hex(4)}")
-        try:
-            making.rename(place)
-        except OSError:
-            # Another process was first, with the same bytes.
-            if not _is_whole(place):
-                raise
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-        for damaged in root.glob(f".damaged-{os.getpid()}-*"):
-            shutil.rmtree(damaged, ignore_errors=True)
+    with FileLock(root / f"{key}.lock"):
+        if not _is_whole(place):  # another process may have been first
+            shutil.rmtree(place, ignore_errors=True)
+            write(place, wanted)
+            # Last: what has no manifest, or another one, is made anew.
+            (place / manifest.NAME).write_bytes(manifest.encode(_digests(place)))
     return place
 
 

@@ -40,7 +40,7 @@ def gpt2_files() -> Files:
             "unk_token": end,
             "model_max_length": 1024,
         },
-        "vocab.json": files.vocab_json(vocabulary),
+        "vocab.json": files.as_json(vocabulary.ids, indent=None),
         "merges.txt": files.merges_txt(vocabulary),
     }
 
@@ -250,7 +250,7 @@ def qwen() -> Files:
             "split_special_tokens": False,
             "tokenizer_class": "Qwen2Tokenizer",
         },
-        "vocab.json": files.vocab_json(vocabulary),
+        "vocab.json": files.as_json(vocabulary.ids, indent=None),
         "merges.txt": files.merges_txt(vocabulary),
         "tokenizer.json": tokenizer,
     }

@@ -113,11 +113,6 @@ def tokenizer_json(
     return as_json(head, indent=None)
 
 
-def vocab_json(vocabulary: Vocabulary) -> bytes:
-    """GPT-2's vocab.json."""
-    return as_json(vocabulary.ids, indent=None)
-
-
 def merges_txt(vocabulary: Vocabulary) -> bytes:
     """GPT-2's merges.txt."""
     return ("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in vocabulary.merges)).encode()
@@ -125,9 +120,5 @@ def merges_txt(vocabulary: Vocabulary) -> bytes:
 
 def decoder_entries(special: Mapping[str, int]) -> dict[str, Any]:
     """``added_tokens_decoder`` of tokenizer_config.json."""
-    out = {}
-    for text, number in special.items():
-        entry = added(text, number)
-        del entry["id"]
-        out[str(number)] = entry
-    return out
+    entries = (added(text, number) for text, number in special.items())
+    return {str(entry.pop("id")): entry for entry in entries}

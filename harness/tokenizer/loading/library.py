@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import logging
 import os
 import threading
@@ -14,9 +13,9 @@ from typing import Any
 from harness.tokenizer.loading.failure import BuildFailed, LoadError, SourceRefused
 from harness.tokenizer.loading.manifest import FileRecord, read_object
 from harness.tokenizer.loading.remote_code import load_class
+from harness.tokenizer.observe import LOGGERS, installed
 
 LIBRARIES = ("transformers", "tokenizers", "huggingface_hub", "sentencepiece", "tiktoken")
-LOGGERS = ("transformers", "huggingface_hub")
 # Options of `from_pretrained` that say where a tokenizer comes from: that is decided, and verified, before.
 DECIDED = frozenset(
     {
@@ -65,11 +64,7 @@ def auto_tokenizer() -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that have a say in what a tokenizer does."""
-    installed = {}
-    for name in LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return installed
+    return installed(LIBRARIES)
 
 
 def build(

@@ -4,6 +4,10 @@
     CACHE/.locks/…            who is fetching
     CACHE/.partial-…/         what is being fetched; never read
 
+One process at a time fetches a snapshot; the others wait for it, and say whom they waited for if it never ends. The
+lock only saves requests. A snapshot is complete before it gets its name, so where a file system's `flock` does nothing
+or is refused, processes fetch side by side and the first one that is done wins.
+
 A snapshot is never changed once it has its name. Nothing is remembered about files that do not exist: the manifest
 lists what does, and everything else does not.
 """
@@ -14,6 +18,7 @@ import contextlib
 import errno
 import hashlib
 import http.client
+import json
 import os
 import secrets
 import shutil
@@ -24,15 +29,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from harness.forms.digest import git_blob, sha256
 from harness.forms.model import parse_json
-from harness.tokenizer.loading.failure import CacheFailed, LoadError
-from harness.tokenizer.loading.lease import held
+from harness.forms.strict_json import strict_json
+from harness.tokenizer.loading.failure import CacheFailed, LoadError, LockTimeout
 from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, examine, records
 from harness.tokenizer.loading.source import HubRepository
 from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire
 
+# What file systems without locks answer (Lustre without -o flock, some NFS and FUSE).
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _ABANDONED = 24 * 3600.0
 _PARTIAL = ".partial-"
 
@@ -180,6 +189,85 @@ class Store:
                     gone = time.time() - path.stat().st_mtime > _ABANDONED
                 if gone:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
+    """Hold the lock at `path`; yields False where the file system has no locks.
+
+    Args:
+        path: the lock file; its folder exists.
+        what: what is being fetched, for the message.
+        seconds: how long to wait for another holder.
+
+    Raises:
+        LockTimeout: another process held it all the time; names its pid.
+        CacheFailed: the lock file cannot be made.
+    """
+    holder = path.with_suffix(".holder")
+    # A marker file instead of flock would outlive a killed holder and make everybody wait for a dead process.
+    lock = FileLock(path, timeout=seconds, poll_interval=0.02, fallback_to_soft=False)
+    begun = time.monotonic()
+    works = True
+    try:
+        lock.acquire()
+    except Timeout:
+        pid, words = _holder(holder)
+        raise LockTimeout(
+            f"{what} is being fetched by {words}; waited {time.monotonic() - begun:.1f} s for the lock {path}", pid=pid
+        ) from None
+    except NotImplementedError:
+        works = False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise CacheFailed(
+                f"cannot lock {path}: {error.strerror}. Pass cache= a folder that can be written"
+            ) from error
+        works = False
+    try:
+        if works:
+            _sign(holder)
+        yield works
+    finally:
+        if works:
+            with contextlib.suppress(OSError):
+                holder.unlink()
+            lock.release()
+
+
+def _sign(holder: Path) -> None:
+    """Leave word who holds the lock; without it the message only says less, so no error is worth stopping for."""
+    signed = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    draft = holder.with_suffix(f".{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        draft.write_text(json.dumps(signed), encoding="utf-8")
+        draft.replace(holder)
+
+
+def _holder(holder: Path) -> tuple[int | None, str]:
+    try:
+        signed = strict_json(holder.read_bytes())
+        pid, host, since = int(signed["pid"]), str(signed["host"]), float(signed["since"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, "a process that did not leave its pid"
+    words = f"process {pid} on {host} for {max(0.0, time.time() - since):.0f} s"
+    if host == socket.gethostname():
+        words += _state(pid)
+    return pid, words
+
+
+def _state(pid: int) -> str:
+    import psutil
+
+    try:
+        status = psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return " (it has ended: a process that it forked still holds the lock)"
+    except psutil.Error:
+        return ""
+    if status == psutil.STATUS_STOPPED:
+        return f" (it is stopped: continue it with kill -CONT {pid}, or end it)"
+    return f" (it is {status})"
 
 
 def _fetch(wire: Wire, repository: HubRepository, commit: str, promise: Promise, *, into: Path) -> FileRecord:
