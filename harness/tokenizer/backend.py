@@ -64,7 +64,7 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
     }
     return {
         "encoding": digest_text(canonical_json(encoding)),
-        "backend": _type(backend),
+        "backend": type_of(backend),
         "model": short(model),
         "vocabulary": vocabulary,
         "merges": merges,
@@ -171,5 +171,6 @@ def _vocabulary(backend: Any, pieces: Serialised) -> tuple[str, str]:
     return digest_text(canonical_json(tokens)), merges
 
 
-def _type(value: object) -> str:
+def type_of(value: object) -> str:
+    """Module and name of a value's class."""
     return f"{type(value).__module__}.{type(value).__qualname__}"

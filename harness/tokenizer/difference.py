@@ -338,7 +338,8 @@ def _paths(a: Any, b: Any) -> str:
     """Where two values differ, as `path: one against other`."""
     differences = list(islice(_differing(a, b, ""), NAMED + 1))
     shown = "; ".join(
-        f"{path + ' ' if path else ''}{_value(x)} against {_value(y)}" for path, x, y in differences[:NAMED]
+        f"{path + ' ' if path else ''}{cut(canonical_json(x), 80)} against {cut(canonical_json(y), 80)}"
+        for path, x, y in differences[:NAMED]
     )
     return shown + ("; …" if len(differences) > NAMED else "")
 
@@ -352,11 +353,6 @@ def _differing(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
             yield from _differing(x, y, f"{path}[{index}]")
     elif a != b:
         yield path, a, b
-
-
-def _value(value: Any) -> str:
-    text = canonical_json(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _token(known: Any) -> str:

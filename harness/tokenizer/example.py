@@ -71,9 +71,9 @@ def brief(value: Any) -> str:
     return cut(text)
 
 
-def cut(text: str) -> str:
+def cut(text: str, most: int = SHOWN) -> str:
     """A text, cut where it is long."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def token_texts(tokens: Iterable[str]) -> Iterator[str]:

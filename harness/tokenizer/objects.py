@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.tokenizer.backend import Parts, encoder_parts, ids_of, read, round_trip, view
+from harness.tokenizer.backend import Parts, encoder_parts, ids_of, read, round_trip, type_of, view
 from harness.tokenizer.identity import Depth, Identity
 from harness.tokenizer.problem import Unidentifiable
 from harness.tokenizer.python_code import python_parts
@@ -32,13 +32,13 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
         return Identity.of(_on_backend(tokenizer, backend, depth=depth), depth=depth)
     if backend is not None and not _is_backend(backend) and getattr(tokenizer, "is_fast", False):
         raise Unidentifiable(
-            f"its backend is a {type(backend).__module__}.{type(backend).__qualname__}, which cannot be written down: "
+            f"its backend is a {type_of(backend)}, which cannot be written down: "
             "something took the place of tokenizers.Tokenizer"
         )
     if hasattr(tokenizer, "special_tokens_map") and hasattr(tokenizer, "convert_tokens_to_ids"):
         return Identity.of(python_parts(tokenizer, depth=depth), depth=depth)
     raise Unidentifiable(
-        f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__} is neither a transformers tokenizer nor a "
+        f"{type_of(tokenizer)} is neither a transformers tokenizer nor a "
         "tokenizers.Tokenizer; a folder or a file goes to identify_folder"
     )
 
@@ -55,11 +55,7 @@ def subject_of(tokenizer: Any) -> Subject:
 def alone_parts(backend: Any, *, depth: Depth) -> Parts:
     """Parts of a `tokenizers.Tokenizer` by itself, or of a lone tokenizer.json."""
     pieces = read(backend)
-    parts = {
-        "scope": "encoder",
-        "kind": "tokenizers",
-        "class": f"{type(backend).__module__}.{type(backend).__qualname__}",
-    }
+    parts = {"scope": "encoder", "kind": "tokenizers", "class": type_of(backend)}
     parts |= encoder_parts(backend, pieces, alone=True, encode_special_tokens=bool(backend.encode_special_tokens))
     if depth == "full":
         parts |= deep_parts(backend, backend.get_vocab())

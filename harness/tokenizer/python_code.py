@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from harness.tokenizer.backend import NONE, Parts, round_trip
+from harness.tokenizer.backend import NONE, Parts, round_trip, type_of
 from harness.tokenizer.digest import canonical_json, digest_text
 from harness.tokenizer.identity import Depth
 from harness.tokenizer.probes import PROBES
@@ -97,17 +97,15 @@ def _engine(tokenizer: Any) -> str:
     for name in ("sp_model", "_tokenizer", "tokenizer", "model", "encoder"):
         held = vars(tokenizer).get(name)
         if held is not None and type(held).__module__.split(".")[0] not in {"builtins", "transformers"}:
-            return f"{type(held).__module__}.{type(held).__qualname__}"
+            return type_of(held)
     return "python"
 
 
 def _held(tokenizer: Any) -> dict[str, Any]:
     """The attributes that may decide ids."""
-    held = {name: value for name, value in vars(tokenizer).items() if name not in ELSEWHERE}
     # Which tokens in a message become text, if a call asks for that; older releases do not have the attribute.
-    if held.get("chat_control_tokens", ()) is None:
-        del held["chat_control_tokens"]
-    return held
+    unset = ("chat_control_tokens", None)
+    return {name: one for name, one in vars(tokenizer).items() if name not in ELSEWHERE and (name, one) != unset}
 
 
 def _state(value: Any, *, depth: int = 0) -> Any:

@@ -6,7 +6,6 @@ does not hold what it should.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable
 from importlib import resources
@@ -16,7 +15,7 @@ from filelock import FileLock
 
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
-from harness.forms.digest import sha256, sha256_of
+from harness.forms.digest import fold, sha256, sha256_of
 from harness.hub.layouts.catalogue import LAYOUTS
 from harness.hub.layouts.files import as_json
 from harness.hub.problem import HubError
@@ -65,12 +64,8 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
 
 def digest() -> str:
     """What names the layouts of this version: sha256 over everything that makes them."""
-    total = hashlib.sha256()
-    here = resources.files("harness.hub.layouts")
-    for entry in sorted(here.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith((".py", ".txt")):
-            total.update(f"{entry.name}\0".encode() + entry.read_bytes() + b"\0")
-    return total.hexdigest()
+    entries = (one for one in resources.files("harness.hub.layouts").iterdir() if one.name.endswith((".py", ".txt")))
+    return fold({one.name: sha256(one.read_bytes()) for one in entries})
 
 
 def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> Path:

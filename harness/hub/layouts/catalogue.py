@@ -55,9 +55,6 @@ GLM_TEMPLATE = (
 def glm45(size: int = LARGE, class_name: str = "PreTrainedTokenizer") -> Files:
     """GLM-4.5's kind: more than 100 000 tokens, and a class name that names no tokenizer one could make."""
     special = files.numbered(GLM_TOKENS, first=size)
-    tokenizer = files.tokenizer_json(
-        byte_level(size), special=special, pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN)
-    )
     return {
         "config.json": {
             "model_type": "glm4_moe",
@@ -78,7 +75,7 @@ def glm45(size: int = LARGE, class_name: str = "PreTrainedTokenizer") -> Files:
             "remove_space": False,
             "tokenizer_class": class_name,
         },
-        "tokenizer.json": tokenizer,
+        "tokenizer.json": files.tokenizer_json(byte_level(size), special=special),
         "chat_template.jinja": GLM_TEMPLATE.encode(),
     }
 
@@ -118,11 +115,7 @@ def llama3() -> Files:
     names = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     special = files.numbered(names, first=LARGE)
     tokenizer = files.tokenizer_json(
-        byte_level(LARGE),
-        special=special,
-        pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN),
-        post_processor=files.begin_with(names[0], LARGE),
-        ignore_merges=True,
+        byte_level(LARGE), special=special, post_processor=files.begin_with(names[0], LARGE), ignore_merges=True
     )
     template = (
         "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
@@ -181,9 +174,7 @@ def kimi(template_end: str = "<|im_end|>") -> Files:
         },
         "tiktoken.model": ranks,
         "tokenization_kimi.py": code,
-        "tokenizer.json": files.tokenizer_json(
-            vocabulary, special={}, pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN)
-        ),
+        "tokenizer.json": files.tokenizer_json(vocabulary, special={}),
     }
 
 
@@ -192,10 +183,7 @@ def mistral() -> Files:
     names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
     special = files.numbered(names, first=LARGE)
     tokenizer = files.tokenizer_json(
-        byte_level(LARGE),
-        special=special,
-        pre_tokenizer=files.split_then_bytes(files.GPT4_PATTERN),
-        post_processor=files.begin_with("<s>", special["<s>"]),
+        byte_level(LARGE), special=special, post_processor=files.begin_with("<s>", special["<s>"])
     )
     readme = b"---\nlicense: apache-2.0\nbase_model:\n- mistralai/Mistral-Small-3.1-24B-Base-2503\n---\n\n# A layout\n"
     return {

@@ -145,8 +145,8 @@ def load(
         if pinned is not None:
             _same_files(pinned, snapshot)
         tokenizer, logs = build(snapshot.folder, snapshot.files, trust_remote_code=trust_remote_code, options=chosen)
-        if isinstance(where, Path):
-            _unchanged(where, snapshot)
+        if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
+            raise SourceRefused(f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again")
         identity = _checked(tokenizer, wanted, pinned, remarks)
     except LoadError as error:
         error.requests = tuple(account)
@@ -239,12 +239,6 @@ def _folder(folder: Path, *, limits: Limits) -> Snapshot:
     files = records(folder, only_tokenizer_files=True)
     examine(folder, (file.path for file in files))
     return Snapshot(folder=folder, files=files)
-
-
-def _unchanged(folder: Path, snapshot: Snapshot) -> None:
-    said = changes(snapshot.files, records(folder, only_tokenizer_files=True))
-    if said:
-        raise SourceRefused(f"{folder} changed while it was loaded: {'; '.join(said[:3])}: load it again")
 
 
 def _same_files(lock: Lock, snapshot: Snapshot) -> None:

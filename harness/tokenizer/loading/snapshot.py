@@ -216,10 +216,8 @@ def held(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
         raise LockTimeout(
             f"{what} is being fetched by {words}; waited {time.monotonic() - begun:.1f} s for the lock {path}", pid=pid
         ) from None
-    except NotImplementedError:
-        works = False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             raise CacheFailed(
                 f"cannot lock {path}: {error.strerror}. Pass cache= a folder that can be written"
             ) from error
