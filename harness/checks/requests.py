@@ -10,8 +10,7 @@ from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
 from harness.checks.finding import Finding, RankFinding, over_ranks
 from harness.forms.problem import complaint
 from harness.forms.ranks import Ranks
-from harness.history import History
-from harness.history.hub_log import END, incomplete, of_rank
+from harness.history import HUB_END, History, hub_log_flaw, hub_requests
 from harness.hub.rules import Roles
 
 
@@ -45,14 +44,14 @@ class RequestsCheck(Check):
 
     def judge(self, history: History) -> Finding:
         """A log that is not whole counts nobody's requests."""
-        if why := incomplete(history):
+        if why := hub_log_flaw(history):
             return Finding(check=self.id, kind=self.kind, reason=why)
         return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
 
     def _rank(self, history: History, rank: int) -> RankFinding:
         every = "any" in self.role
-        counted = [seen for seen in of_rank(history, rank) if every or seen.event.values.get("role") in self.role]
-        count, most, end = len(counted), self.at_most, history.noted(END)[0].line
+        counted = [seen for seen in hub_requests(history, rank) if every or seen.event.values.get("role") in self.role]
+        count, most, end = len(counted), self.at_most, history.noted(HUB_END)[0].line
         missing = count < self.at_least
         if most is not None and count > most:
             reason, line = f"{count} requests, at most {most} are allowed", counted[most].line

@@ -6,7 +6,7 @@ from harness.forms.distribution import normal
 from harness.record.facts import ArmEnvironmentFacts, RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Environment, Scenario
-from harness.stats.environment import ArmEnvironment
+from harness.stats.provenance import ArmEnvironment
 
 
 def own_environments(scenario: Scenario) -> dict[str, Environment]:

@@ -16,11 +16,10 @@ from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.forms.digest import sha256
 from harness.plugins import PluginFailed
-from harness.reason import Skip, SkipCode
+from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import provenance, sources
 from harness.record.arm_environment import arm_environments, changed_environment, missing
-from harness.record.contradiction import Contradiction, Word
 from harness.record.facts import (
     HOME_INPUT,
     PATCH_FOLDER,
@@ -30,15 +29,22 @@ from harness.record.facts import (
     RevisionFacts,
     RunFacts,
 )
-from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
-from harness.record.needs import unmet
-from harness.record.own import demand_own, demand_planned
+from harness.record.model import (
+    ArmSummary,
+    Contradiction,
+    FaultSummary,
+    Record,
+    RecordError,
+    ScenarioSummary,
+    Unknown,
+    read_model,
+)
 from harness.record.plugins import demand_installed, demand_named
-from harness.record.recipe import recipe
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
-from harness.record.skips import contradiction
-from harness.record.unknown import Unknown, unknown_kinds
-from harness.record.witness import Witness
+from harness.record.skips import contradiction, unmet
+from harness.record.sources import recipe
+from harness.record.unknown import unknown_kinds
+from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, End, Scenario, ScenarioError, cells, derive_seed, parse_scenario
 from harness.stats.outcome import Arm
@@ -209,7 +215,9 @@ def _cell_files(scenario: Scenario, run: RunFacts, names: Collection[str]) -> li
         raise RecordError("the run's cells are not the scenario's matrix")
     ran = [cell for cell, fact in zip(planned, run.cells, strict=True) if fact.skipped is None]
     if not ran and run.server_pids:
-        raise Contradiction(Word.SKIP, "every cell is skipped, and the run started what forks ranks")
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, "every cell is skipped, and the run started what forks ranks"
+        )
     return [_files(scenario, run, cell, fact, ran, names) for cell, fact in zip(planned, run.cells, strict=True)]
 
 
@@ -221,14 +229,16 @@ def _files(
             raise RecordError(f"cell {cell.id} is skipped and has trials")
         if not _bears_out(fact.skipped, scenario, run):
             message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
-            raise Contradiction(Word.SKIP, message)
+            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
-            raise Contradiction(Word.SKIP, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
+            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
         return CellFiles(cell=cell, skipped=fact.skipped)
     if reason := unmet(scenario.needs, run.environment):
-        raise Contradiction(Word.SKIP, f"cell {cell.id} ran, and its scenario {reason}")
+        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
     for arm in missing(scenario, run):
-        raise Contradiction(Word.SKIP, f"cell {cell.id} ran, and the {arm}'s environment was not made")
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"
+        )
     counts: dict[Arm, tuple[int, int]] = {
         "candidate": (fact.candidate, scenario.trials.candidate),
         "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
@@ -237,7 +247,9 @@ def _files(
     for arm in get_args(Arm):
         count, planned = counts[arm]
         if not planned <= count <= planned + scenario.trials.max_voids:
-            raise Contradiction(Word.PLAN, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}")
+            raise Contradiction(
+                RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
+            )
         trials[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
         for file in trials[arm]:
             if file.evidence not in names:

@@ -28,7 +28,8 @@ HOME_INPUT = "world.home"
 class Package(Model):
     """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
 
-    The same wheel gives the same value on every machine, whoever installed it and wherever: `harness.record.packages`.
+    The same wheel gives the same value on every machine, whoever installed it and wherever:
+    `harness.record.environment.wheel_digest`.
     """
 
     name: str

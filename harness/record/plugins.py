@@ -9,8 +9,7 @@ from harness import backends, checks, faults, plugins
 from harness.forms.digest import sha256
 from harness.plugins import Plugin, Registry
 from harness.record.facts import RunFacts
-from harness.record.model import RecordError
-from harness.record.unknown import Unknown
+from harness.record.model import RecordError, Unknown
 from harness.scenario import Scenario
 from harness.subjects import READY
 

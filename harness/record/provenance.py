@@ -9,8 +9,7 @@ from harness.record import plugins
 from harness.record.facts import RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Scenario
-from harness.stats.environment import ArmEnvironment
-from harness.stats.provenance import FOLDER, Source, path_of
+from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of
 from harness.stats.verdict import Judgement
 
 

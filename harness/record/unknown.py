@@ -10,15 +10,10 @@ from typing import Any
 
 from harness import backends, checks, faults
 from harness.forms.document import parse_document
-from harness.record.model import RecordError
 from harness.scenario import ScenarioError, override
 from harness.subjects import READY
 
 SCHEMA = 1
-
-
-class Unknown(RecordError):
-    """The record rests on what this version does not know, so nothing is said about its signer."""
 
 
 def unknown_kinds(text: bytes, *, overrides: Sequence[str]) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.change import is_shown
 from harness.record.model import Record
-from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison, is_shown
 from harness.report.blocks import (
     Block,
     BulletList,

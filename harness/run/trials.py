@@ -9,8 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
-from harness.history import History
-from harness.history.silence import longest_silence, window
+from harness.history import History, longest_silence, window
 from harness.rank.look import LOOKED
 from harness.record.assemble import EVENTS, trial_folder
 from harness.record.facts import HOME_INPUT

@@ -15,16 +15,13 @@ from pydantic import Field
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
 from harness.forms.model import Model
-from harness.history import History
-from harness.history.silence import longest_silence
+from harness.history import History, longest_silence
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Scenario
-from harness.stats import environment, measured, outcome, provenance, shown_trial
-from harness.stats.environment import ArmEnvironment
+from harness.stats import measured, outcome, provenance, shown_trial
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
-from harness.stats.standing import HungTrial, hung_trial
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.unshown import Printed, Unshown
 
@@ -49,7 +46,7 @@ class CellVerdict(Model):
     control: Tally | None = None
     samples: dict[Arm, shown_trial.ShownTrial] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
-    hung: dict[Arm, HungTrial] = Field(default_factory=dict)
+    hung: dict[Arm, shown_trial.HungTrial] = Field(default_factory=dict)
     ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
 
@@ -97,7 +94,7 @@ class ArmCode:
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
-    environment: ArmEnvironment | None = None
+    environment: provenance.ArmEnvironment | None = None
     source: str = ""
     origin: provenance.Source | None = None
 
@@ -212,7 +209,7 @@ def _judge_cell(
             if hangs and arm == "candidate" and trial.outcome == "pass":
                 silence = max(silence, longest_silence(history))
             if arm not in hung:
-                stood = hung_trial(arm, history, index=file.index, evidence=file.evidence, line_of=line_of)
+                stood = shown_trial.hung_trial(arm, history, index=file.index, evidence=file.evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
@@ -230,7 +227,7 @@ def _judge_cell(
         return judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
-    hung: dict[Arm, HungTrial] = {}
+    hung: dict[Arm, shown_trial.HungTrial] = {}
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
@@ -274,7 +271,7 @@ def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReas
             values = seen.event.values
             if values.get("elsewhere"):
                 unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
-            elsewhere.update(environment.unproven(arm, code.environment, values.get("environment")))
+            elsewhere.update(provenance.unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
