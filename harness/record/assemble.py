@@ -25,7 +25,6 @@ from harness.record.facts import (
     PATCH_FOLDER,
     SCENARIO_PATH,
     SOURCE_FOLDER,
-    CellFacts,
     RevisionFacts,
     RunFacts,
 )
@@ -46,24 +45,18 @@ from harness.record.sources import recipe
 from harness.record.unknown import unknown_kinds
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
-from harness.scenario import Cell, End, Scenario, ScenarioError, cells, derive_seed, parse_scenario
-from harness.stats.outcome import Arm
+from harness.scenario import Cell, End, Scenario, ScenarioError, cells, parse_scenario
+from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
-from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
+from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
 
 Read = Callable[[str], bytes]
-EVENTS = "events.jsonl"
 PATCH_PATH = "evidence/source.patch"
 OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PATH}
 PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in get_args(Arm)}
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 DIFF_LINES = 200
-
-
-def trial_folder(slug: str, arm: str, index: int) -> str:
-    """Where a trial's evidence lies."""
-    return f"evidence/{slug}/{arm}-{index:05d}"
 
 
 def assemble(read: Read, names: Collection[str]) -> Record:
@@ -91,7 +84,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
-    planned = _cell_files(scenario, run, names)
+    planned = _cells(scenario, run, names)
     _demand_all_used(planned, names)
     environments = arm_environments(scenario, run)
     recipes = {
@@ -209,21 +202,24 @@ def _revision(name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Col
     return found
 
 
-def _cell_files(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[CellFiles]:
+def _cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[tuple[Cell, CellFacts]]:
     planned = cells(scenario)
     if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
         raise RecordError("the run's cells are not the scenario's matrix")
-    ran = [cell for cell, fact in zip(planned, run.cells, strict=True) if fact.skipped is None]
+    pairs = list(zip(planned, run.cells, strict=True))
+    ran = [cell for cell, fact in pairs if fact.skipped is None]
     if not ran and run.server_pids:
         raise Contradiction(
             RefusalWord.SKIP_CONTRADICTED, "every cell is skipped, and the run started what forks ranks"
         )
-    return [_files(scenario, run, cell, fact, ran, names) for cell, fact in zip(planned, run.cells, strict=True)]
+    for cell, fact in pairs:
+        _demand_possible(scenario, run, cell, fact, ran, names)
+    return pairs
 
 
-def _files(
+def _demand_possible(
     scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, ran: Sequence[Cell], names: Collection[str]
-) -> CellFiles:
+) -> None:
     if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
@@ -232,7 +228,7 @@ def _files(
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
-        return CellFiles(cell=cell, skipped=fact.skipped)
+        return
     if reason := unmet(scenario.needs, run.environment):
         raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
     for arm in missing(scenario, run):
@@ -243,18 +239,14 @@ def _files(
         "candidate": (fact.candidate, scenario.trials.candidate),
         "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
     }
-    trials: dict[Arm, Sequence[TrialFile]] = {}
-    for arm in get_args(Arm):
-        count, planned = counts[arm]
+    for arm, (count, planned) in counts.items():
         if not planned <= count <= planned + scenario.trials.max_voids:
             raise Contradiction(
                 RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
             )
-        trials[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
-        for file in trials[arm]:
-            if file.evidence not in names:
-                raise RecordError(f"the events of a planned trial are missing: {file.evidence}")
-    return CellFiles(cell=cell, skipped=None, candidate=trials["candidate"], control=trials["control"])
+        for index in range(count):
+            if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:
+                raise RecordError(f"the events of a planned trial are missing: {events}")
 
 
 def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
@@ -273,14 +265,14 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return skipped == unmet(scenario.needs, run.environment)
 
 
-def _file(scenario: Scenario, cell: Cell, arm: Arm, index: int) -> TrialFile:
-    seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
-    return TrialFile(index=index, seed=str(seed), evidence=f"{trial_folder(cell.slug, arm, index)}/{EVENTS}")
-
-
-def _demand_all_used(planned: Sequence[CellFiles], names: Collection[str]) -> None:
+def _demand_all_used(planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]) -> None:
     """No trial may lie there that the record does not count, and nothing else that the run did not write."""
-    folders = {file.evidence.rpartition("/")[0] for cell in planned for file in (*cell.candidate, *cell.control)}
+    folders = {
+        trial_folder(cell.slug, arm, index)
+        for cell, fact in planned
+        for arm, count in fact.trials.items()
+        for index in range(count)
+    }
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is.

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import gt, itemgetter, sub
-from typing import get_args
 
 from harness.events import Event, EventError, parse_lines
 from harness.forms.digest import mark
@@ -23,9 +22,9 @@ from harness.reason import RefusalWord
 from harness.record.facts import RunFacts
 from harness.record.model import Contradiction, RecordError, Unknown
 from harness.record.sources import KEY as RECIPE
-from harness.scenario import Scenario
-from harness.stats.outcome import Arm
-from harness.stats.verdict import CellFiles, Judgement
+from harness.scenario import Cell, Scenario, derive_seed
+from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.verdict import CellFacts, Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
 # a program, and of what a rank says, which may be in a loop.
@@ -210,7 +209,7 @@ def _stretches(moments: Sequence[int], *, size: int) -> Iterable[int]:
 def demand_own(
     scenario: Scenario,
     run: RunFacts,
-    planned: Sequence[CellFiles],
+    planned: Sequence[tuple[Cell, CellFacts]],
     recipes: Mapping[str, str],
     read: Callable[[str], bytes],
 ) -> None:
@@ -222,33 +221,34 @@ def demand_own(
         RecordError: it is not a first line.
     """
     begun: dict[int, str] = {}
-    for cell in planned:
-        for arm in get_args(Arm):
-            for file in cell.candidate if arm == "candidate" else cell.control:
-                begin = _first_event(read(file.evidence), file.evidence)
+    for cell, facts in planned:
+        for arm, count in facts.trials.items():
+            for index in range(count):
+                evidence = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
+                begin = _first_event(read(evidence), evidence)
                 if RECIPE not in begin.values:
-                    raise Unknown(f"{file.evidence} does not say what its trial is made of: another version made it")
+                    raise Unknown(f"{evidence} does not say what its trial is made of: another version made it")
                 spellings = {
                     "scenario": scenario.id,
-                    "cell": cell.cell.id,
+                    "cell": cell.id,
                     "arm": arm,
-                    "trial": file.index,
-                    "seed": file.seed,
+                    "trial": index,
+                    "seed": str(derive_seed(scenario.seed, scenario.id, cell.id, index)),
                     "start": run.start,
                     "host": run.environment.host,
                     RECIPE: recipes[arm],
-                    "size": cell.cell.ranks,
-                    "backend": cell.cell.backend,
+                    "size": cell.ranks,
+                    "backend": cell.backend,
                     "harness_pid": run.harness_pid,
                     "program": True if scenario.subject.program is not None else None,
                 }
                 for key, value in spellings.items():
                     if (found := begin.values.get(key)) != value:
-                        message = f"{file.evidence} is of another trial: its {key} is {found!r}, not {value!r}"
+                        message = f"{evidence} is of another trial: its {key} is {found!r}, not {value!r}"
                         raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
                 if begin.ns in begun:
-                    raise Contradiction(RefusalWord.EVENTS_SHARED, f"{file.evidence} is a copy of {begun[begin.ns]}")
-                begun[begin.ns] = file.evidence
+                    raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[begin.ns]}")
+                begun[begin.ns] = evidence
 
 
 def demand_planned(scenario: Scenario, judgement: Judgement) -> None:

@@ -1,4 +1,4 @@
-"""The section on where a run took place: the machine, the harness' own environment, Nix's answer for it, the arms' own."""
+"""The section on where a run took place: machine, the harness' own environment, Nix's answer for it, the arms' own."""
 
 from __future__ import annotations
 

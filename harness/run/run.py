@@ -15,7 +15,7 @@ from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
 from harness.record.assemble import PATCH_PATH, assemble
-from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, CellFacts, Reproduces, RoomFacts, RunFacts, Source
+from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, Source
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
@@ -37,6 +37,7 @@ from harness.run.progress import Plan, Progress
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
 from harness.scenario import LoadedScenario, Problem, Scenario, override
+from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender

@@ -6,9 +6,10 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 from pydantic import Field
 
@@ -26,6 +27,20 @@ from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.unshown import Printed, Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
+
+
+class CellFacts(Model):
+    """How many trials of a cell there are, or why there are none."""
+
+    id: str
+    skipped: Skip | None
+    candidate: Annotated[int, Field(ge=0)]
+    control: Annotated[int, Field(ge=0)]
+
+    @property
+    def trials(self) -> Mapping[Arm, int]:
+        """How many there are, by arm."""
+        return {"candidate": self.candidate, "control": self.control}
 
 
 class CellVerdict(Model):
@@ -63,25 +78,6 @@ class Judgement(Model):
     cells: list[CellVerdict]
     unshown: list[str] = Field(default_factory=list)
     printed: list[Printed] = Field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialFile:
-    """Where a trial's events are, before anybody has read them."""
-
-    index: int
-    seed: str
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellFiles:
-    """A cell's trials, or why it was skipped."""
-
-    cell: Cell
-    skipped: Skip | None
-    candidate: Sequence[TrialFile] = ()
-    control: Sequence[TrialFile] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +124,7 @@ class ArmCode:
 
 def judge(
     scenario: Scenario,
-    cells: Iterable[CellFiles],
+    cells: Iterable[tuple[Cell, CellFacts]],
     *,
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
@@ -139,7 +135,7 @@ def judge(
 
     Args:
         scenario: the scenario, with its overrides.
-        cells: every cell of its matrix, in order.
+        cells: every cell of its matrix, in order, with its trials.
         arms: `candidate`, and `control` if there is one.
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
@@ -150,7 +146,8 @@ def judge(
     """
     unshown = Unshown(scenario)
     verdicts = [
-        _judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown, heard=heard) for cell in cells
+        _judge_cell(scenario, cell, facts, arms=arms, read=read, names=names, unshown=unshown, heard=heard)
+        for cell, facts in cells
     ]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
@@ -173,7 +170,8 @@ def merge(words: Iterable[Word]) -> Word:
 
 def _judge_cell(
     scenario: Scenario,
-    files: CellFiles,
+    cell: Cell,
+    facts: CellFacts,
     *,
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
@@ -181,35 +179,26 @@ def _judge_cell(
     unshown: Unshown,
     heard: Callable[[str, History], None],
 ) -> CellVerdict:
-    cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
-    if files.skipped is not None:
-        return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [files.skipped]})
+    if facts.skipped is not None:
+        return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [facts.skipped]})
     silence = 0.0
     unproven: set[VerdictReason] = set()
 
-    def trials(arm: Arm, planned: Sequence[TrialFile]) -> list[Trial]:
+    def trials(arm: Arm, count: int) -> list[Trial]:
         nonlocal silence
         line_of = arms[arm].lines(read)
         judged = []
-        for file in planned:
-            history = History.read(read(file.evidence), size=cell.ranks)
-            heard(file.evidence, history)
-            trial, findings = outcome.judge(
-                scenario,
-                arm,
-                index=file.index,
-                seed=file.seed,
-                evidence=file.evidence,
-                history=history,
-                silence=silence,
-                line_of=line_of,
-            )
+        for index in range(count):
+            evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
+            history = History.read(read(evidence), size=cell.ranks)
+            heard(evidence, history)
+            trial, findings = outcome.judge(scenario, cell, arm, index, history, silence=silence, line_of=line_of)
             judged.append(trial)
             if hangs and arm == "candidate" and trial.outcome == "pass":
                 silence = max(silence, longest_silence(history))
             if arm not in hung:
-                stood = shown_trial.hung_trial(arm, history, index=file.index, evidence=file.evidence, line_of=line_of)
+                stood = shown_trial.hung_trial(arm, history, index=index, evidence=evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
@@ -231,10 +220,10 @@ def _judge_cell(
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
-    candidate = tally(scenario, trials("candidate", files.candidate))
+    candidate = tally(scenario, trials("candidate", facts.candidate))
     control = None
     if scenario.subject.control is not None:
-        control = tally_control(scenario, trials("control", files.control), candidate)
+        control = tally_control(scenario, trials("control", facts.control), candidate)
         struck_alike = all(fault.arm is None for fault in scenario.faults)
         if struck_alike and arms["candidate"].same_as(arms["control"]):
             alike = "both arms are the same code with the same arguments"
