@@ -18,8 +18,8 @@ from harness.forms.digest import sha256
 from harness.plugins import PluginFailed
 from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
-from harness.record import provenance, sources
-from harness.record.arm_environment import arm_environments, changed_environment, missing
+from harness.record import sources
+from harness.record.arms import arm_environments, changed_environment, demand_lists, missing, repositories
 from harness.record.facts import (
     HOME_INPUT,
     PATCH_FOLDER,
@@ -38,11 +38,10 @@ from harness.record.model import (
     Unknown,
     read_model,
 )
-from harness.record.plugins import demand_installed, demand_named
+from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.skips import contradiction, unmet
 from harness.record.sources import recipe
-from harness.record.unknown import unknown_kinds
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, End, Scenario, ScenarioError, cells, parse_scenario
@@ -100,7 +99,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     }
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
-    origins = provenance.sources(scenario, run, environments)
+    origins = repositories(scenario, run, environments)
     codes = {
         arm: ArmCode(
             files=summary.files,
@@ -121,7 +120,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
     witness.demand()
     demand_planned(scenario, judgement)
-    provenance.demand_lists(judgement, read, names)
+    demand_lists(judgement, read, names)
     return Record(
         run=run,
         scenario=about,

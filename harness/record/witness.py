@@ -257,12 +257,11 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
     Raises:
         Contradiction: there are more trials, or fewer.
     """
+    wanted = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
     for cell in judgement.cells:
-        for arm, planned, tally in (
-            ("candidate", scenario.trials.candidate, cell.candidate),
-            ("control", scenario.trials.control, cell.control),
-        ):
-            if tally and len(tally.trials) != planned + min(tally.voids, scenario.trials.max_voids):
+        for arm, tally in cell.arms.items():
+            planned = wanted[arm]
+            if len(tally.trials) != planned + min(tally.voids, scenario.trials.max_voids):
                 made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
                 raise Contradiction(
                     RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {made}, and its scenario plans {planned}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.arm_environment import installed
+from harness.record.arms import installed
 from harness.record.facts import Environment, RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (

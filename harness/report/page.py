@@ -125,9 +125,7 @@ def _grid(record: Record) -> str:
     """The trials as squares that wrap where the screen ends, which a drawing does not."""
     rows = []
     for cell in record.judgement.cells:
-        for arm, tally in (("candidate", cell.candidate), ("control", cell.control)):
-            if tally is None:
-                continue
+        for arm, tally in cell.arms.items():
             drawn = [square(arm, trial) for trial in tally.trials]
             boxes = "".join(
                 f'<i class="{SQUARES[fill]}" title="{escape.html(f"{arm} {trial.index}: {word}", 400)}"></i>'

@@ -77,14 +77,10 @@ def _inline(part: Part) -> Line:
             return Line().join(map(_inline, parts))
         case blocks.Claim(text, evidence):
             # Paths would be most of what a terminal shows; the line tells where to look in the trial named above.
-            places = [place for reference in evidence if (place := _place(reference))]
+            places = [f"line {reference.line}" for reference in evidence if reference.line]
             return Line.assemble(_inline(text), (f" ({', '.join(places)})" if places else "", "dim"))
         case _:
             assert_never(part)
-
-
-def _place(reference: blocks.Evidence) -> str:
-    return f"line {reference.line}" if reference.line else ""
 
 
 def _hang(mark: str, text: Line, width: int) -> list[Line]:

@@ -13,7 +13,7 @@ from harness.forms.text import numbered
 from harness.history import History, window
 from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
-from harness.stats.describe import how_it_ended
+from harness.stats.ends import how_it_ended
 
 # How much later than asked for the harness may look.
 SLACK = 1.0

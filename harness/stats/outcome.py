@@ -15,7 +15,7 @@ from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.reason import Deviation, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed
-from harness.stats.describe import harness_error, how_it_ended, short, shown
+from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
 

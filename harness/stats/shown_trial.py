@@ -8,7 +8,7 @@ from typing import Literal
 from harness.checks import Finding
 from harness.forms.model import Model
 from harness.history import History
-from harness.stats.describe import shown
+from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial
 

@@ -65,6 +65,12 @@ class CellVerdict(Model):
     ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
 
+    @property
+    def arms(self) -> Mapping[Arm, Tally]:
+        """The arms that ran, the candidate first."""
+        tallies: dict[Arm, Tally | None] = {"candidate": self.candidate, "control": self.control}
+        return {arm: counts for arm, counts in tallies.items() if counts is not None}
+
 
 class Judgement(Model):
     """A scenario judged: what the record states and a verifier works out again.
