@@ -37,33 +37,22 @@ def environment_section(record: Record) -> list[Block]:
         for name in ("torch", "transformers", "tokenizers", "mlx", "numpy")
         if name in versions
     ]
-    rows: list[tuple[Part, ...]] = [
-        ("environment", Claim(Foreign(made_by(here)), (RUN,))),
+    machine = f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores}, {here.memory / 2**30:.1f} GiB"
+    processes = f"harness pid {run.harness_pid}, fork server pid {', '.join(map(str, run.server_pids)) or 'none'}"
+    facts_of_run: list[tuple[str, Part]] = [
+        ("environment", Foreign(made_by(here))),
         *nix_rows(here),
-        ("packages of the harness" if run.environments else "packages", Claim(Foreign(", ".join(shown)), (RUN,))),
-        ("system", Claim(Foreign(f"{here.system} {here.release} {here.machine}"), (RUN,))),
-        (
-            "processor, memory",
-            Claim(
-                Foreign(f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores}, {here.memory / 2**30:.1f} GiB"),
-                (RUN,),
-            ),
-        ),
-        ("GPU", Claim(Foreign(here.gpu or "none answers"), (RUN,))),
-        ("host", Claim(Text(Verbatim(here.host), " (digest of its boot id)"), (RUN,))),
-        *(("plug-in", Claim(Foreign(f"{one}, sha256 {one.sha256}"), (RUN,))) for one in run.plugins),
-        (
-            "run",
-            Claim(
-                f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; harness pid "
-                f"{run.harness_pid}, fork server pid {', '.join(map(str, run.server_pids)) or 'none'}",
-                (RUN,),
-            ),
-        ),
+        ("packages of the harness" if run.environments else "packages", Foreign(", ".join(shown))),
+        ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
+        ("processor, memory", Foreign(machine)),
+        ("GPU", Foreign(here.gpu or "none answers")),
+        ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
+        *(("plug-in", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.plugins),
+        ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
+        ("home, caches, temporary folder", _room(run)),
     ]
-    if run.room is not None:
-        rows.append(("home, caches, temporary folder", Claim(_room(run), (RUN,))))
-    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
+    rows = tuple((name, Claim(fact, (RUN,))) for name, fact in facts_of_run)
+    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), rows), *nix_warnings(here)]
     section += _own(record)
     if run.inputs:
         section.append(
@@ -151,8 +140,8 @@ def made_by(here: Environment) -> str:
     return f"{how}, store path {here.nix.environment}; Python {here.python}, {lock}"
 
 
-def nix_rows(here: Environment) -> list[tuple[Part, ...]]:
-    """What the environment was built from, where Nix built it."""
+def nix_rows(here: Environment) -> list[tuple[str, Part]]:
+    """What the environment was built from, where Nix built it: names and values of a table."""
     nix = here.nix
     if nix is None:
         return []
@@ -162,13 +151,13 @@ def nix_rows(here: Environment) -> list[tuple[Part, ...]]:
     if nix.nixpkgs:
         parts += ["nixpkgs ", Verbatim(nix.nixpkgs), "; "]
     parts += ["wheels.json sha256 ", Verbatim(nix.wheels_sha256 or "unknown")]
-    rows: list[tuple[Part, ...]] = [("Nix built it from", Claim(Text(*parts), (RUN,)))]
+    rows: list[tuple[str, Part]] = [("Nix built it from", Text(*parts))]
     if nix.shell:
-        rows.append(("Nix shell, derivation", Claim(Foreign(nix.shell), (RUN,))))
+        rows.append(("Nix shell, derivation", Foreign(nix.shell)))
     if nix.source:
-        rows.append(("code, store path", Claim(Foreign(nix.source), (RUN,))))
+        rows.append(("code, store path", Foreign(nix.source)))
     if here.variant == "cuda":
-        rows.append(("NVIDIA driver, from the system", Claim(Foreign(", ".join(nix.driver) or "none found"), (RUN,))))
+        rows.append(("NVIDIA driver, from the system", Foreign(", ".join(nix.driver) or "none found")))
     return rows
 
 

@@ -26,6 +26,7 @@ from harness.stats.verdict import CellVerdict
 
 VOIDS_SHOWN = 10
 LINES_SHOWN = 4
+SCENARIO = Evidence(SCENARIO_PATH)
 
 
 def faults_section(record: Record) -> list[Block]:
@@ -54,9 +55,6 @@ def faults_section(record: Record) -> list[Block]:
         )
     )
     return section
-
-
-SCENARIO = Evidence(SCENARIO_PATH)
 
 
 def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
