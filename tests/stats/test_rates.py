@@ -18,6 +18,7 @@ from harness.stats.rates import (
     pairs_to_tell,
     trials_to_tell,
     upper_bound,
+    wilson,
 )
 
 
@@ -169,6 +170,13 @@ def test_clopper_pearson_equals_published_intervals(failures: int, trials: int, 
 def test_fisher_equals_exact_fractions(table: tuple[int, int, int, int], p: float) -> None:
     """Fisher's one-sided p is the exact hypergeometric tail, as in the tea-tasting experiment."""
     assert fisher(*table) == pytest.approx(p, rel=1e-12)
+
+
+def test_wilson_equals_the_published_interval() -> None:
+    """Wilson's interval for 10 of 100 is the one Newcombe (1998) and every calculator print."""
+    low, high = wilson(10, 100, confidence=0.95)
+    assert (low, high) == (pytest.approx(0.0552291, abs=1e-6), pytest.approx(0.1743657, abs=1e-6))
+    assert wilson(0, 0, confidence=0.95) == (0.0, 1.0)
 
 
 @given(PAIRS)
