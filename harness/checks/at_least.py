@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from harness.checks.bound import OF_A_BOUND, BoundCheck
+from harness.checks.bound import BoundCheck
+from harness.checks.check import OF_A_VALUE
 
 
 class AtLeastCheck(BoundCheck):
     """Every rank reports a number, and it is at least the limit."""
 
-    properties: ClassVar = OF_A_BOUND
+    properties: ClassVar = OF_A_VALUE
     side: ClassVar = "at least"
     example: ClassVar = "{id: enough-tokens, kind: at-least, ranks: every, value: decode.count, to: 4}"
 

@@ -7,20 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import CheckProperties, FailsAt, ValueCheck
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.check import ValueCheck
+from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
 from harness.history import History
-
-OF_A_BOUND = CheckProperties(
-    reports_a_value=True,
-    of_an_end=False,
-    compares_ranks=False,
-    needs_an_event=True,
-    needs_a_hub=False,
-    wrong=FailsAt.EVENT,
-    missing=FailsAt.RANK_END,
-)
 
 
 class BoundCheck(ValueCheck):
@@ -33,11 +23,8 @@ class BoundCheck(ValueCheck):
         "statistical", description="How close the value must come when the run is reproduced; a measured one need not."
     )
 
-    def judge(self, history: History) -> Finding:
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Each report counts: the first beyond the limit is shown, else the one that comes nearest to it."""
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
-
-    def _rank(self, history: History, rank: int) -> RankFinding:
         shown: tuple[Fraction, RankFinding] | None = None
         for value, line in history.values(rank, self.event, self.key):
             if isinstance(value, bool) or not isinstance(value, int | float):

@@ -7,13 +7,20 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from harness.checks.check import VALUE, CheckProperties, FailsAt, ValueCheck
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.check import OF_A_VALUE, VALUE, ValueCheck
+from harness.checks.finding import RankFinding
 from harness.forms.draft import Draft
 from harness.forms.fields import Event, EventValue
 from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
-from harness.history import History, artefacts
+from harness.history import (
+    ARTEFACT_KEPT,
+    History,
+    artefact_compared,
+    artefact_found,
+    artefact_was_changed,
+    why_no_artefact,
+)
 from harness.numeric.comparison import Comparison, compare_values
 from harness.numeric.tolerance import Tolerance
 
@@ -21,15 +28,7 @@ from harness.numeric.tolerance import Tolerance
 class CloseCheck(ValueCheck):
     """Every rank reports numbers, and each lies within the tolerance of the given ones, or of another rank's."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=True,
-        of_an_end=False,
-        compares_ranks=False,
-        needs_an_event=True,
-        needs_a_hub=False,
-        wrong=FailsAt.EVENT,
-        missing=FailsAt.RANK_END,
-    )
+    properties: ClassVar = OF_A_VALUE
     example: ClassVar = "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0, atol: 1e-5}"
 
     kind: Literal["close"]
@@ -90,19 +89,17 @@ class CloseCheck(ValueCheck):
     @property
     def event(self) -> str:
         """Name of the event that carries the value, or that tells of the artefact."""
-        return super().event if self.artefact is None else artefacts.KEPT
+        return super().event if self.artefact is None else ARTEFACT_KEPT
 
     @property
     def is_compared_again(self) -> bool:
         """Of an artefact only the digest could be, which says nothing of how close it is."""
         return self.artefact is None and super().is_compared_again
 
-    def judge(self, history: History) -> Finding:
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Each report counts, and is compared with the other rank's of the same place: the first too far is shown."""
-        judge = self._rank if self.artefact is None else self._array
-        return over_ranks(self.id, self.kind, [judge(history, rank) for rank in self.ranks.of(history.size)])
-
-    def _rank(self, history: History, rank: int) -> RankFinding:
+        if self.artefact is not None:
+            return self._array(history, rank, self.artefact)
         reports = history.values(rank, self.event, self.key)
         if not reports:
             return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
@@ -126,20 +123,19 @@ class CloseCheck(ValueCheck):
             return RankFinding(rank=rank, passed=False, observed=value, reason=f"{self.value}: {error}", line=line)
         return self._finding(rank, comparison, line)
 
-    def _array(self, history: History, rank: int) -> RankFinding:
+    def _array(self, history: History, rank: int, name: str) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
-        name = self.artefact or ""
         places = [
-            artefacts.found(history, one, name) for one in (rank, self.against if self.against is not None else rank)
+            artefact_found(history, one, name) for one in (rank, self.against if self.against is not None else rank)
         ]
         for one, seen in zip((rank, self.against), places, strict=True):
             if seen is None and one is not None:
-                reason = artefacts.why_not(history, one, name) + ("" if one == rank else f", on rank {one}")
+                reason = why_no_artefact(history, one, name) + ("" if one == rank else f", on rank {one}")
                 return RankFinding(rank=rank, passed=False, reason=reason, missing=one == rank)
-            if one is not None and artefacts.was_changed(history, one, name):
+            if one is not None and artefact_was_changed(history, one, name):
                 reason = f"{name} of rank {one} was changed after it was kept"
                 return RankFinding(rank=rank, passed=False, reason=reason, line=seen.line if seen else None)
-        compared = artefacts.compared(history, rank, self.id)
+        compared = artefact_compared(history, rank, self.id)
         if compared is None:
             return RankFinding(
                 rank=rank, passed=False, reason=f"{name} was not compared", line=places[0] and places[0].line

@@ -9,7 +9,7 @@ from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
-from harness.record.needs import unmet
+from harness.record.skips import unmet
 from harness.run.environments.cache import ArmEnvironment
 from harness.scenario import Cell, Scenario
 from harness.world import program
