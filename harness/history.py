@@ -172,14 +172,16 @@ def hub_log_flaw(history: History) -> str:
 ARTEFACT_KEPT = "artefact.kept"
 """A rank says so, when it keeps one."""
 ARTEFACT_FOUND = "artefact.found"
-"""The harness says so of each, once the rank has ended: name, file, bytes, sha256, dtype, shape, stored."""
+"""The harness says so of each, once the rank has ended: artefact, file, bytes, sha256, dtype, shape, stored."""
 ARTEFACT_COMPARED = "artefact.compared"
 """The harness says so of each check that compares arrays, for each rank: check, found, expected, the comparison."""
 
 
 def artefact_found(history: History, rank: int, name: str) -> Seen | None:
     """The artefact of a rank, as the harness found it; None where there is none of that name."""
-    return next((seen for seen in history.noted(ARTEFACT_FOUND, rank) if seen.event.values.get("name") == name), None)
+    return next(
+        (seen for seen in history.noted(ARTEFACT_FOUND, rank) if seen.event.values.get("artefact") == name), None
+    )
 
 
 def artefact_compared(history: History, rank: int, check: str) -> Seen | None:
@@ -204,6 +206,6 @@ def artefact_was_changed(history: History, rank: int, name: str) -> bool:
     said = [
         one.event.values.get("sha256")
         for one in history.said(rank, ARTEFACT_KEPT)
-        if one.event.values.get("name") == name
+        if one.event.values.get("artefact") == name
     ]
     return bool(said) and seen is not None and said != [seen.event.values.get("sha256")]

@@ -75,6 +75,7 @@ class SkipCode(StrEnum):
     MACHINE_GPUS = "skip:machine-gpus"
     MACHINE_NIX = "skip:machine-nix"
     MACHINE_FAULT = "skip:machine-fault"
+    MACHINE_NUMERIC = "skip:machine-numeric"
     MACHINE_PROGRAM = "skip:machine-program"
     MACHINE_INTERPRETER = "skip:machine-interpreter"
     NETWORK_PACKAGES = "skip:network-packages"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from harness.checks.check import OF_A_VALUE, VALUE, ValueCheck
+from harness.checks.check import OF_A_VALUE, VALUE, Check, ValueCheck
 from harness.checks.finding import RankFinding
 from harness.forms.draft import Draft
 from harness.forms.fields import Event, EventValue
@@ -151,7 +151,7 @@ class CloseCheck(ValueCheck):
 
     def _finding(self, rank: int, comparison: Comparison, line: int) -> RankFinding:
         complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
-        observed = f"{comparison.description()}; allowed: {self.tolerance}"
+        observed = comparison.description(self.tolerance)
         reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
         return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
@@ -168,3 +168,8 @@ class CloseCheck(ValueCheck):
                 yield draft.problem(place, message)
             elif check.ranks.which == (check.against,):
                 yield draft.problem(place, "is the only rank that is asked, which is always close to itself")
+
+
+def compares_arrays(checks: Iterable[Check]) -> list[CloseCheck]:
+    """The checks of a scenario for which the harness has to compare what ranks kept."""
+    return [check for check in checks if isinstance(check, CloseCheck) and check.artefact is not None]

@@ -118,21 +118,21 @@ class Comparison(Model):
             return f"the comparison contradicts itself: {contradiction}"
         if not self.elements and not empty:
             return "it is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
-        if not self.beyond or self.worst is None:
-            return ""
-        return f"{self.description()}; allowed: {tolerance}"
+        return self.description(tolerance) if self.beyond else ""
 
-    def description(self) -> str:
-        """The worst pair in words, and how many differ."""
+    def description(self, tolerance: Tolerance) -> str:
+        """The worst pair and its place, how many are beyond the tolerance, and the tolerance."""
+        if self.shape != self.expected_shape:
+            return f"shape {_shape(self.shape)}, expected {_shape(self.expected_shape)}"
+        zeros = f", {self.signed_zeros} of them zeros of different signs" if self.signed_zeros else ""
         if self.worst is None:
-            zeros = f", {self.signed_zeros} of them zeros of different signs" if self.signed_zeros else ""
-            return f"all {self.elements} elements are the same number{zeros}"
-        place = f"at {_shape(self.worst.index)}: " if self.shape else ""
+            return f"all {self.elements} elements are the same number{zeros}" if self.shape else "the same number"
         found, expected = self.worst.pair
         apart = self.worst.difference
-        off = "" if math.isnan(apart) else f", off by {apart:.6g}"
-        several = f" ({self.beyond} of {self.elements} elements are beyond)" if self.elements > 1 else ""
-        return f"{place}{_text(found)}, expected {_text(expected)}{off}{several}"
+        off = "not finite" if math.isnan(apart) else f"off by {apart:.4g}"
+        place = f" at {_shape(self.worst.index)}" if self.shape else ""
+        many = f"{self.beyond} of {self.elements} beyond {tolerance}" if self.elements > 1 else f"allowed: {tolerance}"
+        return f"{off}{place} ({many}): {_text(found)}, expected {_text(expected)}"
 
 
 def coarser(*dtypes: str) -> str:
@@ -198,7 +198,9 @@ class Tally:
             nonfinite=(self.nonfinite[0], self.nonfinite[1]),
             worst=worst,
             stretch=self.stretch,
-            excess=[excess if math.isfinite(excess) else None for excess in self.excess] if self.differing else [],
+            excess=[float(f"{excess:.4g}") if math.isfinite(excess) else None for excess in self.excess]
+            if self.differing
+            else [],
         )
 
 
@@ -266,7 +268,7 @@ def number(value: Number | str) -> Number:
 
 
 def _text(value: Number) -> str:
-    return str(named(value)) if kind(value) != "finite" else repr(value)
+    return str(value) if isinstance(value, int) else f"{value:.9g}" if kind(value) == "finite" else str(named(value))
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -38,7 +38,7 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
         data: an array of torch, MLX or NumPy (whatever has Python's buffer protocol), bytes, or the path of a file.
 
     Returns:
-        The values of the event that tells of it: name, file, bytes, sha256.
+        The values of the event that tells of it: artefact, file, bytes, sha256.
 
     Raises:
         CannotKeep: the name is not such words or was taken, or the data is not an array of numbers.
@@ -62,7 +62,7 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
         partial.rename(folder / (name + suffix))
     finally:
         partial.unlink(missing_ok=True)
-    return {"name": name, "file": name + suffix, "bytes": size, "sha256": digest}
+    return {"artefact": name, "file": name + suffix, "bytes": size, "sha256": digest}
 
 
 def _write(path: Path, data: Any) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from harness.forms.strict_json import JSON
+from harness.history import ARTEFACT_KEPT
+from harness.rank import artefacts
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
 
@@ -15,6 +18,7 @@ RESERVED = frozenset(
     {
         *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "rank.exited"),
         MADE,
+        ARTEFACT_KEPT,
     }
 )
 
@@ -76,6 +80,7 @@ class Context:
     seed: int
     shared: str
     _emitter: Emitter = field(repr=False)
+    _kept: Path = field(repr=False)
 
     def emit(self, name: str, **values: JSON) -> None:
         """Record that something happened; what the scenario's checks read.
@@ -90,3 +95,17 @@ class Context:
         if name in RESERVED:
             raise ValueError(f"{name} is emitted by the harness, when it is so: choose another name")
         self._emitter.emit(name, values)
+
+    def keep(self, name: str, data: Any) -> None:
+        """Keep an array or bytes as evidence; what checks of artefacts compare.
+
+        Args:
+            name: dotted lower-case words, such as `logits.prefill`; each once per rank and trial.
+            data: an array of numbers of torch, MLX or NumPy, of any shape (a bfloat16 keeps its bits); bytes; or the
+                path of a file, where `.npy` means an array.
+
+        Raises:
+            ValueError: the name is not such words or was taken, or the data is none of these.
+            OSError: no space, or the file cannot be read.
+        """
+        self._emitter.emit(ARTEFACT_KEPT, artefacts.keep(self._kept, name, data))

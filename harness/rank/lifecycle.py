@@ -26,6 +26,7 @@ from typing import Any
 
 from harness.rank import failure
 from harness.rank.arm_finder import prefer, strays
+from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
 from harness.rank.environment import describe
@@ -116,6 +117,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
         seed=spec.seed,
         shared=spec.shared,
         _emitter=emitter,
+        _kept=Path(spec.scratch, KEPT_FOLDER),
     )
     unnamed = swallowed(function, spec.arguments)
     emitter.emit("subject.begin", {"swallowed": unnamed} if unnamed else {})

@@ -12,14 +12,18 @@ from collections.abc import Callable, Collection, Sequence
 from typing import get_args
 
 from harness import faults
+from harness.checks.close import compares_arrays
 from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.forms.digest import sha256
+from harness.history import History
 from harness.plugins import PluginFailed
 from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arms import arm_environments, changed_environment, demand_lists, missing, repositories
+from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
+from harness.record.artefacts import Arrays
 from harness.record.facts import (
     HOME_INPUT,
     PATCH_FOLDER,
@@ -58,12 +62,13 @@ TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 DIFF_LINES = 200
 
 
-def assemble(read: Read, names: Collection[str]) -> Record:
+def assemble(read: Read, names: Collection[str], *, described: Callable[[str], None] = lambda _text: None) -> Record:
     """Work out the record.
 
     Args:
         read: gives the bytes of a file by its path in the results folder.
         names: the paths there are.
+        described: called with what was compared again of the ranks' arrays, if there are any.
 
     Raises:
         Contradiction: evidence that cannot all be true.
@@ -110,10 +115,15 @@ def assemble(read: Read, names: Collection[str]) -> Record:
         )
         for arm, summary in arms.items()
     }
-    witness = Witness(run, read)
+    witness, arrays = Witness(run, read), Arrays(scenario, read)
+
+    def hear(evidence: str, history: History) -> None:
+        witness.hear(evidence, history)
+        arrays.hear(evidence, history)
+
     try:
         about = _summary(scenario, text)
-        judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=witness.hear)
+        judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=hear)
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:
@@ -121,6 +131,9 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     witness.demand()
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
+    arrays.demand(names)
+    if arrays.description:
+        described(arrays.description)
     return Record(
         run=run,
         scenario=about,
@@ -254,6 +267,8 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
     match skipped.code:
         case SkipCode.MACHINE_PROGRAM:
             return program
+        case SkipCode.MACHINE_NUMERIC:
+            return bool(compares_arrays(scenario.checks))
         case SkipCode.MACHINE_FAULT:
             return bool(scenario.faults)
         case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
@@ -275,7 +290,11 @@ def _demand_all_used(planned: Sequence[tuple[Cell, CellFacts]], names: Collectio
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is.
-        known = name in OWN or name in PATCHES or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/"))
+        known = (
+            name in OWN
+            or name in PATCHES
+            or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/", f"{ARTEFACT_FOLDER}/"))
+        )
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
+from harness.checks.close import compares_arrays
+from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
 from harness.record.skips import unmet
@@ -34,17 +36,19 @@ def refused(
         environments: of the arms that have their own.
         unavailable: why an environment could not be had; None where all are there.
     """
-    if missing := unmet(scenario.needs, environment):
-        return missing
+    if lacking := unmet(scenario.needs, environment):
+        return lacking
     if impossible := faults.refusal(scenario.faults):
         return Skip(SkipCode.MACHINE_FAULT, impossible)
+    if compares_arrays(scenario.checks) and (lacks := missing("numpy")):
+        return Skip(SkipCode.MACHINE_NUMERIC, f"arrays are compared: {lacks}")
     if unavailable:
         return unavailable
     if (words := scenario.subject.program) is not None:
         why = program.refusal(words[0], staged=list(staged))
         return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
-    lacking = _backend_refusal(scenario, cell, environments)
-    return Skip(lacking.code, f"backend {cell.backend}: {lacking}") if lacking else None
+    refusal = _backend_refusal(scenario, cell, environments)
+    return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
 
 
 def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:

@@ -42,7 +42,7 @@ class RecordReplay(Replay):
 
     def judge(self, read: Read, names: Sequence[str]) -> str | None:
         """Work the record out from the evidence, and compare it with `results.json`."""
-        record = _judged(read, names)
+        record = self._judged(read, names)
         if isinstance(record, str):
             return record
         self.record = record
@@ -79,6 +79,30 @@ class RecordReplay(Replay):
             )
         return record
 
+    def _judged(self, read: Read, names: Sequence[str]) -> Record | str:
+        """The record that the evidence makes, or how it differs from the one that is stated."""
+        _demand_format(read, CannotJudge)
+        pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
+        evidence = [name for name in names if name != PATH and name not in pictures]
+        try:
+            record = assemble(read, evidence, described=self._describe)
+        except Unknown as error:
+            raise CannotJudge(str(error)) from None
+        except Contradiction as error:
+            raise Refused(error.word, str(error)) from None
+        except RecordError as error:
+            return str(error)
+        if (found := difference(read(PATH), record.encode())) is not None:
+            return found
+        drawn = figures(record, read)
+        if unknown := pictures ^ drawn.keys():
+            return f"the figures are not those of this record: {min(unknown)}"
+        changed = next((path for path in sorted(drawn) if read(path) != drawn[path]), None)
+        return record if changed is None else f"{changed} is not what the events draw"
+
+    def _describe(self, text: str) -> None:
+        self.arrays = text
+
     def _record(self, read: Read) -> Record:
         if self.record is None:
             _demand_format(read, CannotRender)
@@ -87,28 +111,6 @@ class RecordReplay(Replay):
             except RecordError as error:
                 raise CannotRender(str(error)) from None
         return self.record
-
-
-def _judged(read: Read, names: Sequence[str]) -> Record | str:
-    """The record that the evidence makes, or how it differs from the one that is stated."""
-    _demand_format(read, CannotJudge)
-    pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
-    evidence = [name for name in names if name != PATH and name not in pictures]
-    try:
-        record = assemble(read, evidence)
-    except Unknown as error:
-        raise CannotJudge(str(error)) from None
-    except Contradiction as error:
-        raise Refused(error.word, str(error)) from None
-    except RecordError as error:
-        return str(error)
-    if (found := difference(read(PATH), record.encode())) is not None:
-        return found
-    drawn = figures(record, read)
-    if unknown := pictures ^ drawn.keys():
-        return f"the figures are not those of this record: {min(unknown)}"
-    changed = next((path for path in sorted(drawn) if read(path) != drawn[path]), None)
-    return record if changed is None else f"{changed} is not what the events draw"
 
 
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from harness.backends import KINDS as BACKENDS
+from harness.checks.close import compares_arrays
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History, longest_silence, window
@@ -17,6 +18,7 @@ from harness.run import hub
 from harness.run.arms import signature
 from harness.run.arms.imports import preload
 from harness.run.arms.signature import Entry
+from harness.run.artefacts import Artefacts
 from harness.run.interrupt import Interrupt
 from harness.run.preparation import Preparation
 from harness.run.progress import MadeTrial, Progress
@@ -88,6 +90,7 @@ class Trials:
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in arms}
         self._lists = threading.Lock()
         self._results = results
+        self._artefacts = Artefacts(results, compares_arrays(scenario.checks))
         self._pool = pool
         self._interrupt = interrupt
         self._progress = progress or Progress()
@@ -310,6 +313,7 @@ class Trials:
             cancel=self._interrupt.descriptor,
             on_begin=begin,
             on_gate=strikes.at_gate,
+            on_left=lambda world, scratch: self._artefacts.take(world, scratch, size=cell.ranks),
             on_end=end,
             keeps_waiting=served.keeps_waiting if served is not None else None,
         )

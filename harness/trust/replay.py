@@ -25,6 +25,7 @@ class Replay:
 
     Attributes:
         views: what renders each view again, by the view's name; a view without a renderer is an unlisted file.
+        arrays: what was worked out again of arrays by `judge`, and what was not, in words; empty where there are none.
         makes_statements: whether a statement can be made again; where not, it is an unlisted file.
     """
 
@@ -32,6 +33,7 @@ class Replay:
 
     def __init__(self) -> None:
         self.views: Mapping[str, Render] = {}
+        self.arrays = ""
 
     def judge(self, _read: Read, _names: Sequence[str]) -> str | None:
         """The first difference between the record and what the evidence makes; None where they agree."""

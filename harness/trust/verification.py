@@ -239,7 +239,7 @@ class Verifier:
         with self._replayed(RefusalWord.NOT_JUDGED, "the verdicts could not be judged again"):
             if (difference := replay.judge(read, tuple(self._digests))) is not None:
                 raise Refused(RefusalWord.JUDGED_DIFFERENTLY, difference)
-            self._pass("the verdicts follow from the evidence")
+            self._pass("; ".join(filter(None, ["the verdicts follow from the evidence", replay.arrays])))
 
     def render(self, replay: Replay, read: Read) -> None:
         """Rule 8."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
+from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
@@ -176,6 +177,7 @@ def _spec(
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     own = scratch / f"rank-{rank}"
     (own / WORK).mkdir(parents=True)
+    (own / KEPT_FOLDER).mkdir()
     wanted: list[int] = []
     values: dict[str, JSON] = {}
     for key, value in rendezvous.ranks[rank].items():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.forms.digest import fold, sha256_of
 from harness.forms.strict_json import JSON
+from harness.rank.artefacts import FOLDER
 from harness.rank.spec import RankSpec
 from harness.world.environment import server_environment
 
@@ -118,6 +119,7 @@ def variables(spec: RankSpec) -> dict[str, str]:
         "SEED": str(spec.seed),
         "CODE": spec.folder,
         "SHARED": spec.shared,
+        "KEEP": str(Path(spec.scratch, FOLDER)),
         "WITH": json.dumps(dict(spec.arguments), ensure_ascii=True, sort_keys=True),
     }
     values |= {f"INPUT_{_variable(name)}": path for name, path in spec.inputs.items()}

@@ -52,6 +52,7 @@ class World:
         cancel: int | None = None,
         on_gate: Callable[[World, Event], None] | None = None,
         on_begin: Callable[[World], None] | None = None,
+        on_left: Callable[[World, Path], None] | None = None,
         on_end: Callable[[World], None] | None = None,
         keeps_waiting: Callable[[], str] | None = None,
     ) -> None:
@@ -60,6 +61,7 @@ class World:
         self._cancel = cancel
         self._on_gate = on_gate
         self._on_begin = on_begin
+        self._on_left = on_left
         self._on_end = on_end
         self._keeps_waiting = keeps_waiting
         given = [dict(launch.arguments), dict(launch.env)]
@@ -205,6 +207,8 @@ class World:
                     self._pipes.hang_up()
                     raise
                 self._recorder.collect(scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks)
+                if self._on_left is not None:
+                    self._on_left(self, scratch)
                 server.give_code(self._launch.folder, self._recorder.code)
         finally:
             remove(scratch)

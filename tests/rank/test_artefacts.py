@@ -21,7 +21,7 @@ def kept(folder: Path, data: Any) -> np.ndarray[Any, Any]:
     told = keep(folder, "x", data)
     path = folder / str(told["file"])
     content = path.read_bytes()
-    assert (told["name"], told["bytes"], told["sha256"]) == ("x", len(content), hashlib.sha256(content).hexdigest())
+    assert (told["artefact"], told["bytes"], told["sha256"]) == ("x", len(content), hashlib.sha256(content).hexdigest())
     return np.load(path, allow_pickle=False)
 
 

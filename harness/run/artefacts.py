@@ -1,0 +1,168 @@
+"""What ranks kept: found in their folders once they have ended, compared, and taken into the evidence."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.checks.close import CloseCheck
+from harness.events import is_name
+from harness.forms.digest import sha256_of
+from harness.forms.strict_json import JSON
+from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND
+from harness.numeric.array import NotAnArray, header
+from harness.numeric.arrays import ArrayFile, compare
+from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
+from harness.record.artefacts import path_of
+from harness.record.results import ResultsFolder
+from harness.world.world import World
+
+MANY = 256
+LARGE = 1 << 30
+"""Of a rank so many files are looked at, none of them larger than so many bytes."""
+PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
+"""Bytes of artefacts that the evidence holds. Of what is beyond, it holds digest, shape and comparison."""
+FILE = re.compile(r"(?P<name>.+?)(?P<suffix>\.bfloat16\.npy|\.npy|\.bin)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file in a rank's folder: its path, and the values of the event that tells of it."""
+
+    path: Path
+    values: dict[str, JSON]
+
+
+@dataclass
+class Artefacts:
+    """Those of a run. Worlds that live at the same time share it.
+
+    Attributes:
+        results: takes them into its evidence, each file once, whoever kept it.
+        checks: those that compare them.
+    """
+
+    results: ResultsFolder
+    checks: Sequence[CloseCheck]
+    _stored: set[str] = field(default_factory=set)
+    _bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, world: World, scratch: Path, *, size: int) -> None:
+        """Take those of a world whose ranks have ended, and tell of each and of what they differ by.
+
+        Args:
+            world: takes the events.
+            scratch: its folder, with one below it for each rank.
+            size: world size.
+
+        Raises:
+            OSError: a folder cannot be read, or the evidence cannot be written.
+        """
+        room = PER_TRIAL
+        kept: dict[tuple[int, str], Found] = {}
+        for rank in range(size):
+            for found in look(scratch / f"rank-{rank}" / FOLDER):
+                values = found.values
+                if "why" not in values:
+                    kept[rank, str(values["artefact"])] = found
+                    room -= self._store(found, room=room)
+                world.note(ARTEFACT_FOUND, rank=rank, **values)
+        for check in self.checks:
+            self._compare(world, check, kept, size=size)
+
+    def _store(self, found: Found, *, room: int) -> int:
+        """Take a file into the evidence where it fits, and say so; returns how many bytes of the trial's it takes."""
+        path, many = path_of(found.values), int(found.values["bytes"])
+        with self._lock:
+            new = path not in self._stored
+            found.values["stored"] = not new or (many <= room and self._bytes + many <= PER_RUN)
+            if not new or not found.values["stored"]:
+                return 0
+            self.results.write(path, found.path.read_bytes())
+            self._stored.add(path)
+            self._bytes += many
+        return many
+
+    def _compare(self, world: World, check: CloseCheck, kept: dict[tuple[int, str], Found], *, size: int) -> None:
+        """Compare each rank's array with the one that the check names. What is missing the check itself finds out."""
+        name, against = str(check.artefact), check.against
+        for rank in check.ranks.of(size):
+            found = kept.get((rank, name))
+            expected = None if against is None else kept.get((against, name))
+            if found is None or expected is None:
+                continue
+            digests = {"found": found.values["sha256"], "expected": expected.values["sha256"]}
+            try:
+                values = compare(_array(found), _array(expected), check.tolerance).values()
+            except NotAnArray as error:
+                values = {"why": str(error)}
+            world.note(ARTEFACT_COMPARED, rank=rank, check=check.id, **digests, **values)
+
+
+def _array(found: Found) -> ArrayFile:
+    """A file mapped into memory: it may be larger than what is free."""
+    if "dtype" not in found.values:
+        raise NotAnArray(f"{found.values['file']} holds bytes, not an array")
+    with found.path.open("rb") as file:
+        return ArrayFile(found.path.name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def look(folder: Path) -> Iterator[Found]:
+    """The artefacts in a rank's folder, by name. Nothing in it is trusted: it may hold links, pipes, holes.
+
+    Args:
+        folder: may be missing.
+
+    Yields:
+        Each with artefact, file, bytes, sha256, and of an array dtype and shape; or with file and `why`, where it is
+        not an artefact.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries[:MANY]:
+        match = FILE.fullmatch(entry.name)
+        shown = entry.name.encode("ascii", "backslashreplace").decode()[:200]
+        why = _refusal(entry, match)
+        if match is None or why:
+            yield Found(Path(entry.path), {"file": shown, "why": why})
+            continue
+        path = Path(entry.path)
+        values: dict[str, JSON] = {"artefact": match["name"], "file": shown, "bytes": path.stat().st_size}
+        values["sha256"] = sha256_of(path)
+        if match["suffix"] != BYTES:
+            try:
+                with path.open("rb") as file:
+                    found = header(file, name=entry.name)
+            except NotAnArray as error:
+                yield Found(path, {"file": shown, "why": str(error)})
+                continue
+            if found.bytes != values["bytes"]:
+                why = f"it has {values['bytes']} bytes, and its header says {found.bytes}"
+                yield Found(path, {"file": shown, "why": why})
+                continue
+            values |= {"dtype": found.dtype, "shape": list(found.shape)}
+        yield Found(path, values)
+    if len(entries) > MANY:
+        yield Found(folder, {"file": "", "why": f"the rank left {len(entries)} files, of which {MANY} are looked at"})
+
+
+def _refusal(entry: os.DirEntry[str], match: re.Match[str] | None) -> str:
+    """Why a file is not an artefact; empty where it may be one."""
+    if match is None or not is_name(match["name"]):
+        return f"it is not named as an artefact: dotted lower-case words, then {ARRAY}, {BFLOAT16} or {BYTES}"
+    status = entry.stat(follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    return f"it has {status.st_size} bytes; the limit is {LARGE}" if status.st_size > LARGE else ""
