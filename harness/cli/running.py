@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
@@ -51,13 +51,11 @@ def main(options: argparse.Namespace) -> int:
 
         return tried.main(chosen, cell=options.cell, jobs=jobs)
     if options.cell is not None:
-        print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
-        return USAGE
+        return give_up("run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE)
     try:
         signer = sign_with(options)
     except (KeyProblem, SshsigError) as error:
-        print(f"rankproof run: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("run", error, USAGE)
     finished: list[Finished] = []
     failed = slipped = False
     for scenario in chosen:
@@ -74,8 +72,7 @@ def main(options: argparse.Namespace) -> int:
                 )
             )
         except Interrupted as error:
-            print(f"rankproof run: {error}", file=sys.stderr)
-            return INCONCLUSIVE
+            return give_up("run", error, INCONCLUSIVE)
         except Slip as error:
             tell(ScenarioError(error.problems))
             print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)

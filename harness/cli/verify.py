@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from harness.cli import PASS, REFUSED, USAGE
+from harness.cli import PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import signers
 from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
@@ -50,14 +50,11 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"rankproof verify: {error.filename}: {error.strerror}", file=sys.stderr)
-        return USAGE
+        return give_up("verify", f"{error.filename}: {error.strerror}", USAGE)
     except (Unreadable, SignersMalformed, ValueError) as error:
-        print(f"rankproof verify: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("verify", error, USAGE)
     except SshsigError as error:
-        print(f"rankproof verify: {error}", file=sys.stderr)
-        return REFUSED
+        return give_up("verify", error, REFUSED)
     allowed = " and ".join(
         [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
     )
