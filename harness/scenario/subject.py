@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from harness.forms.fields import Argument, Entry, Id, Inside, Listed, Plain, Relative, Repo, Rev
-from harness.forms.model import Model
-from harness.forms.problem import complaint
+from harness.forms.model import Model, demand_one
 from harness.scenario.environment import Environment
 from harness.scenario.must_fail import MustFail
 from harness.subjects import READY
@@ -74,12 +73,8 @@ class Subject(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        given = [name for name in ("entry", "program", "use") if getattr(self, name) is not None]
-        if not given:
-            raise complaint("says nothing about what to run; give one of entry, program or use")
-        if len(given) > 1:
-            raise complaint(f"cannot stand beside {given[0]}; keep one of entry, program and use", at=given[1])
-        return self
+        nothing = "says nothing about what to run; give one of entry, program or use"
+        return demand_one(self, "entry", "program", "use", nothing=nothing)
 
     @property
     def function(self) -> str:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
-from harness.scenario.share import Share
+from harness.scenario.must_fail import Share
 
 MUST_FAIL = ("subject", "control", "must_fail")
 SIGNIFICANT = 0.05
