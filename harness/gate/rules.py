@@ -14,7 +14,7 @@ from typing import Literal
 from harness.forms.text import plural
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
-from harness.gate.report import Report, some
+from harness.gate.reports import Report, some
 from harness.stats.verdict import CellVerdict
 
 # Clocks of two machines differ a little; a report from the day after tomorrow is something else.
