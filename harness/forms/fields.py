@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, WithJsonSchema
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 
-from harness.forms.problem import closest, complaint
-
-
-def chosen(value: Any, allowed: Sequence[str], wanted: str) -> PydanticCustomError:
-    """Build the error for a value that is none of the allowed words."""
-    return complaint(wanted, suggestion=closest(value, allowed))
-
+from harness.forms.problem import complaint
 
 T = TypeVar("T")
 

@@ -18,9 +18,7 @@ from harness.forms.git import NO_ANSWER, Entry, batch, contents, entries_of, git
 from harness.forms.source import real_place
 from harness.forms.text import printable
 
-DEFAULT = "origin/main"
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-LARGEST = 256 * 2**20
 
 
 class NoTrustedRef(Exception):

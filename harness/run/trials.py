@@ -324,7 +324,7 @@ class Trials:
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        return MadeTrial(cell=cell, arm=arm, index=index, void=ended == "void", failed=ended == "fail")
+        return MadeTrial(cell=cell, arm=arm, void=ended == "void", failed=ended == "fail")
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)
