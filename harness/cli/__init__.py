@@ -16,14 +16,9 @@ from harness.cli.streams import discard, streams
 
 PASS, FAIL, INCONCLUSIVE, REFUSED, USAGE, OUR_BUG = 0, 1, 2, 3, 64, 70
 # What a path may lead to, and what to do about it.
-RIGHTS = "give yourself the right to it, or name another path"
 WAYS = {
-    errno.EACCES: RIGHTS,
-    errno.EPERM: RIGHTS,
-    errno.EROFS: "name another path",
-    errno.ELOOP: "name another path",
-    errno.ENAMETOOLONG: "name another path",
-    errno.ENOTDIR: "name another path",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give yourself the right to it, or name another path"),
+    **dict.fromkeys((errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR), "name another path"),
 }
 VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
 

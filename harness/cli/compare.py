@@ -60,11 +60,12 @@ def main(options: argparse.Namespace) -> int:
     verified = (good, better)
     if options.json:
         print(json.dumps(as_json(result, first, second, verified=verified), indent=1))
-    elif options.markdown:
-        print(render_markdown(blocks(result, first, second, verified=verified)), end="")
+        return CODES[result.word]
+    shown = blocks(result, first, second, verified=verified)
+    if options.markdown:
+        print(render_markdown(shown), end="")
     else:
-        width = min(shutil.get_terminal_size().columns, WIDEST)
-        print_styled(render_terminal(blocks(result, first, second, verified=verified), width))
+        print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, WIDEST)))
     return CODES[result.word]
 
 

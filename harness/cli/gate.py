@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.cli import PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import challenge
+from harness.cli.load import tell
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, decide
@@ -171,15 +172,13 @@ def _lint(path: Path) -> int:
     try:
         lint(path)
     except ScenarioError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
+        tell(error)
         return USAGE
     print(f"{path}: ok. It decides once it is on the trusted branch")
     return PASS
 
 
 def _init(path: Path) -> int:
-    """Write a policy and a list of signers to begin with."""
     from harness.gate.template import TemplateError, write
 
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.arguments import positive
+from harness.cli.load import tell
 from harness.forms.extras import missing
 from harness.run.init import Answers, InitError, write
 from harness.scenario import ScenarioError
@@ -69,8 +70,7 @@ def main(options: argparse.Namespace) -> int:
     except InitError as error:
         return give_up("init", error, USAGE)
     except ScenarioError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
+        tell(error)
         return USAGE
     for path in written:
         print(f"wrote {path}")

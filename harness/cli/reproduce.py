@@ -98,7 +98,7 @@ def main(options: argparse.Namespace) -> int:
             passes = Passes(
                 prepared=prepared,
                 results=options.results,
-                signer=lambda: None,
+                signer=None,
                 jobs=jobs,
                 progress=lambda: progress_for(sys.stderr),
             )
@@ -138,7 +138,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _contradiction(options: argparse.Namespace) -> str:
-    """Two wishes that exclude each other."""
     wishes = [
         name
         for name, given in (
@@ -267,11 +266,6 @@ def _fresh(passes: Passes, first: Finished) -> Answer:
 
 
 def _vary(passes: Passes, first: Finished) -> None:
-    """Walk the changes.
-
-    Raises:
-        Interrupted: somebody broke in; what was found until then is printed.
-    """
     if why := why_not_varied(answer(first)):
         print(f"vary: nothing is varied: {answer(first)}, so {why}", flush=True)
         return

@@ -58,8 +58,14 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
     allowed = " and ".join(
         [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
     )
-    _print(report if options.report.is_dir() else options.report, verification, allowed=allowed)
-    return PASS if verification.ok else REFUSED
+    print_steps(verification)
+    shown = report if options.report.is_dir() else options.report
+    if verification.ok:
+        signer = f"{verification.signer} ({verification.fingerprint})"
+        print(f"{shown}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
+        return PASS
+    print(f"{shown}: REFUSED: {verification.word}")
+    return REFUSED
 
 
 def policy_of(options: argparse.Namespace) -> SignerPolicy:
@@ -108,15 +114,6 @@ def _own_signers() -> Path | None:
     if why:
         print(f"{DEFAULT_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
     return None
-
-
-def _print(report: Path, verification: Verification, *, allowed: str) -> None:
-    print_steps(verification)
-    if verification.ok:
-        signer = f"{verification.signer} ({verification.fingerprint})"
-        print(f"{report}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
-    else:
-        print(f"{report}: REFUSED: {verification.word}")
 
 
 def print_steps(verification: Verification) -> None:

@@ -23,8 +23,8 @@ from harness.record.model import Record
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Folder, Unreadable, verify_folder
 from harness.trust.replay import Read
+from harness.trust.statement import REPORT
 
-REPORT = "report.md"
 UNFINISHED = ".unfinished"
 DEEPEST = 5
 MOST_FOLDERS = 20_000

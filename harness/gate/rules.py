@@ -54,7 +54,6 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
 
 
 def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
-    """Which code ran, beside the files that were staged."""
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
         return "REFUSED", f"the subject is what is {scenario.of} (subject.of), not the commit's code"

@@ -28,8 +28,8 @@ from harness.reproduce.leaks import Leak, Needles
 from harness.run.inputs import InputError, digests, leaves
 from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
+from harness.trust.statement import REPORT
 
-REPORT = "report.md"
 # Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
 BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20

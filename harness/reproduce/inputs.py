@@ -77,7 +77,7 @@ def _root(one: InputFacts, folder: Path) -> Path:
 def _again(one: InputFacts, source: Input, *, other: str) -> ResolvedInput:
     """An input from the hub, or made by this version; `other` is what is said where its files are others."""
     try:
-        resolved = resolve({one.name: source}, folder=Path())[one.name]
+        resolved = resolve(one.name, source, folder=Path())
     except InputError as error:
         raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
     if resolved.facts.files != one.files:

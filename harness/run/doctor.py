@@ -80,7 +80,6 @@ def examine(*, results: Path) -> list[Answer]:
 
 
 def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> Answer:
-    """Yes, or no with the remedy."""
     return Answer(topic, what, "yes" if holds else "no", detail, "" if holds else remedy)
 
 
@@ -194,7 +193,6 @@ def _environment(machine: Environment) -> Iterator[Answer]:
 
 
 def _cached() -> Iterator[Answer]:
-    """The environments that arms were given, and what they take."""
     environments = cached()
     total = sum(one.bytes for one in environments)
     detail = f"{len(environments)} in the cache, {total / 2**20:.1f} MiB" if environments else "none in the cache"

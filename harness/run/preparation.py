@@ -97,7 +97,7 @@ def _refusal(
 
 def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:
     backend = BACKENDS[cell.backend]
-    arms = ["candidate"] + (["control"] if scenario.subject.control else [])
+    arms = scenario.subject.arms
     for arm in arms:
         made = environments.get(arm)
         for library in backend.properties.libraries if made is not None else ():

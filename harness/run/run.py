@@ -50,7 +50,6 @@ from harness.world.ports import PortLease
 from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled
 
-REPORT_PATH = "report.md"
 QUOTES = "\"'"
 
 
@@ -85,7 +84,7 @@ class Finished:
     @property
     def report(self) -> Path:
         """Path of the report."""
-        return self.folder / REPORT_PATH
+        return self.folder / statement.REPORT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ def run(
     loaded: LoadedScenario,
     *,
     results: Path,
-    signer: Callable[[], Signer | None],
+    signer: Signer | None,
     jobs: int,
     material: Material | None = None,
     challenge: str | None = None,
@@ -126,7 +125,7 @@ def run(
     Args:
         loaded: the scenario.
         results: the folder of all results.
-        signer: finds the key; None leaves the report unsigned. Asked before any rank is started.
+        signer: who signs; None leaves the report unsigned.
         jobs: worlds at the same time.
         material: for a run that reproduces another, what it is made of.
         challenge: signed into the report, for a gate that asks for it.
@@ -137,7 +136,7 @@ def run(
         Slip: the entry cannot be called as the scenario says.
         RunError: input, code or results folder cannot be used.
     """
-    key, progress = signer(), progress or Progress()
+    progress = progress or Progress()
     try:
         folder = ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
@@ -233,7 +232,7 @@ def run(
         for path, picture in figures(record, folder.read).items():
             folder.write(path, picture)
         folder.write(RECORD_PATH, record.encode())
-        return Finished(record=record, folder=_sign(record, folder, key), signer=key)
+        return Finished(record=record, folder=_sign(record, folder, signer), signer=signer)
 
 
 @contextmanager
@@ -314,7 +313,7 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
         stated = replay.rebuild(folder.read, sha256(report), digest)
         beside[statement.NAME] = statement.attest(stated, key)
-    return folder.finish(manifest=(manifest.NAME, listing), report=(REPORT_PATH, report), beside=beside.items())
+    return folder.finish(manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items())
 
 
 def _without_folders(given: str, *, folder: Path) -> str:

@@ -6,7 +6,6 @@ turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError
-from harness.forms.ranks import RankSet
 from harness.scenario.environment import Environment
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.model import Input, Measure, Needs, Scenario
@@ -29,7 +28,6 @@ __all__ = [
     "MustFail",
     "Needs",
     "Problem",
-    "RankSet",
     "Scenario",
     "ScenarioError",
     "Share",

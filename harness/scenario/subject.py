@@ -81,6 +81,12 @@ class Subject(Model):
         """`module:function` that every rank calls, a ready subject's too; empty for a program."""
         return READY[self.use].entry if self.use is not None else self.entry or ""
 
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """The arms that there are, by name: the candidate first."""
+        both = {"candidate": self.candidate, "control": self.control}
+        return {name: arm for name, arm in both.items() if arm is not None}
+
     def environment_of(self, arm: Arm) -> Environment | None:
         """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""
         return arm.environment or self.environment

@@ -88,7 +88,7 @@ def test_ranks_in_flight_are_counted_while_they_fly(
     run(
         found,
         results=tmp_path / "results",
-        signer=lambda: None,
+        signer=None,
         jobs=2,
         progress=plain,
     )
