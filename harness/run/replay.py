@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from harness import __version__
@@ -42,7 +42,7 @@ class RecordReplay(Replay):
 
     def judge(self, read: Read, names: Sequence[str]) -> str | None:
         """Work the record out from the evidence, and compare it with `results.json`."""
-        record = self._judged(read, names)
+        record = _judged(read, names, described=self._describe)
         if isinstance(record, str):
             return record
         self.record = record
@@ -58,8 +58,15 @@ class RecordReplay(Replay):
         source_files = sha256(read(sources.PATH))
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
 
+    def _describe(self, arrays: str) -> None:
+        self.arrays = arrays
+
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
-        basis = Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read)
+        record = self._record(read)
+        if (drawn := record.run.rankproof) != __version__:  # looks may change between versions, the report's do not
+            why = f"rankproof {drawn} drew it, this is {__version__}; the report stands without it: remove it"
+            raise CannotRender(why)
+        basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
         try:
             with VIEWS.guarded(view.name):
                 found: object = view.render(basis)
@@ -69,40 +76,6 @@ class RecordReplay(Replay):
         except PluginFailed as error:
             raise CannotRender(str(error)) from None
 
-    def _drawn_by_us(self, read: Read) -> Record:
-        """The record, if this version drew its views: their looks may change between versions, the report's not."""
-        record = self._record(read)
-        if record.run.rankproof != __version__:
-            raise CannotRender(
-                f"rankproof {record.run.rankproof} drew it, this is {__version__}; the report stands without it: "
-                "remove it"
-            )
-        return record
-
-    def _judged(self, read: Read, names: Sequence[str]) -> Record | str:
-        """The record that the evidence makes, or how it differs from the one that is stated."""
-        _demand_format(read, CannotJudge)
-        pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
-        evidence = [name for name in names if name != PATH and name not in pictures]
-        try:
-            record = assemble(read, evidence, described=self._describe)
-        except Unknown as error:
-            raise CannotJudge(str(error)) from None
-        except Contradiction as error:
-            raise Refused(error.word, str(error)) from None
-        except RecordError as error:
-            return str(error)
-        if (found := difference(read(PATH), record.encode())) is not None:
-            return found
-        drawn = figures(record, read)
-        if unknown := pictures ^ drawn.keys():
-            return f"the figures are not those of this record: {min(unknown)}"
-        changed = next((path for path in sorted(drawn) if read(path) != drawn[path]), None)
-        return record if changed is None else f"{changed} is not what the events draw"
-
-    def _describe(self, text: str) -> None:
-        self.arrays = text
-
     def _record(self, read: Read) -> Record:
         if self.record is None:
             _demand_format(read, CannotRender)
@@ -111,6 +84,28 @@ class RecordReplay(Replay):
             except RecordError as error:
                 raise CannotRender(str(error)) from None
         return self.record
+
+
+def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None]) -> Record | str:
+    """The record that the evidence makes, or how it differs from the one that is stated."""
+    _demand_format(read, CannotJudge)
+    pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
+    evidence = [name for name in names if name != PATH and name not in pictures]
+    try:
+        record = assemble(read, evidence, described=described)
+    except Unknown as error:
+        raise CannotJudge(str(error)) from None
+    except Contradiction as error:
+        raise Refused(error.word, str(error)) from None
+    except RecordError as error:
+        return str(error)
+    if (found := difference(read(PATH), record.encode())) is not None:
+        return found
+    drawn = figures(record, read)
+    if unknown := pictures ^ drawn.keys():
+        return f"the figures are not those of this record: {min(unknown)}"
+    changed = next((path for path in sorted(drawn) if read(path) != drawn[path]), None)
+    return record if changed is None else f"{changed} is not what the events draw"
 
 
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:
