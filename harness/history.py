@@ -31,11 +31,13 @@ class History:
     Attributes:
         size: world size.
         seen: every event with its line.
+        reference: the events of the reference that the trial is compared with, which is a world of one.
         is_of_programs: whether the ranks are programs, that have no runtime of ours to tell of themselves.
     """
 
-    def __init__(self, events: Iterable[Event], *, size: int) -> None:
+    def __init__(self, events: Iterable[Event], *, size: int, reference: History | None = None) -> None:
         self.size = size
+        self.reference = reference
         self.seen: Sequence[Seen] = list(map(Seen, events, count(1)))
         self._by_rank: defaultdict[tuple[str, int | None, str], list[Seen]] = defaultdict(list)
         for seen in self.seen:
@@ -45,13 +47,13 @@ class History:
         self.is_of_programs = self._about.get("program") is True
 
     @classmethod
-    def read(cls, text: bytes, *, size: int) -> History:
+    def read(cls, text: bytes, *, size: int, reference: History | None = None) -> History:
         """Parse an `events.jsonl`.
 
         Raises:
             EventError: a line is not an event; the message names it.
         """
-        return cls(parse_lines(text), size=size)
+        return cls(parse_lines(text), size=size, reference=reference)
 
     def said(self, rank: int, name: str) -> Sequence[Seen]:
         """What the rank itself emitted under that name."""

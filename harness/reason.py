@@ -18,6 +18,8 @@ class VerdictCode(StrEnum):
 
     CODE_NOT_PROVED = "verdict:code-not-proved"
     ENVIRONMENT_NOT_PROVED = "verdict:environment-not-proved"
+    REFERENCE_FAILED = "verdict:reference-failed"
+    REFERENCE_DIFFERS = "verdict:reference-differs"
     ARMS_ALIKE = "verdict:arms-alike"
     FAILURE_RATE = "verdict:failure-rate"
     TOO_FEW_TRIALS = "verdict:too-few-trials"

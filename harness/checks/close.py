@@ -35,8 +35,8 @@ class CloseCheck(ValueCheck):
     value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]  # an artefact may be it
     artefact: Event | None = Field(None, description="In place of value: the name of an array that ranks keep.")
     to: JsonValue | None = Field(None, description="A number, or lists of numbers nested to one depth.")
-    against: Annotated[int, Field(ge=0, le=63)] | None = Field(
-        None, description="In place of to: the rank whose numbers are expected."
+    against: Annotated[int, Field(ge=0, le=63)] | Literal["reference"] | None = Field(
+        None, description="In place of to: the rank whose numbers are expected, or reference for subject.reference's."
     )
     atol: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Absolute tolerance: |found - expected| <= atol + rtol * |expected|."
@@ -105,11 +105,10 @@ class CloseCheck(ValueCheck):
             return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
         expected: Sequence[JSON] = [self.to] * len(reports)
         if self.against is not None:
-            expected = [value for value, _ in history.values(self.against, self.event, self.key)]
+            other, whose = self.other(history, rank=rank)
+            expected = [value for value, _ in other.values(whose, self.event, self.key)] if other else []
             if len(expected) != len(reports):
-                reason = (
-                    f"{self.value} was reported {len(reports)} times, and rank {self.against} {len(expected)} times"
-                )
+                reason = f"{self.value} was reported {len(reports)} times, and by {self._whose} {len(expected)} times"
                 return RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1])
         parts = [
             self._compare(rank, value, other, line) for (value, line), other in zip(reports, expected, strict=True)
@@ -123,26 +122,35 @@ class CloseCheck(ValueCheck):
             return RankFinding(rank=rank, passed=False, observed=value, reason=f"{self.value}: {error}", line=line)
         return self._finding(rank, comparison, line)
 
+    @property
+    def _whose(self) -> str:
+        return "the reference" if self.against == "reference" else f"rank {self.against}"
+
+    def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
+        """The events in which what a rank is compared with is, if there are such, and the rank that has it."""
+        if self.against == "reference":
+            return history.reference, 0
+        return history, rank if self.against is None else self.against
+
     def _array(self, history: History, rank: int, name: str) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
-        places = [
-            artefact_found(history, one, name) for one in (rank, self.against if self.against is not None else rank)
-        ]
-        for one, seen in zip((rank, self.against), places, strict=True):
-            if seen is None and one is not None:
-                reason = why_no_artefact(history, one, name) + ("" if one == rank else f", on rank {one}")
-                return RankFinding(rank=rank, passed=False, reason=reason, missing=one == rank)
-            if one is not None and artefact_was_changed(history, one, name):
-                reason = f"{name} of rank {one} was changed after it was kept"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=seen.line if seen else None)
+        digests = []
+        other, whose = self.other(history, rank=rank)
+        for events, one, word in ((history, rank, f"rank {rank}"), (other, whose, self._whose)):
+            seen = artefact_found(events, one, name) if events else None
+            if seen is None or events is None:
+                why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
+                missing = events is history and one == rank
+                reason = why if missing else f"{why}, by {word}"
+                return RankFinding(rank=rank, passed=False, reason=reason, missing=missing)
+            if artefact_was_changed(events, one, name):
+                return RankFinding(rank=rank, passed=False, reason=f"{name} of {word} was changed after it was kept")
+            digests.append(seen.event.values.get("sha256"))
         compared = artefact_compared(history, rank, self.id)
         if compared is None:
-            return RankFinding(
-                rank=rank, passed=False, reason=f"{name} was not compared", line=places[0] and places[0].line
-            )
+            return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared")
         values = dict(compared.event.values)
         stated = [values.pop(key, None) for key in ("check", "found", "expected", "why")]
-        digests = [seen.event.values["sha256"] if seen else None for seen in places]
         comparison = Comparison.of(values)
         if stated[3] is not None or stated[1:3] != digests or comparison is None:
             reason = f"{name} cannot be compared: {stated[3] or 'what was compared is not what was kept'}"
@@ -157,11 +165,13 @@ class CloseCheck(ValueCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, and is not among them."""
+        """The rank that others are compared with is there, and is not among them; so is the reference."""
         sizes: Any = draft.sizes()
         for index, check in checks.items() if sizes else ():
             place = ("checks", index, "against")
-            if check.against is None:
+            if check.against == "reference" and not draft.has("subject", "reference"):
+                yield draft.problem(place, "is not there: state subject.reference, what it is called with")
+            if check.against is None or check.against == "reference":
                 continue
             if check.against >= sizes[0]:
                 message = f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in every world"

@@ -57,7 +57,9 @@ class Arrays:
                 check = self._checks.get(str(seen.event.values.get("check")))
                 if check is None or check.against is None:
                     raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
-                pair = [artefact_found(history, one, str(check.artefact)) for one in (rank, check.against)]
+                name = str(check.artefact)
+                other, whose = check.other(history, rank=rank)
+                pair = [artefact_found(history, rank, name), artefact_found(other, whose, name) if other else None]
                 values = [one.event.values for one in pair if one is not None]
                 if not self._can or len(values) < 2 or not all(one.get("stored") is True for one in values):
                     self.left += 1

@@ -49,7 +49,7 @@ from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, End, Scenario, ScenarioError, cells, parse_scenario
-from harness.stats.outcome import EVENTS, Arm, trial_folder
+from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
@@ -89,7 +89,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
     planned = _cells(scenario, run, names)
-    _demand_all_used(planned, names)
+    _demand_all_used(scenario, planned, names)
     environments = arm_environments(scenario, run)
     recipes = {
         arm: recipe(
@@ -117,9 +117,13 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     }
     witness, arrays = Witness(run, read), Arrays(scenario, read)
 
+    heard: set[str] = set()
+
     def hear(evidence: str, history: History) -> None:
-        witness.hear(evidence, history)
-        arrays.hear(evidence, history)
+        if evidence not in heard:  # cells may share a reference
+            heard.add(evidence)
+            witness.hear(evidence, history)
+            arrays.hear(evidence, history)
 
     try:
         about = _summary(scenario, text)
@@ -259,6 +263,9 @@ def _demand_possible(
         for index in range(count):
             if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:
                 raise RecordError(f"the events of a planned trial are missing: {events}")
+    for place in reference_folders(scenario, cell.slug):
+        if f"{place}/{EVENTS}" not in names:
+            raise RecordError(f"the events of the reference are missing: {place}/{EVENTS}")
 
 
 def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
@@ -279,7 +286,7 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return skipped == unmet(scenario.needs, run.environment)
 
 
-def _demand_all_used(planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]) -> None:
+def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]) -> None:
     """No trial may lie there that the record does not count, and nothing else that the run did not write."""
     folders = {
         trial_folder(cell.slug, arm, index)
@@ -287,6 +294,7 @@ def _demand_all_used(planned: Sequence[tuple[Cell, CellFacts]], names: Collectio
         for arm, count in fact.trials.items()
         for index in range(count)
     }
+    folders |= {place for cell, fact in planned if not fact.skipped for place in reference_folders(scenario, cell.slug)}
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is.

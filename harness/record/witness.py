@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import gt, itemgetter, sub
 
@@ -23,7 +23,7 @@ from harness.record.facts import RunFacts
 from harness.record.model import Contradiction, RecordError, Unknown
 from harness.record.sources import KEY as RECIPE
 from harness.scenario import Cell, Scenario, derive_seed
-from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.outcome import EVENTS, reference_folders, trial_folder
 from harness.stats.verdict import CellFacts, Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
@@ -112,7 +112,9 @@ class Witness:
         about = history.about()
         pids: dict[int | None, int | None] = {None: None}
         own: dict[str, JSON] = {"world": world}
-        if about.get("arm") not in self._run.environments:
+        # A reference runs in the candidate's.
+        arm = "candidate" if about.get("arm") == "reference" else about.get("arm")
+        if arm not in self._run.environments:
             own["python"] = self._run.environment.python
         named_by = (
             ()
@@ -221,34 +223,46 @@ def demand_own(
         RecordError: it is not a first line.
     """
     begun: dict[int, str] = {}
+    for evidence, own in _own(scenario, planned):
+        begin = _first_event(read(evidence), evidence)
+        if RECIPE not in begin.values:
+            raise Unknown(f"{evidence} does not say what its trial is made of: another version made it")
+        spellings = {
+            **own,
+            "scenario": scenario.id,
+            "start": run.start,
+            "host": run.environment.host,
+            RECIPE: recipes["candidate" if own["arm"] == "reference" else str(own["arm"])],
+            "harness_pid": run.harness_pid,
+            "program": True if scenario.subject.program is not None else None,
+        }
+        for key, value in spellings.items():
+            if (found := begin.values.get(key)) != value:
+                message = f"{evidence} is of another trial: its {key} is {found!r}, not {value!r}"
+                raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
+        if begin.ns in begun:
+            raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[begin.ns]}")
+        begun[begin.ns] = evidence
+
+
+def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Iterator[tuple[str, dict[str, JSON]]]:
+    """Every trial and every run of a reference, by the path of its events, with what its first line has to say."""
+    known: set[str] = set()
     for cell, facts in planned:
+        place = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
         for arm, count in facts.trials.items():
             for index in range(count):
-                evidence = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
-                begin = _first_event(read(evidence), evidence)
-                if RECIPE not in begin.values:
-                    raise Unknown(f"{evidence} does not say what its trial is made of: another version made it")
-                spellings = {
-                    "scenario": scenario.id,
-                    "cell": cell.id,
-                    "arm": arm,
-                    "trial": index,
-                    "seed": str(derive_seed(scenario.seed, scenario.id, cell.id, index)),
-                    "start": run.start,
-                    "host": run.environment.host,
-                    RECIPE: recipes[arm],
-                    "size": cell.ranks,
-                    "backend": cell.backend,
-                    "harness_pid": run.harness_pid,
-                    "program": True if scenario.subject.program is not None else None,
-                }
-                for key, value in spellings.items():
-                    if (found := begin.values.get(key)) != value:
-                        message = f"{evidence} is of another trial: its {key} is {found!r}, not {value!r}"
-                        raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
-                if begin.ns in begun:
-                    raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[begin.ns]}")
-                begun[begin.ns] = evidence
+                seed = str(derive_seed(scenario.seed, scenario.id, cell.id, index))
+                path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
+                yield path, {**place, "arm": arm, "trial": index, "seed": seed}
+        for index, folder in enumerate(() if facts.skipped else reference_folders(scenario, cell.slug)):
+            if folder not in known:
+                known.add(folder)
+                shared = scenario.subject.reference is not None and scenario.subject.reference.once == "scenario"
+                owner = "reference" if shared else cell.id
+                seed = str(derive_seed(scenario.seed, scenario.id, owner, 0))
+                alone = {"cell": owner, "size": 1, "backend": "none", "arm": "reference"}
+                yield f"{folder}/{EVENTS}", {**alone, "trial": index, "seed": seed}
 
 
 def demand_planned(scenario: Scenario, judgement: Judgement) -> None:

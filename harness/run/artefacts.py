@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,13 +54,20 @@ class Artefacts:
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, world: World, scratch: Path, *, size: int) -> None:
+    def take(
+        self, world: World, scratch: Path, *, size: int, reference: Mapping[str, Found] | None = None, own: bool = False
+    ) -> dict[tuple[int, str], Found]:
         """Take those of a world whose ranks have ended, and tell of each and of what they differ by.
 
         Args:
             world: takes the events.
             scratch: its folder, with one below it for each rank.
             size: world size.
+            reference: what the reference kept, by name.
+            own: whether this is the reference itself, which is compared with its first run.
+
+        Returns:
+            What was found, by rank and name; the files go with the world.
 
         Raises:
             OSError: a folder cannot be read, or the evidence cannot be written.
@@ -75,7 +82,14 @@ class Artefacts:
                     room -= self._store(found, room=room)
                 world.note(ARTEFACT_FOUND, rank=rank, **values)
         for check in self.checks:
-            self._compare(world, check, kept, size=size)
+            name, against = str(check.artefact), check.against
+            if isinstance(against, int):
+                expected = None if own else kept.get((against, name))
+            else:
+                expected = (reference or {}).get(name)
+            for rank in range(size) if own else check.ranks.of(size):
+                self._compare(world, check, rank, kept.get((rank, name)), expected)
+        return kept
 
     def _store(self, found: Found, *, room: int) -> int:
         """Take a file into the evidence where it fits, and say so; returns how many bytes of the trial's it takes."""
@@ -90,20 +104,16 @@ class Artefacts:
             self._bytes += many
         return many
 
-    def _compare(self, world: World, check: CloseCheck, kept: dict[tuple[int, str], Found], *, size: int) -> None:
-        """Compare each rank's array with the one that the check names. What is missing the check itself finds out."""
-        name, against = str(check.artefact), check.against
-        for rank in check.ranks.of(size):
-            found = kept.get((rank, name))
-            expected = None if against is None else kept.get((against, name))
-            if found is None or expected is None:
-                continue
-            digests = {"found": found.values["sha256"], "expected": expected.values["sha256"]}
-            try:
-                values = compare(_array(found), _array(expected), check.tolerance).values()
-            except NotAnArray as error:
-                values = {"why": str(error)}
-            world.note(ARTEFACT_COMPARED, rank=rank, check=check.id, **digests, **values)
+    def _compare(self, world: World, check: CloseCheck, rank: int, found: Found | None, expected: Found | None) -> None:
+        """Compare a rank's array with the one that the check names. What is missing the check itself finds out."""
+        if found is None or expected is None:
+            return
+        try:
+            values = compare(_array(found), _array(expected), check.tolerance).values()
+        except NotAnArray as error:
+            values = {"why": str(error)}
+        digests = {"found": found.values["sha256"], "expected": expected.values["sha256"]}
+        world.note(ARTEFACT_COMPARED, rank=rank, check=check.id, **digests, **values)
 
 
 def _array(found: Found) -> ArrayFile:

@@ -35,6 +35,7 @@ from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import Interrupt, interruptible
 from harness.run.preparation import Preparation, prepare
 from harness.run.progress import Plan, Progress
+from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
 from harness.scenario import LoadedScenario, Problem, Scenario, override
@@ -255,6 +256,7 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         staging.ArmError,
         RevisionError,
         EnvironmentProblem,
+        NoReference,
         ServerFailed,
         PluginFailed,
         CannotRender,

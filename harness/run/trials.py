@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
 from harness.checks.close import compares_arrays
@@ -22,6 +24,7 @@ from harness.run.artefacts import Artefacts
 from harness.run.interrupt import Interrupt
 from harness.run.preparation import Preparation
 from harness.run.progress import MadeTrial, Progress
+from harness.run.reference import INPUT, References
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
@@ -92,6 +95,7 @@ class Trials:
         self._lists = threading.Lock()
         self._results = results
         self._artefacts = Artefacts(results, compares_arrays(scenario.checks))
+        self._references = References(scenario, self._artefacts)
         self._pool = pool
         self._interrupt = interrupt
         self._progress = progress or Progress()
@@ -217,10 +221,19 @@ class Trials:
             raise
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
+            self._references.close()
 
     def _plan(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Arm]]:
         """Control trials are spread among the candidate's, so that both arms meet the same weather."""
         for cell in cells:
+            self._references.make(
+                cell,
+                launch=lambda cell=cell: self._launch(cell, "candidate", 0),  # type: ignore[misc]
+                start=lambda launch, on_left: World(
+                    launch, self._pool, cancel=self._interrupt.descriptor, on_left=on_left
+                ),
+                keep=self._keep_reference,
+            )
             candidates = self._scenario.trials.candidate
             controls = self._scenario.trials.control if "control" in self._arms else 0
             total = candidates + controls
@@ -250,10 +263,10 @@ class Trials:
         self._progress.began(cell)
         return executor.submit(self._make, cell, arm, index)
 
-    def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
+    def _launch(self, cell: Cell, arm: Arm, index: int) -> Launch:
         scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
-        launch = Launch(
+        return Launch(
             about={
                 "scenario": scenario.id,
                 "cell": cell.id,
@@ -286,11 +299,18 @@ class Trials:
             preload=self._preload,
             declared=tuple(sorted(self._declared.get(arm, ()))),
         )
+
+    def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
+        scenario, made = self._scenario, self._references.of(cell)
+        launch = self._launch(cell, arm, index)
+        if made is not None:
+            launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
         faults = of_arm(scenario.faults, arm)
         strikes = Strikes(faults, size=cell.ranks)
         launch = strikes.prepare(launch)
         served = None
         if self._served is not None and self._port is not None:
+            seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
             served = hub.WorldHub(self._served, port=self._port, faults=faults, size=cell.ranks, seed=seed)
             launch = served.prepare(launch)
 
@@ -298,6 +318,9 @@ class Trials:
             strikes.begin(world)
             if served is not None:
                 served.begin(world)
+
+        def left(world: World, scratch: Path) -> None:
+            self._artefacts.take(world, scratch, size=cell.ranks, reference=made.kept if made is not None else None)
 
         def end(world: World) -> None:
             strikes.end(world)
@@ -310,7 +333,7 @@ class Trials:
             cancel=self._interrupt.descriptor,
             on_begin=begin,
             on_gate=strikes.at_gate,
-            on_left=lambda world, scratch: self._artefacts.take(world, scratch, size=cell.ranks),
+            on_left=left,
             on_end=end,
             keeps_waiting=served.keeps_waiting if served is not None else None,
         )
@@ -318,12 +341,16 @@ class Trials:
         folder = trial_folder(cell.slug, arm, index)
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)
-        history = History(capture.events, size=cell.ranks)
+        history = History(capture.events, size=cell.ranks, reference=made.history if made is not None else None)
         trial, _ = outcome.judge(scenario, cell, arm, index, history)
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
         return MadeTrial(cell=cell, arm=arm, void=ended == "void", failed=ended == "fail")
+
+    def _keep_reference(self, folder: str, capture: Capture) -> None:
+        self._keep(folder, capture)
+        self._keep_lists("candidate", capture.loaded)
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)

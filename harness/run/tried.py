@@ -23,6 +23,7 @@ from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import interruptible
 from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
+from harness.run.reference import NoReference
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, cells
@@ -168,7 +169,15 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
         raise Interrupted("interrupted: nothing was kept") from None
     except staging.NotThere as error:
         raise Slip([loaded.problem(error.place, error.message)]) from None
-    except (ResultsError, inputs.InputError, staging.ArmError, EnvironmentProblem, ServerFailed, OSError) as error:
+    except (
+        ResultsError,
+        inputs.InputError,
+        staging.ArmError,
+        EnvironmentProblem,
+        NoReference,
+        ServerFailed,
+        OSError,
+    ) as error:
         raise RunError(str(error)) from None
 
 

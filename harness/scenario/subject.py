@@ -47,6 +47,20 @@ class Control(Arm):
     must_fail: MustFail = Field(description="How the control has to fail for its failure to count.")
 
 
+class Reference(Model):
+    """What the arms are compared with: the candidate's code in one process, told that it is a world of one."""
+
+    with_: dict[Argument, JsonValue] = Field(
+        default_factory=dict,
+        alias="with",
+        description="Arguments of its function, in place of the candidate's. Further axes are added to them.",
+    )
+    entry: Entry | None = Field(None, description="module:function in the candidate's code (default: the subject's).")
+    once: Literal["cell", "scenario"] = Field(
+        "cell", description="Whether each cell has a reference of its own, or all share one (then there is no axis)."
+    )
+
+
 class Subject(Model):
     """The code under test. Exactly one of entry, program and use says what it is."""
 
@@ -69,6 +83,12 @@ class Subject(Model):
     candidate: Arm = Field(default_factory=Arm, description="The arm that the verdict is about.")
     control: Control | None = Field(
         None, description="The arm that is known to be broken. Required unless the role is upstream."
+    )
+
+    reference: Reference | None = Field(
+        None,
+        description="What checks compare with (against: reference); ranks find what it reported and kept in the folder "
+        "context.inputs['reference'].",
     )
 
     @model_validator(mode="after")

@@ -89,6 +89,19 @@ def trial_folder(slug: str, arm: str, index: int) -> str:
     return f"evidence/{slug}/{arm}-{index:05d}"
 
 
+REFERENCES = 2
+"""So often the reference runs: one that gives two answers is not one."""
+
+
+def reference_folders(scenario: Scenario, slug: str) -> tuple[str, ...]:
+    """Where the evidence of the reference's runs lies, by the slug of its cell; empty where there is no reference."""
+    reference = scenario.subject.reference
+    if reference is None:
+        return ()
+    place = slug if reference.once == "cell" else "reference"
+    return tuple(trial_folder(place, "reference", index) for index in range(REFERENCES))
+
+
 def no_lines(_file: str, _line: int) -> str | None:
     """Who judges without the arm's files knows no line of them."""
     return None

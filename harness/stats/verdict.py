@@ -20,6 +20,7 @@ from harness.history import History, longest_silence
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Scenario
 from harness.stats import measured, outcome, provenance, shown_trial
+from harness.stats import reference as references
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
@@ -64,6 +65,7 @@ class CellVerdict(Model):
     hung: dict[Arm, shown_trial.HungTrial] = Field(default_factory=dict)
     ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
+    reference: references.Reference | None = None
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
@@ -197,7 +199,7 @@ def _judge_cell(
         judged = []
         for index in range(count):
             evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
-            history = History.read(read(evidence), size=cell.ranks)
+            history = History.read(read(evidence), size=cell.ranks, reference=reference)
             heard(evidence, history)
             trial, findings = outcome.judge(scenario, cell, arm, index, history, silence=silence, line_of=line_of)
             judged.append(trial)
@@ -226,6 +228,14 @@ def _judge_cell(
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
+    histories, summary = references.read_reference(scenario, cell.slug, read=read)
+    reference = histories[0][1] if histories else None
+    for evidence, history in histories:
+        heard(evidence, history)
+        unproven.update(_unproven("candidate", arms["candidate"], history))
+        if (origin := arms["candidate"].origin) is not None:
+            ran.hear("candidate", origin, history)
+    unproven.update(references.doubts(scenario, [history for _, history in histories]) if histories else ())
     candidate = tally(scenario, trials("candidate", facts.candidate))
     control = None
     if scenario.subject.control is not None:
@@ -247,6 +257,7 @@ def _judge_cell(
             "hung": hung,
             "ran": ran.summary() if arms["candidate"].origin is not None else None,
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=values),
+            "reference": summary,
         }
     )
 

@@ -1,0 +1,116 @@
+"""The reference of a cell: run in a world of one before the cell's trials, and laid out for its ranks to read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.history import History
+from harness.run.artefacts import Artefacts, Found
+from harness.scenario import Cell, Scenario, derive_seed
+from harness.stats.outcome import reference_folders
+from harness.stats.reference import doubts, values_of
+from harness.world.capture import Capture
+from harness.world.world import Launch, World
+
+INPUT = "reference"
+"""The input under which ranks find the folder."""
+VALUES = "values.json"
+
+
+class NoReference(Exception):
+    """The reference did not come to its end: there is nothing to compare with."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A reference that ran: its events, the folder that ranks read, and what it kept, by name."""
+
+    history: History
+    folder: Path
+    kept: Mapping[str, Found]
+
+
+class References:
+    """Those of a run; cells may share one. To be closed."""
+
+    def __init__(self, scenario: Scenario, artefacts: Artefacts) -> None:
+        self._scenario = scenario
+        self._artefacts = artefacts
+        self._made: dict[tuple[str, ...], Made] = {}
+        self._scratch = Path(tempfile.mkdtemp(prefix="rankproof-reference-"))
+
+    def close(self) -> None:
+        """Remove what ranks could read."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def of(self, cell: Cell) -> Made | None:
+        """The one that a cell's trials are compared with; None where the scenario has none."""
+        return self._made.get(reference_folders(self._scenario, cell.slug))
+
+    def make(
+        self,
+        cell: Cell,
+        *,
+        launch: Callable[[], Launch],
+        start: Callable[..., World],
+        keep: Callable[[str, Capture], None],
+    ) -> None:
+        """Run a cell's reference, if there is one and it has not run: twice, one after the other.
+
+        Args:
+            cell: whose axes it is given.
+            launch: a trial of the candidate as it would start in this cell.
+            start: makes a world of a launch, with what is to be done with what its ranks left.
+            keep: takes the evidence of a run into its folder.
+
+        Raises:
+            NoReference: it failed.
+        """
+        reference, places = self._scenario.subject.reference, reference_folders(self._scenario, cell.slug)
+        if reference is None or places in self._made:
+            return
+        histories: list[History] = []
+        folder, kept = self._scratch / str(len(self._made)), dict[str, Found]()
+        folder.mkdir()
+        owner = cell.id if reference.once == "cell" else INPUT
+        seeds = [derive_seed(self._scenario.seed, self._scenario.id, owner, 0, *rank) for rank in ((), (0,))]
+        model = launch()
+        for index, place in enumerate(places):
+            about = {"cell": owner, "arm": INPUT, "trial": index, "seed": str(seeds[0])}
+            alone = replace(
+                model,
+                about={**model.about, **about},
+                size=1,
+                backend="none",
+                entry=reference.entry or model.entry,
+                arguments={**reference.with_, **(cell.axes if reference.once == "cell" else {})},
+                seeds=seeds[1:],
+                gates=(),
+                probes=(),
+            )
+
+            def left(world: World, scratch: Path, *, first: bool = index == 0) -> None:
+                found = self._artefacts.take(world, scratch, size=1, reference=kept, own=True)
+                for (_, name), one in found.items() if first else ():
+                    path = folder / str(one.values["file"])
+                    shutil.copyfile(one.path, path)
+                    kept[name] = replace(one, path=path)
+
+            capture = start(alone, on_left=left).run()
+            keep(place, capture)
+            histories.append(History(capture.events, size=1, reference=histories[0] if histories else None))
+            if failed := [why for why in doubts(self._scenario, histories[-1:]) if "failed" in why.code]:
+                raise NoReference(f"{failed[0]}{_log(capture)}")
+        (folder / VALUES).write_text(json.dumps(values_of(histories[0]), sort_keys=True))
+        self._made[places] = Made(history=histories[0], folder=folder, kept=kept)
+
+
+def _log(capture: Capture) -> str:
+    """What the reference printed last, where it printed anything."""
+    text = capture.logs.get(0, b"").decode("utf-8", "replace").strip()
+    return f". It printed:\n{text[-2000:]}" if text else ""

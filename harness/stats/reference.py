@@ -1,0 +1,126 @@
+"""The reference of a cell: whether it is one, and what it reported and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from harness.checks import world
+from harness.checks.close import CloseCheck
+from harness.forms.model import Model
+from harness.forms.strict_json import JSON
+from harness.history import ARTEFACT_FOUND, ARTEFACT_KEPT, History
+from harness.reason import VerdictCode, VerdictReason
+from harness.scenario import Scenario
+from harness.stats.ends import harness_error, shown
+from harness.stats.outcome import EVENTS, reference_folders
+
+# What the runtime emits for every rank is not the reference's answer.
+RUNTIME = frozenset(
+    {
+        *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "ready"),
+        *("group.made", ARTEFACT_KEPT, "fault.env"),
+    }
+)
+
+
+class KeptArray(Model):
+    """An array that the reference kept."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    sha256: str
+
+
+class Reference(Model):
+    """The runs of a reference.
+
+    Attributes:
+        evidence: path of the events of each; the first is what the arms are compared with.
+        ms: how long each took, in milliseconds.
+        reported: event and key to the values, as text.
+        arrays: what it kept.
+    """
+
+    evidence: list[str]
+    ms: list[float]
+    reported: dict[str, str] = Field(default_factory=dict)
+    arrays: list[KeptArray] = Field(default_factory=list)
+
+
+def read_reference(
+    scenario: Scenario, slug: str, *, read: Callable[[str], bytes]
+) -> tuple[list[tuple[str, History]], Reference | None]:
+    """The runs of a cell's reference, each with the path of its events; the second is compared with the first.
+
+    Raises:
+        EventError: its events cannot be read.
+    """
+    histories: list[tuple[str, History]] = []
+    for folder in reference_folders(scenario, slug):
+        path = f"{folder}/{EVENTS}"
+        first = histories[0][1] if histories else None
+        histories.append((path, History.read(read(path), size=1, reference=first)))
+    return histories, _summary(histories) if histories else None
+
+
+def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReason]:
+    """Why a reference is not one: it failed, or it does not agree with itself as near as the checks ask.
+
+    Args:
+        scenario: whose checks compare with it.
+        histories: its runs.
+    """
+    reasons = []
+    for history in histories:
+        broken = [finding for finding in world.judge(history) if not finding.passed]
+        if (error := harness_error(history)) is not None:
+            reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, f"the reference did not run: {error}"))
+        elif broken:
+            why = broken[0].reason or broken[0].ranks[0].reason
+            reasons.append(
+                VerdictReason(VerdictCode.REFERENCE_FAILED, f"the reference failed: {broken[0].check}: {why}")
+            )
+    if reasons:
+        return list(dict.fromkeys(reasons))
+    for check in scenario.checks:
+        if isinstance(check, CloseCheck) and check.against == "reference":
+            part = check.judge_rank(histories[-1], 0)
+            if not part.passed:
+                why = f"the reference gave two answers in two runs: check {check.id}: {part.reason}"
+                reasons.append(VerdictReason(VerdictCode.REFERENCE_DIFFERS, why))
+    return reasons
+
+
+def values_of(history: History) -> dict[str, list[JSON]]:
+    """What a reference reported: event and key, joined by a dot, to the values in order."""
+    found: dict[str, list[JSON]] = {}
+    for seen in history.seen:
+        if seen.event.by == "rank" and seen.event.name not in RUNTIME:
+            for key, value in seen.event.values.items():
+                found.setdefault(f"{seen.event.name}.{key}", []).append(value)
+    return found
+
+
+def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
+    first = histories[0][1]
+    arrays: list[Any] = [
+        {"name": values["artefact"], **{key: values[key] for key in ("dtype", "shape", "sha256")}}
+        for values in (seen.event.values for seen in first.noted(ARTEFACT_FOUND, 0))
+        if "dtype" in values
+    ]
+    return Reference.model_validate(
+        {
+            "evidence": [path for path, _ in histories],
+            "ms": [
+                round((one.seen[-1].event.ns - one.start_ns()) / 1e6, 3) if one.seen else 0.0 for _, one in histories
+            ],
+            "reported": {
+                name: shown(values[0] if len(values) == 1 else values) for name, values in values_of(first).items()
+            },
+            "arrays": arrays,
+        }
+    )
