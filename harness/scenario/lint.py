@@ -113,6 +113,29 @@ def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(("subject", name, "with", axis), message, at_key=True)
 
 
+def reference_is_used(draft: Draft) -> Iterator[Problem]:
+    """Something is compared with the reference, and what it is called with and by is not taken twice."""
+    reference = draft.at("subject", "reference")
+    if not isinstance(reference, dict):
+        return
+    place = ("subject", "reference")
+    if not any(getattr(check, "against", None) == "reference" for check in draft.checks.values()):
+        yield draft.problem(place, "no check compares with it (against: reference)", at_key=True, kind="note")
+    if draft.has("inputs", "reference"):
+        message = "is the name under which ranks find the reference; give this input another"
+        yield draft.problem(("inputs", "reference"), message, at_key=True)
+    if draft.has("subject", "program") and draft.has(*place, "entry"):
+        yield draft.problem((*place, "entry"), "cannot stand beside program, which is the reference's too", at_key=True)
+    arguments, axes = reference.get("with"), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
+    if reference.get("once") == "scenario" and axes:
+        message = f"one reference cannot stand for the axis {axes[0]}, which it would be given; leave it at cell"
+        yield draft.problem((*place, "once"), message)
+    for axis in axes:
+        if isinstance(arguments, dict) and axis in arguments:
+            message = "is an axis of the matrix too, which is passed to the reference under this name; rename one"
+            yield draft.problem((*place, "with", axis), message, at_key=True)
+
+
 def exclusions(draft: Draft) -> Iterator[Problem]:
     """What is excluded exists, and something is left."""
     axes = draft.axes()
@@ -328,6 +351,7 @@ RULES = (
     plugins_can_be_used,
     kinds_own_rules,
     axes_and_arguments,
+    reference_is_used,
     exclusions,
     arms_differ,
     file_needs_an_entry,

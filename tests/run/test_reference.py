@@ -1,0 +1,178 @@
+"""The reference: one process that holds the whole, run twice before the trials, and compared with by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.reason import VerdictCode
+from harness.trust.key import find_signer
+from tests import forge
+from tests.run.conftest import Ran, run_command
+
+pytestmark = pytest.mark.slow
+
+SUBJECT = """
+import array
+import json
+import os
+from pathlib import Path
+
+def score(context, *, broken, way="plain"):
+    if context.size == 1:
+        assert (os.environ["WORLD_SIZE"], os.environ["RANK"], context.group.all_gather(b"x")) == ("1", "0", [b"x"])
+        assert "reference" not in context.inputs
+        if way == "fails":
+            raise RuntimeError("the model is not there")
+    else:
+        found = json.loads(Path(context.inputs["reference"], "values.json").read_text())
+        assert found == {"score.loss": [4.0]}, found
+        assert Path(context.inputs["reference"], "logits.npy").stat().st_size > 64
+    off = 0.25 if broken and context.rank else os.getpid() * 1.0 if way == "differs" and context.size == 1 else 0.0
+    context.emit("score", loss=4.0)
+    context.keep("logits", array.array("d", [1.0, 2.0 + off]))
+"""
+SCENARIO = """
+schema: 1
+id: scores
+title: The ranks compute what one process computes
+question: Do all ranks have the logits of the whole?
+subject:
+  entry: subject:score
+  candidate: {with: {broken: false}}
+  control:
+    with: {broken: true}
+    must_fail: {check: same, ranks: nonzero}
+  reference: {with: {broken: false}}
+matrix: {ranks: [2, 3], backend: [none]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+checks:
+  - {id: same, kind: close, ranks: every, artefact: logits, against: reference, atol: 0.125}
+  - {id: loss, kind: close, ranks: every, value: score.loss, against: reference, atol: 0}
+"""
+
+
+def run(place: Path, *, scenario: str = SCENARIO, subject: str = SUBJECT) -> Ran:
+    folder = place / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(scenario)
+    (folder / "subject.py").write_text(subject)
+    return run_command(place, "run", str(folder))
+
+
+def verify(place: Path, report: Path) -> Ran:
+    key = place / "home/.local/share/rankproof/signing_key"
+    return run_command(place, "verify", str(report), "--signer", find_signer(explicit=str(key)).fingerprint)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scores")
+
+
+@pytest.fixture(scope="module")
+def ran(place: Path) -> Ran:
+    """One run of it."""
+    return run(place)
+
+
+def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
+    """Each cell has its own, run twice; the record says what it was and how long it took, and is judged again."""
+    assert ran.code == 0, ran.out + ran.err
+    for cell in ran.record.judgement.cells:
+        reference = cell.reference
+        assert reference is not None
+        assert reference.evidence == [f"evidence/{cell.slug}/reference-0000{index}/events.jsonl" for index in (0, 1)]
+        assert all(ms > 0 for ms in reference.ms)
+        assert reference.reported == {"score.loss": "4.0"}
+        assert [(one.name, one.dtype, one.shape) for one in reference.arrays] == [("logits", "float64", [2])]
+    assert (
+        "off by 0.25 at \\[1\\] (1 of 2 beyond atol 0.125): 2.25, expected 2" in (ran.folder / "report.md").read_text()
+    )
+    verified = verify(place, ran.folder / "report.md")
+    assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
+
+
+def test_one_reference_for_all_cells(tmp_path: Path) -> None:
+    """once: scenario runs it twice altogether, and each cell names the same."""
+    ran = run(tmp_path, scenario=SCENARIO.replace("reference: {with", "reference: {once: scenario, with"))
+    assert ran.code == 0, ran.out + ran.err
+    found = {tuple(cell.reference.evidence) for cell in ran.record.judgement.cells if cell.reference}
+    assert found == {tuple(f"evidence/reference/reference-0000{index}/events.jsonl" for index in (0, 1))}
+    assert verify(tmp_path, ran.folder / "report.md").code == 0
+
+
+def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> None:
+    """INCONCLUSIVE, with the place and the difference; whatever the candidate did."""
+    scenario = SCENARIO.replace(
+        "reference: {with: {broken: false}}", "reference: {with: {broken: false, way: differs}}"
+    )
+    ran = run(tmp_path, scenario=scenario.replace("ranks: [2, 3]", "ranks: [2]"))
+    assert ran.code == 2, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
+    assert "the reference gave two answers in two runs: check same: logits is not close: off by" in str(cell.reasons[0])
+    assert verify(tmp_path, ran.folder / "report.md").code == 0
+
+
+def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
+    """There is nothing to compare with: no trial is made, nothing is signed, and its traceback is shown."""
+    ran = run(tmp_path, scenario=SCENARIO.replace("with: {broken: false}}\nm", "with: {broken: false, way: fails}}\nm"))
+    assert ran.code != 0
+    assert "the reference failed" in ran.out + ran.err
+    assert "RuntimeError: the model is not there" in ran.out + ran.err
+    assert not (ran.results / "latest").exists()
+
+
+def without_second_run(folder: Path) -> None:
+    shutil.rmtree(folder / "evidence/ranks-2-backend-none/reference-00001")
+
+
+def one_run_twice(folder: Path) -> None:
+    """The first run of the reference in the place of the second, so that it seems to agree with itself."""
+    cell = folder / "evidence/ranks-2-backend-none"
+    shutil.copyfile(cell / "reference-00000/events.jsonl", cell / "reference-00001/events.jsonl")
+
+
+def of_another_cell(folder: Path) -> None:
+    evidence = folder / "evidence"
+    for index in (0, 1):
+        name = f"reference-0000{index}/events.jsonl"
+        shutil.copyfile(evidence / "ranks-3-backend-none" / name, evidence / "ranks-2-backend-none" / name)
+
+
+def other_answer(folder: Path) -> None:
+    """The reference reported another loss than the one that the trials were compared with."""
+    path = folder / "evidence/ranks-2-backend-none/reference-00000/events.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for event in lines:
+        if event["name"] == "score":
+            event["values"]["loss"] = 5.0
+    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in lines))
+
+
+@pytest.mark.parametrize("forgery", [without_second_run, one_run_twice, of_another_cell, other_answer])
+def test_a_changed_reference_is_refused(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Any]) -> None:
+    """Under a good signature too: it has to be there, twice, of this cell, and give what was compared with."""
+    folder = tmp_path / ran.folder.parent.name / ran.folder.name
+    shutil.copytree(ran.folder, folder)
+    forgery(folder)
+    forge.sign(folder, place / "home/.local/share/rankproof/signing_key")
+    verified = verify(place, folder / "report.md")
+    assert (verified.code, "REFUSED" in verified.out) == (3, True), verified.out
+
+
+def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) -> None:
+    """A check against a reference that the scenario has not, and a reference that no check looks at."""
+    ran = run(tmp_path, scenario=SCENARIO.replace("  reference: {with: {broken: false}}\n", ""))
+    assert (ran.code, "checks[0].against: is not there: state subject.reference" in ran.out + ran.err) == (64, True)
+    (tmp_path / "scenario/scenario.yaml").write_text(SCENARIO.replace("against: reference", "against: 0"))
+    noted = run_command(tmp_path, "lint", str(tmp_path / "scenario"))
+    assert "subject.reference: no check compares with it" in noted.out + noted.err
