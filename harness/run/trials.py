@@ -201,7 +201,7 @@ class Trials:
         try:
             while True:
                 while len(running) < jobs and (item := next(planned, None)) is not None:
-                    if self._hangs(item[1]):
+                    if self._hangs(*item):
                         # How long the candidate is silent says for how long a hang has to stand still.
                         wait(running)
                     running.add(self._submit(executor, counts, *item))
@@ -237,7 +237,7 @@ class Trials:
             candidates = self._scenario.trials.candidate
             controls = self._scenario.trials.control if "control" in self._arms else 0
             total = candidates + controls
-            if self._hangs("control"):
+            if self._hangs(cell, "control"):
                 for position in range(total):
                     yield cell, "candidate" if position < candidates else "control"
                 continue
@@ -245,12 +245,14 @@ class Trials:
                 is_control = (position + 1) * controls // total > position * controls // total
                 yield cell, "control" if is_control else "candidate"
 
-    def _hangs(self, arm: Arm) -> bool:
-        return arm == "control" and self._stated is not None and self._stated.hang is not None
+    def _hangs(self, cell: Cell, arm: Arm) -> bool:
+        if arm != "control" or self._stated is None or self._stated.hang is None:
+            return False
+        return self._stated.applies(cell.ranks, cell.backend, cell.axes)
 
     def _hang(self, cell: Cell, arm: Arm) -> Hang | None:
         """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
-        if arm != "control" or self._stated is None or self._stated.hang is None:
+        if self._stated is None or self._stated.hang is None or not self._hangs(cell, arm):
             return None
         seconds = window(self._silences.get(cell.id, 0.0))
         return Hang(window=seconds, within=self._stated.within, spins=self._stated.hang.spins)

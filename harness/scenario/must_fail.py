@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from harness.forms.fields import Event, ExceptionName, Id, Line, Listed, Message, form
+from harness.forms.fields import Distinct, Event, ExceptionName, Id, Line, Listed, Message, Scalar, form
 from harness.forms.model import Model, demand_one
 from harness.forms.problem import closest, complaint
 from harness.forms.ranks import Ranks
 from harness.forms.units import NUMBER, Duration, written
+from harness.scenario.matrix import same
 
 WITHIN = 10.0
 """Seconds; default of `within`."""
@@ -128,11 +130,21 @@ class MustFail(End):
         json_schema_extra={"default": "10s"},
     )
     also: Listed[AlsoEnds] = Field((), description="Ends of other ranks that belong to the bug.")
+    cells: dict[str, Annotated[Distinct[Scalar], Field(min_length=1)]] | None = Field(
+        None,
+        description="The cells in which it fails: a mapping from axis to values, all of which must match. In every "
+        "other cell it must hold. Default: every cell.",
+    )
     share: ShareField = Field(
         default=EVERY_TRIAL,
         description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
         json_schema_extra={"default": "every"},
     )
+
+    def applies(self, ranks: int, backend: str, axes: Mapping[str, object]) -> bool:
+        """Whether the control must fail in a cell; else it must hold there."""
+        values = {**axes, "ranks": ranks, "backend": backend}
+        return all(any(same(values.get(axis), one) for one in wanted) for axis, wanted in (self.cells or {}).items())
 
     @model_validator(mode="after")
     def _one_failure(self) -> Self:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from harness.forms.problem import Problem, closest
+from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
 from harness.scenario.draft import Draft
+from harness.scenario.matrix import same
 from harness.scenario.model import World
 
 MUST_FAIL = ("subject", "control", "must_fail")
@@ -84,4 +86,33 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(path, f"{message}; within is {stated.within:g}s", at_key=path == MUST_FAIL)
 
 
-MUST_FAIL_RULES = (names_a_check, names_its_end, fails_where_it_is_asked, hangs_where_it_can_be_seen)
+def cells_exist(draft: Draft) -> Iterator[Problem]:
+    """The cells in which the control must fail are cells of the matrix, and not all of them."""
+    stated, matrix = draft.must_fail, draft.matrix
+    if stated is None or stated.cells is None or matrix is None:
+        return
+    path, axes = (*MUST_FAIL, "cells"), draft.axes()
+    for axis, values in stated.cells.items():
+        if axis not in axes:
+            message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"
+            yield draft.problem((*path, axis), message, at_key=True, suggestion=closest(axis, list(axes)))
+            continue
+        for index, value in enumerate(values):
+            if not any(same(value, one) for one in axes[axis]):
+                allowed = [shown(one) for one in axes[axis]]
+                message = f"is not a value of the axis {axis}: {listed(allowed)}"
+                yield draft.problem((*path, axis, index), message, suggestion=closest(shown(value), allowed))
+    where = [stated.applies(**_cell(values)) for values in matrix.combinations()]
+    if stated.cells.keys() <= axes.keys() and not any(where):
+        message = "leaves no cell in which the control must fail: nothing would show that the checks can"
+        yield draft.problem(path, message, at_key=True)
+    if where and all(where):
+        yield draft.problem(path, "names every cell; remove it", at_key=True, kind="note")
+
+
+def _cell(values: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {axis: value for axis, value in values.items() if axis not in ("ranks", "backend")}
+    return {"ranks": values["ranks"], "backend": values["backend"], "axes": rest}
+
+
+MUST_FAIL_RULES = (cells_exist, names_a_check, names_its_end, fails_where_it_is_asked, hangs_where_it_can_be_seen)

@@ -13,7 +13,7 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import History, ended
-from harness.reason import Deviation, Void, VoidCode
+from harness.reason import Deviation, DeviationCode, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
@@ -148,7 +148,11 @@ def judge(
     otherwise: Deviation | None = None
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
-        otherwise = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
+        if must_fail.applies(cell.ranks, cell.backend, cell.axes):
+            otherwise = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
+        elif failed:
+            what = f"check {failed[0].check} failed, in a cell in which must_fail.cells says that the control holds"
+            otherwise = Deviation(DeviationCode.FAILED_ELSEWHERE, what)
         as_stated = otherwise is None
     trial = Trial(
         **common,

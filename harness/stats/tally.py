@@ -67,8 +67,15 @@ def tally(scenario: Scenario, trials: list[Trial]) -> Tally:
     )
 
 
-def tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally) -> Tally:
-    """Count those of the control, as stated or not, and hold them against the candidate's."""
+def tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally, *, holds: bool = False) -> Tally:
+    """Count those of the control, as stated or not, and hold them against the candidate's.
+
+    Args:
+        scenario: what is asked.
+        trials: of the control.
+        candidate: the other arm, counted.
+        holds: whether the control is stated to hold in this cell: then nothing has to set it apart.
+    """
     counts = tally(scenario, trials)
     as_stated = sum(bool(trial.as_stated) for trial in trials)
     counted = Counter(trial.otherwise for trial in trials if trial.otherwise is not None)
@@ -76,14 +83,19 @@ def tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally) -> 
         Instead(code=what.code, text=what.text, count=count)
         for what, count in sorted(counted.items(), key=lambda item: item[0].text)
     ]
-    p_value = fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
+    p_value = None if holds else fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
     return counts.model_copy(update={"as_stated": as_stated, "otherwise": otherwise, "p_value": p_value})
 
 
 def decide(
-    scenario: Scenario, candidate: Tally, control: Tally | None, unproven: Collection[VerdictReason]
+    scenario: Scenario,
+    candidate: Tally,
+    control: Tally | None,
+    unproven: Collection[VerdictReason],
+    *,
+    holds: bool = False,
 ) -> tuple[Word, list[VerdictReason]]:
-    """The rules of design §5, in their order."""
+    """The rules of design §5, in their order; `holds` is whether the control is stated to hold in this cell."""
     if unproven:
         return "INCONCLUSIVE", sorted(unproven, key=str)
     accept = scenario.trials.accept
@@ -104,7 +116,7 @@ def decide(
     if candidate.counted < scenario.trials.candidate:
         reason = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
         reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
-    reasons += _doubt(scenario, control)
+    reasons += _doubt(scenario, control, holds=holds)
     return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
 
 
@@ -113,7 +125,7 @@ def _why_void(tally: Tally) -> str:
     return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
 
 
-def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]:
+def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
         reason = "the scenario has no control: nothing shows that these checks can fail"
@@ -123,13 +135,16 @@ def _doubt(scenario: Scenario, control: Tally | None) -> Iterator[VerdictReason]
     if control.counted < scenario.trials.control:
         reason = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
         yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
-    if control.counted and not control.failed:
+    if control.counted and not control.failed and not holds:
         reason = "no trial of the control failed any check: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
-    if share.every and as_stated < control.counted:
-        reason = f"the control failed as stated in {as_stated} of {control.counted} trials: {instead}"
+    if (share.every or holds) and as_stated < control.counted:
+        word = "held" if holds else "failed"
+        reason = f"the control {word} as stated in {as_stated} of {control.counted} trials: {instead}"
         yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
+    elif holds:
+        return
     elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
         reason = (
             f"the control failed as stated in {as_stated} of {control.counted} trials, at least "

@@ -49,6 +49,7 @@ class CellVerdict(Model):
 
     `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
+    `control_holds` is whether the control is stated to hold here: it fails in other cells.
     `ran` is None in a record from before ranks told what they had loaded.
     """
 
@@ -66,6 +67,7 @@ class CellVerdict(Model):
     ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
     reference: references.Reference | None = None
+    control_holds: bool = False
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
@@ -237,14 +239,16 @@ def _judge_cell(
             ran.hear("candidate", origin, history)
     unproven.update(references.doubts(scenario, [history for _, history in histories]) if histories else ())
     candidate = tally(scenario, trials("candidate", facts.candidate))
-    control = None
+    control, holds = None, False
     if scenario.subject.control is not None:
-        control = tally_control(scenario, trials("control", facts.control), candidate)
+        stated = scenario.subject.control.must_fail
+        holds = not stated.applies(cell.ranks, cell.backend, cell.axes)
+        control = tally_control(scenario, trials("control", facts.control), candidate, holds=holds)
         struck_alike = all(fault.arm is None for fault in scenario.faults)
         if struck_alike and arms["candidate"].same_as(arms["control"]):
             alike = "both arms are the same code with the same arguments"
             unproven.add(VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike)))
-    word, reasons = decide(scenario, candidate, control, unproven)
+    word, reasons = decide(scenario, candidate, control, unproven, holds=holds)
     return CellVerdict.model_validate(
         {
             **common,
@@ -258,6 +262,7 @@ def _judge_cell(
             "ran": ran.summary() if arms["candidate"].origin is not None else None,
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=values),
             "reference": summary,
+            "control_holds": holds,
         }
     )
 
