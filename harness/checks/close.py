@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from harness.checks.check import OF_A_VALUE, VALUE, Check, ValueCheck
+from harness.checks.arrays import AgainstCheck
+from harness.checks.check import OF_A_VALUE, VALUE, ValueCheck
 from harness.checks.finding import RankFinding
 from harness.forms.draft import Draft
 from harness.forms.fields import Event, EventValue
 from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
-from harness.history import (
-    ARTEFACT_KEPT,
-    History,
-    artefact_compared,
-    artefact_found,
-    artefact_was_changed,
-    why_no_artefact,
-)
+from harness.history import ARTEFACT_KEPT, History
+from harness.numeric.arrays import ArrayFile
+from harness.numeric.arrays import compare as compare_arrays
 from harness.numeric.comparison import Comparison, compare_values
 from harness.numeric.tolerance import Tolerance
 
 
-class CloseCheck(ValueCheck):
+class CloseCheck(AgainstCheck, ValueCheck):
     """Every rank reports numbers, and each lies within the tolerance of the given ones, or of another rank's."""
 
     properties: ClassVar = OF_A_VALUE
@@ -99,7 +95,7 @@ class CloseCheck(ValueCheck):
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Each report counts, and is compared with the other rank's of the same place: the first too far is shown."""
         if self.artefact is not None:
-            return self._array(history, rank, self.artefact)
+            return self.judge_array(history, rank)
         reports = history.values(rank, self.event, self.key)
         if not reports:
             return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
@@ -108,7 +104,7 @@ class CloseCheck(ValueCheck):
             other, whose = self.other(history, rank=rank)
             expected = [value for value, _ in other.values(whose, self.event, self.key)] if other else []
             if len(expected) != len(reports):
-                reason = f"{self.value} was reported {len(reports)} times, and by {self._whose} {len(expected)} times"
+                reason = f"{self.value} was reported {len(reports)} times, and by {self.whose} {len(expected)} times"
                 return RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1])
         parts = [
             self._compare(rank, value, other, line) for (value, line), other in zip(reports, expected, strict=True)
@@ -123,39 +119,20 @@ class CloseCheck(ValueCheck):
         return self._finding(rank, comparison, line)
 
     @property
-    def _whose(self) -> str:
-        return "the reference" if self.against == "reference" else f"rank {self.against}"
+    def of(self) -> tuple[int | Literal["reference"] | None, str | None]:
+        """Whom it compares with, and the artefact."""
+        return self.against, self.artefact
 
-    def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
-        """The events in which what a rank is compared with is, if there are such, and the rank that has it."""
-        if self.against == "reference":
-            return history.reference, 0
-        return history, rank if self.against is None else self.against
+    def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
+        """Element by element."""
+        return compare_arrays(found, expected, self.tolerance).values()
 
-    def _array(self, history: History, rank: int, name: str) -> RankFinding:
-        """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
-        digests = []
-        other, whose = self.other(history, rank=rank)
-        for events, one, word in ((history, rank, f"rank {rank}"), (other, whose, self._whose)):
-            seen = artefact_found(events, one, name) if events else None
-            if seen is None or events is None:
-                why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
-                missing = events is history and one == rank
-                reason = why if missing else f"{why}, by {word}"
-                return RankFinding(rank=rank, passed=False, reason=reason, missing=missing)
-            if artefact_was_changed(events, one, name):
-                return RankFinding(rank=rank, passed=False, reason=f"{name} of {word} was changed after it was kept")
-            digests.append(seen.event.values.get("sha256"))
-        compared = artefact_compared(history, rank, self.id)
-        if compared is None:
-            return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared")
-        values = dict(compared.event.values)
-        stated = [values.pop(key, None) for key in ("check", "found", "expected", "why")]
-        comparison = Comparison.of(values)
-        if stated[3] is not None or stated[1:3] != digests or comparison is None:
-            reason = f"{name} cannot be compared: {stated[3] or 'what was compared is not what was kept'}"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line)
-        return self._finding(rank, comparison, compared.line)
+    def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
+        """By the worst pair, and how many are beyond the tolerance."""
+        if (comparison := Comparison.of(values)) is None:
+            reason = f"{self.artefact} cannot be compared: the comparison is not one"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line)
+        return self._finding(rank, comparison, line)
 
     def _finding(self, rank: int, comparison: Comparison, line: int) -> RankFinding:
         complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
@@ -165,21 +142,6 @@ class CloseCheck(ValueCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, and is not among them; so is the reference."""
-        sizes: Any = draft.sizes()
-        for index, check in checks.items() if sizes else ():
-            place = ("checks", index, "against")
-            if check.against == "reference" and not draft.has("subject", "reference"):
-                yield draft.problem(place, "is not there: state subject.reference, what it is called with")
-            if check.against is None or check.against == "reference":
-                continue
-            if check.against >= sizes[0]:
-                message = f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in every world"
-                yield draft.problem(place, message)
-            elif check.ranks.which == (check.against,):
-                yield draft.problem(place, "is the only rank that is asked, which is always close to itself")
-
-
-def compares_arrays(checks: Iterable[Check]) -> list[CloseCheck]:
-    """The checks of a scenario for which the harness has to compare what ranks kept."""
-    return [check for check in checks if isinstance(check, CloseCheck) and check.artefact is not None]
+        """Whom it compares with is there."""
+        for index, check in checks.items():
+            yield from check.lint_against(index, draft)

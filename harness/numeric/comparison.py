@@ -126,7 +126,7 @@ class Comparison(Model):
             return f"shape {_shape(self.shape)}, expected {_shape(self.expected_shape)}"
         zeros = f", {self.signed_zeros} of them zeros of different signs" if self.signed_zeros else ""
         if self.worst is None:
-            return f"all {self.elements} elements are the same number{zeros}" if self.shape else "the same number"
+            return f"{self.elements} of {self.elements} elements equal{zeros}" if self.shape else "the same number"
         found, expected = self.worst.pair
         apart = self.worst.difference
         off = "not finite" if math.isnan(apart) else f"off by {apart:.4g}"

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from harness.checks.close import CloseCheck, compares_arrays
+from harness.checks.arrays import AgainstCheck, compares_arrays
 from harness.forms.digest import sha256
 from harness.forms.extras import absence, missing
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, History, artefact_found
 from harness.numeric.array import NotAnArray
-from harness.numeric.arrays import ArrayFile, compare
-from harness.numeric.comparison import Comparison
+from harness.numeric.arrays import ArrayFile
 from harness.record.model import RecordError
 from harness.scenario import Scenario
 
@@ -39,7 +38,7 @@ class Arrays:
         self._checks = {check.id: check for check in compares_arrays(scenario.checks)}
         self._read = read
         self._stored: dict[str, str] = {}
-        self._known: dict[tuple[str, str, str], Comparison | str] = {}
+        self._known: dict[tuple[str, str, str], dict[str, JSON] | str] = {}
         self._can = missing("numpy") is None
         self.compared = self.left = 0
 
@@ -55,9 +54,9 @@ class Arrays:
                     self._stored[path_of(seen.event.values)] = f"{evidence}, line {seen.line}"
             for seen in history.noted(ARTEFACT_COMPARED, rank):
                 check = self._checks.get(str(seen.event.values.get("check")))
-                if check is None or check.against is None:
+                if check is None:
                     raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
-                name = str(check.artefact)
+                name = str(check.of[1])
                 other, whose = check.other(history, rank=rank)
                 pair = [artefact_found(history, rank, name), artefact_found(other, whose, name) if other else None]
                 values = [one.event.values for one in pair if one is not None]
@@ -91,18 +90,18 @@ class Arrays:
             parts.append(f"{self.left} judged by what the events hold of them ({why})")
         return ", ".join(parts)
 
-    def _differs(self, check: CloseCheck, pair: list[Mapping[str, JSON]], stated: Mapping[str, JSON]) -> bool:
+    def _differs(self, check: AgainstCheck, pair: list[Mapping[str, JSON]], stated: Mapping[str, JSON]) -> bool:
         """Whether two arrays do not give the comparison that is stated. Ranks often keep the same."""
         paths = [path_of(values) for values in pair]
         key = (check.id, paths[0], paths[1])
         if key not in self._known:
             try:
                 files = [ArrayFile(path, self._read(path)) for path in paths]
-                self._known[key] = compare(files[0], files[1], check.tolerance)
+                self._known[key] = check.compare(files[0], files[1])
             except NotAnArray as error:
                 self._known[key] = str(error)
         found = self._known[key]
         if isinstance(found, str):
             return stated.get("why") is None
         rest = {name: value for name, value in stated.items() if name not in ("check", "found", "expected")}
-        return rest != found.values()
+        return not check.agrees(rest, found)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import get_args
 
 from harness import faults
-from harness.checks.close import compares_arrays
+from harness.checks.arrays import compares_arrays
 from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.forms.digest import sha256

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.checks.close import CloseCheck
+from harness.checks.arrays import AgainstCheck
 from harness.events import is_name
 from harness.forms.digest import sha256_of
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND
 from harness.numeric.array import NotAnArray, header
-from harness.numeric.arrays import ArrayFile, compare
+from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
 from harness.record.artefacts import path_of
 from harness.record.results import ResultsFolder
@@ -49,7 +49,7 @@ class Artefacts:
     """
 
     results: ResultsFolder
-    checks: Sequence[CloseCheck]
+    checks: Sequence[AgainstCheck]
     _stored: set[str] = field(default_factory=set)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -82,7 +82,7 @@ class Artefacts:
                     room -= self._store(found, room=room)
                 world.note(ARTEFACT_FOUND, rank=rank, **values)
         for check in self.checks:
-            name, against = str(check.artefact), check.against
+            against, name = check.of[0], str(check.of[1])
             if isinstance(against, int):
                 expected = None if own else kept.get((against, name))
             else:
@@ -104,12 +104,14 @@ class Artefacts:
             self._bytes += many
         return many
 
-    def _compare(self, world: World, check: CloseCheck, rank: int, found: Found | None, expected: Found | None) -> None:
+    def _compare(
+        self, world: World, check: AgainstCheck, rank: int, found: Found | None, expected: Found | None
+    ) -> None:
         """Compare a rank's array with the one that the check names. What is missing the check itself finds out."""
         if found is None or expected is None:
             return
         try:
-            values = compare(_array(found), _array(expected), check.tolerance).values()
+            values = check.compare(_array(found), _array(expected))
         except NotAnArray as error:
             values = {"why": str(error)}
         digests = {"found": found.values["sha256"], "expected": expected.values["sha256"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
-from harness.checks.close import compares_arrays
+from harness.checks.arrays import compares_arrays
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
-from harness.checks.close import compares_arrays
+from harness.checks.arrays import compares_arrays
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History, longest_silence, window

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from harness.checks import world
-from harness.checks.close import CloseCheck
+from harness.checks.arrays import AgainstCheck
 from harness.forms.model import Model
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, ARTEFACT_KEPT, History
@@ -87,7 +87,7 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
     if reasons:
         return list(dict.fromkeys(reasons))
     for check in scenario.checks:
-        if isinstance(check, CloseCheck) and check.against == "reference":
+        if isinstance(check, AgainstCheck) and check.of[0] == "reference":
             part = check.judge_rank(histories[-1], 0)
             if not part.passed:
                 why = f"the reference gave two answers in two runs: check {check.id}: {part.reason}"

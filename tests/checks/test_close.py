@@ -57,7 +57,7 @@ def test_who_is_close(values: tuple[Any, ...], options: dict[str, Any], failed: 
 def test_the_finding_shows_the_worst_its_place_and_the_limit() -> None:
     """For a rank that passes too: how near it came to the limit is what a reader wants to know."""
     finding = found("close", [[1, 2], [3, 4]], [[1, 2], [3.5, 4.1]], against=0, atol=0.25)
-    assert finding.ranks[0].observed == "all 4 elements are the same number"
+    assert finding.ranks[0].observed == "4 of 4 elements equal"
     assert finding.ranks[1].reason == (
         "out.x is not close: off by 0.5 at [1, 0] (1 of 4 beyond atol 0.25): 3.5, expected 3"
     )

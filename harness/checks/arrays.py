@@ -1,0 +1,99 @@
+"""What checks of arrays share: whom a rank is compared with, and what the harness compared for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+from harness.checks.check import Check, RankCheck
+from harness.checks.finding import RankFinding
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
+from harness.forms.strict_json import JSON
+from harness.history import (
+    History,
+    artefact_compared,
+    artefact_found,
+    artefact_was_changed,
+    why_no_artefact,
+)
+from harness.numeric.arrays import ArrayFile
+
+
+class AgainstCheck(RankCheck):
+    """A check that compares each rank asked with another rank or with the reference, in arrays if it names one.
+
+    A kind has the fields `against` and `artefact`; where it names no artefact, the harness compares nothing for it.
+    """
+
+    @property
+    def of(self) -> tuple[int | Literal["reference"] | None, str | None]:
+        """Whom it compares with, and the artefact; each None where the scenario names none."""
+        raise NotImplementedError
+
+    def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
+        """Compare two arrays: what the event of the comparison holds. Needs NumPy.
+
+        Raises:
+            NotAnArray: one of them is not one, or they cannot be compared.
+        """
+        raise NotImplementedError
+
+    def agrees(self, stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> bool:
+        """Whether a comparison that was worked out again is the one that is stated."""
+        return dict(stated) == dict(again)
+
+    def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
+        """Judge a rank by what `compare` gave. Pure, and never raises, whatever the values are."""
+        raise NotImplementedError
+
+    @property
+    def whose(self) -> str:
+        """Whom a rank is compared with, in words."""
+        return "the reference" if self.of[0] == "reference" else f"rank {self.of[0]}"
+
+    def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
+        """The events in which what a rank is compared with is, if there are such, and the rank that has it."""
+        if self.of[0] == "reference":
+            return history.reference, 0
+        return history, rank if self.of[0] is None else self.of[0]
+
+    def judge_array(self, history: History, rank: int) -> RankFinding:
+        """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
+        name, digests = str(self.of[1]), []
+        other, whose = self.other(history, rank=rank)
+        for events, one, word in ((history, rank, f"rank {rank}"), (other, whose, self.whose)):
+            seen = artefact_found(events, one, name) if events else None
+            if seen is None or events is None:
+                why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
+                missing = events is history and one == rank
+                reason = why if missing else f"{why}, by {word}"
+                return RankFinding(rank=rank, passed=False, reason=reason, missing=missing)
+            if artefact_was_changed(events, one, name):
+                return RankFinding(rank=rank, passed=False, reason=f"{name} of {word} was changed after it was kept")
+            digests.append(seen.event.values.get("sha256"))
+        compared = artefact_compared(history, rank, self.id)
+        if compared is None:
+            return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared")
+        values = dict(compared.event.values)
+        stated = [values.pop(key, None) for key in ("check", "found", "expected", "why")]
+        if stated[3] is not None or stated[1:3] != digests:
+            reason = f"{name} cannot be compared: {stated[3] or 'what was compared is not what was kept'}"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line)
+        return self.judge_comparison(rank, values, compared.line)
+
+    def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
+        """The rank that others are compared with is there, and is not among them; so is the reference."""
+        sizes, place, against = draft.sizes(), ("checks", index, "against"), self.of[0]
+        if against == "reference" and not draft.has("subject", "reference"):
+            yield draft.problem(place, "is not there: state subject.reference, what it is called with")
+        elif isinstance(against, int) and sizes and against >= sizes[0]:
+            message = f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in every world"
+            yield draft.problem(place, message)
+        elif isinstance(against, int) and self.ranks.which == (against,):
+            yield draft.problem(place, "is the only rank that is asked, which is always the same as itself")
+
+
+def compares_arrays(checks: Iterable[Check]) -> list[AgainstCheck]:
+    """The checks of a scenario for which the harness has to compare what ranks kept."""
+    return [check for check in checks if isinstance(check, AgainstCheck) and check.of[1] is not None]
