@@ -13,6 +13,7 @@ from harness.checks.at_least import AtLeastCheck
 from harness.checks.at_most import AtMostCheck
 from harness.checks.check import Check, CheckProperties
 from harness.checks.close import CloseCheck
+from harness.checks.distribution import DistributionCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
@@ -33,6 +34,7 @@ KINDS: Registry[type[Check]] = Registry(
         "agree": AgreeCheck,
         "equal": EqualCheck,
         "close": CloseCheck,
+        "distribution": DistributionCheck,
         "at-most": AtMostCheck,
         "at-least": AtLeastCheck,
         "exit": ExitCheck,

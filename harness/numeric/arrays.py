@@ -48,6 +48,21 @@ class ArrayFile(NamedTuple):
         return head, flat.reshape(head.shape, order="F" if head.fortran else "C")
 
 
+def numbers(file: ArrayFile) -> Array:
+    """The array itself: whatever floats it holds, as floats of NumPy.
+
+    Raises:
+        NotAnArray: it is not one.
+    """
+    import numpy as np
+
+    head, array = file.load()
+    if head.dtype != "bfloat16":
+        return array
+    widened: Array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return widened
+
+
 def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comparison:
     """Compare two arrays' files.
 

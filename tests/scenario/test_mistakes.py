@@ -60,8 +60,8 @@ def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
         's.yaml:16:19: world.deadline: must carry a unit (ms, s, min, h or d, like 60s); found 60; did you mean "60s"?'
     )
     assert lines[9] == (
-        "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, at-most, at-least, exit, "
-        "no-survivors, within or requests; "
+        "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, distribution, at-most, at-least, "
+        "exit, no-survivors, within or requests; "
         'found "evnt"; did you mean "event"?'
     )
 

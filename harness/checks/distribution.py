@@ -1,0 +1,118 @@
+"""`distribution`: on every rank asked, logits are as likely as the expected ones, position by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from harness.checks.arrays import AgainstCheck
+from harness.checks.check import OF_A_VALUE
+from harness.checks.finding import RankFinding
+from harness.forms.draft import Draft
+from harness.forms.fields import Event
+from harness.forms.problem import Problem, complaint
+from harness.forms.strict_json import JSON
+from harness.history import ARTEFACT_KEPT, History
+from harness.numeric.arrays import ArrayFile
+from harness.numeric.distribution import Distances, agrees, compare
+
+
+class DistributionCheck(AgainstCheck):
+    """Every rank keeps logits, and as distributions they are near the reference's, or another rank's."""
+
+    properties: ClassVar = OF_A_VALUE
+    example: ClassVar = "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0, kl: 1e-3}"
+
+    kind: Literal["distribution"]
+    artefact: Event = Field(description="The name of an array that ranks keep; its last axis is the vocabulary.")
+    against: Annotated[int, Field(ge=0, le=63)] | Literal["reference"] = Field(
+        description="The rank whose logits are expected, or reference for subject.reference's."
+    )
+    kl: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="The largest KL divergence from what is expected allowed at any position, in nats."
+    )
+    top: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="How many of the best tokens overlap counts.")
+    overlap: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="So many of the top best tokens expected are at least among the best found."
+    )
+    rank: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="The most likely token expected is among the so many best found: 1 asks for the same."
+    )
+
+    @model_validator(mode="after")
+    def _says_how_near(self) -> Self:
+        if not self.model_fields_set & {"kl", "overlap", "rank"}:
+            raise complaint("is missing: state kl, overlap or rank", at="kl")
+        if self.overlap is not None and self.overlap > self.top:
+            raise complaint(f"is more than the {self.top} best tokens that are compared (top)", at="overlap")
+        return self
+
+    @property
+    def event(self) -> str:
+        """Name of the event that tells of the artefact."""
+        return ARTEFACT_KEPT
+
+    @property
+    def of(self) -> tuple[int | Literal["reference"] | None, str | None]:
+        """Whom it compares with, and the artefact."""
+        return self.against, self.artefact
+
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
+        """By the worst position."""
+        return self.judge_array(history, rank)
+
+    def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
+        """Position by position."""
+        return compare(found, expected, k=self.top).values()
+
+    def agrees(self, stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> bool:
+        """But for the rounding of exp and log."""
+        pair = Distances.of(stated), Distances.of(again)
+        return pair[0] is not None and pair[1] is not None and agrees(pair[0], pair[1])
+
+    def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
+        """By the worst position of each measure that is asked."""
+        distances = Distances.of(values)
+        if distances is None:
+            reason = f"{self.artefact} cannot be compared: the comparison is not one"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line)
+        why = self._complaint(distances)
+        reason = f"{self.artefact} is not near: {why}" if why else ""
+        observed = why or self._description(distances)
+        return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+
+    def _complaint(self, found: Distances) -> str:
+        if found.shape != found.expected_shape:
+            return f"its shape is {found.shape}, expected {found.expected_shape}"
+        if contradiction := found.contradiction(k=self.top):
+            return f"the comparison contradicts itself: {contradiction}"
+        if not found.positions:
+            return "it has no position, and to agree on nothing is not agreement"
+        if found.undefined:
+            return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+        if self.kl is not None and (found.kl is None or found.kl > self.kl):
+            return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
+        if self.overlap is not None and found.overlap < self.overlap:
+            place = found.overlap_at.position if found.overlap_at else "?"
+            return f"{found.overlap} of the {self.top} best tokens at position {place}, asked: {self.overlap}"
+        if self.rank is not None and found.rank > self.rank and found.rank_at is not None:
+            at = found.rank_at
+            tokens = f"token {at.token} expected (margin {at.margin:.4g}), {at.found} found"
+            return f"the expected token has rank {found.rank} at position {at.position}, allowed: {self.rank}; {tokens}"
+        return ""
+
+    def _description(self, found: Distances) -> str:
+        overlap = f"{found.overlap} of {self.top} best tokens or more"
+        return f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank {found.rank} at most"
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """Whom it compares with is there."""
+        for index, check in checks.items():
+            yield from check.lint_against(index, draft)
+
+
+def _nats(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.4g}"
