@@ -17,11 +17,10 @@ from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Unreadable, read_signers, verify_folder
-from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
+from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
 from harness.trust.verification import Verification
 
-DEFAULT_SIGNERS = Path(".rankproof/allowed_signers")
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -105,11 +104,11 @@ def _own_signers() -> Path | None:
     # Without git, or outside of a repository, the list may still lie here.
     top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
     why = refusal(done.stderr)
-    file = top / DEFAULT_SIGNERS
+    file = top / ALLOWED_SIGNERS
     if file.is_file():
         return file
     if why:
-        print(f"{DEFAULT_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
+        print(f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
     return None
 
 
