@@ -84,6 +84,9 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             return f'<p class="note">{inline(text)}</p>'
         case blocks.BulletList(items):
             return f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>"
+        case blocks.Terms(rows):
+            pairs = "".join(f"<dt>{inline(name)}</dt><dd>{inline(value)}</dd>\n" for name, value in rows)
+            return f'<dl class="terms">\n{pairs}</dl>'
         case blocks.Details(summary, inner):
             return f"<details><summary>{inline(summary)}</summary>\n{render_html(inner, pictures=pictures)}</details>"
         case _:

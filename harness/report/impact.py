@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
-from harness.report.blocks import Block, Claim, Details, Evidence, Foreign, Heading, Note, Part, Table
+from harness.report.blocks import Block, Claim, Evidence, Foreign, Heading, Note, Part, Table, first_open
+from harness.report.words import worst_first
 from harness.stats.measured import Measured, Summary
 
 USUAL = ("load time", "memory", "bytes read and written")
@@ -18,14 +19,16 @@ def impact_section(record: Record) -> list[Block]:
     if not measured:
         rows = tuple((what, "not measured") for what in USUAL)
         return [*section, Table(("candidate against control", "section"), rows)]
-    for position, cell in enumerate(measured):
+    parts: list[tuple[Foreign, list[Block]]] = []
+    for cell in worst_first(measured):
         first = cell.candidate.trials[0].evidence if cell.candidate and cell.candidate.trials else SCENARIO_PATH
         table = Table(
             ("measured", "rank", "candidate", "control", "candidate / control"),
             tuple(_row(row, first) for row in cell.measured),
             ("left", "right", "right", "right", "right"),
         )
-        section += [Heading(3, Foreign(cell.id)), table] if position == 0 else [Details(Foreign(cell.id), (table,))]
+        parts.append((Foreign(cell.id), [table]))
+    section += first_open(parts)
     section.append(
         Note(
             "Medians over the trials that counted, with a 95 % interval from the order of the values; fewer than six "

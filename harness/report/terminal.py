@@ -58,6 +58,9 @@ def _block(block: Block, width: int) -> list[Line]:
             return _hang("Note: ", _inline(text), width)
         case blocks.BulletList(items):
             return [line for item in items for line in _hang("* ", _inline(item), width)]
+        case blocks.Terms(rows):
+            room = max((len(name) for name, _ in rows), default=0) + 2
+            return [line for name, value in rows for line in _hang(name.ljust(room), _inline(value), width)]
         case blocks.Details(summary, inner):
             body = _lines(inner, max(width - 2, 20))
             return [*wrap(_inline(summary), width), Line(), *(_after("  ", line) for line in body)]
@@ -85,10 +88,11 @@ def _inline(part: Part) -> Line:
 
 def _hang(mark: str, text: Line, width: int) -> list[Line]:
     lines = wrap(text, width - len(mark))
-    return [_after(mark if number == 0 else " " * len(mark), line) for number, line in enumerate(lines)]
+    head = Line(mark, "bold" if mark.strip(" *") else "")
+    return [_after(" " * len(mark) if number else head, line) for number, line in enumerate(lines)]
 
 
-def _after(mark: str, line: Line) -> Line:
+def _after(mark: str | Line, line: Line) -> Line:
     whole = Line.assemble(mark, line)
     whole.rstrip()
     return whole

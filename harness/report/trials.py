@@ -23,10 +23,12 @@ from harness.report.blocks import (
     Table,
     Text,
     Verbatim,
+    first_open,
 )
 from harness.report.figures import lanes_path
-from harness.stats.outcome import Arm, Moment
-from harness.stats.shown_trial import ShownRow, ShownTrial
+from harness.report.words import ranks_in_words, worst_first
+from harness.stats.outcome import Arm, Moment, Trial
+from harness.stats.shown_trial import ShownCell, ShownRow, ShownTrial, Standing, Step
 from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
@@ -34,19 +36,15 @@ VALUE_LIMIT = 80
 DIGEST = re.compile("[0-9a-f]{40,128}")
 DIGEST_SHOWN = 12
 FAILURES_SHOWN = 10
+COLUMNS = 8
+ROWS_PER_CHECK = 8
 
 
 def ranks_section(record: Record) -> list[Block]:
     """Per cell: how often each check failed, and one trial rank by rank."""
-    section: list[Block] = [Heading(2, "Results by check and rank")]
-    for position, cell in enumerate(record.judgement.cells):
-        inner = _candidate(cell)
-        summary = f"{cell.id}: {cell.verdict}"
-        # The first cell is open: one screen should do for a reader in a hurry.
-        section += (
-            [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(summary), tuple(inner))]
-        )
-    return section
+    cells = worst_first(record.judgement.cells)
+    parts = ((Foreign(f"{cell.id}: {cell.verdict}"), _candidate(cell)) for cell in cells)
+    return [Heading(2, "Results by check and rank"), *first_open(parts)]
 
 
 def _candidate(cell: CellVerdict) -> list[Block]:
@@ -61,51 +59,106 @@ def _candidate(cell: CellVerdict) -> list[Block]:
                 f", outcome {trial.outcome}:",
             ),
             trial_table(trial, cell),
-            Figure(lanes_path(cell, "candidate"), "The life of each rank in this trial; a tick is an event."),
+            *_life(cell, "candidate"),
         ]
-    section += standing(cell, "candidate")
+    section += _standing(cell, "candidate")
     section += _failures(cell.candidate)
     section += _durations(cell)
     return section
 
 
-def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
-    """Where the ranks stood in the first trial of an arm whose world had to be stopped, rank by rank."""
+def _without_an_error(trial: Trial) -> list[Block]:
+    """A control's trial in which every rank came to its end: what failed is a check alone, or nothing."""
+    who = Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),))
+    if not trial.failures:
+        return [Paragraph("One trial, ", who, ": no rank raised an error or ended badly, and every check held.")]
+    items = [
+        Foreign(
+            f"{one.check}" + (f" on {ranks_in_words(one.ranks)}" if one.ranks else "") + f": {'; '.join(one.reasons)}",
+            400,
+        )
+        for one in trial.failures
+    ]
+    said = ": no rank raised an error or ended badly; the trial failed because these checks do not hold:"
+    return [Paragraph("One trial, ", who, said), BulletList(tuple(items))]
+
+
+def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
+    """The lanes of the ranks of a shown trial, and below them what every tick is."""
+    figure = Figure(lanes_path(cell, arm), "The life of each rank in this trial; a tick is an event, named below.")
+    items = []
+    for line in cell.samples[arm].life:
+        steps = [f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}" for step in line.steps]
+        more = [f"{plural(line.more, 'more event')}"] if line.more else []
+        items.append(Foreign(f"{ranks_in_words(line.ranks)}: {', '.join([*steps, *more])}; ended: {line.ended}", 4000))
+    return [figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
+
+
+def _ms(step: Step) -> str:
+    return f"{step.first_ms:.1f}" + (f" to {step.last_ms:.1f}" if step.last_ms != step.first_ms else "")
+
+
+def _standing(cell: CellVerdict, arm: Arm) -> list[Block]:
+    """Where the ranks stood in the first trial of an arm whose world had to be stopped; those at one place together."""
     hung = cell.hung.get(arm)
     if hung is None:
         return []
     trial = Claim(Verbatim(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
     section: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
+    alike: dict[tuple[str, ...], list[Standing]] = {}
     for one in hung.ranks:
+        alike.setdefault(tuple(one.calls), []).append(one)
+    for calls, there in alike.items():
+        who = ranks_in_words([one.rank for one in there]).capitalize()
         section += [
-            Paragraph(Claim(f"Rank {one.rank}", (Evidence(hung.evidence, one.line),)), ", innermost call first:"),
-            Verbatim("\n".join(one.calls), "text"),
+            Paragraph(Claim(who, (Evidence(hung.evidence, there[0].line),)), ", innermost call first:"),
+            Verbatim("\n".join(calls), "text"),
         ]
     return section
 
 
 def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
-    """A trial as a table: a row per check, a column per rank; a value links to the line that shows it."""
-    failures = _failures_per_check(cell.candidate) if trial is cell.samples.get("candidate") else None
-    header: tuple[Part, ...] = ("check", *(f"rank {rank}" for rank in range(cell.ranks)))
-    if failures is not None:
-        header += ("failed trials",)
-    rows = []
+    """A trial as a table: a row per check, a column per rank; a value links to the line that shows it.
+
+    Of more ranks than fit beside each other those that showed the same share a row.
+    """
+    failures = Counter(
+        failure.check for one in (cell.candidate.trials if cell.candidate else ()) for failure in one.failures
+    )
+    of_candidate = cell.candidate if trial is cell.samples.get("candidate") else None
+    wide = cell.ranks > COLUMNS
+    header: tuple[Part, ...] = ("check", *(("ranks", "value") if wide else (f"rank {n}" for n in range(cell.ranks))))
+    rows: list[tuple[Part, ...]] = []
     for row in trial.rows:
-        cells: tuple[Part, ...] = (Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)))
-        if failures is not None and cell.candidate is not None:
-            cells += (f"{failures[row.check]} of {cell.candidate.counted}",)
-        rows.append(cells)
-    return Table(header, tuple(rows))
+        failed = () if of_candidate is None else (f"{failures[row.check]} of {of_candidate.counted}",)
+        if not wide:
+            rows.append((Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)), *failed))
+            continue
+        alike: dict[tuple[bool, str], list[int]] = {}
+        for one in row.cells:
+            alike.setdefault((one.passed, one.shown), []).append(one.rank)
+        groups = sorted(alike.values(), key=lambda ranks: (_answer(row, ranks[0]).passed, ranks)) or [[]]
+        for ranks in groups[:ROWS_PER_CHECK]:
+            who = ranks_in_words(ranks) if ranks else "the world"
+            rows.append((Verbatim(row.check), who, _value(trial, row, ranks[0] if ranks else 0), *failed))
+        if left := [rank for ranks in groups[ROWS_PER_CHECK:] for rank in ranks]:
+            rows.append(
+                (Verbatim(row.check), ranks_in_words(sorted(left)), "each another value, see its events", *failed)
+            )
+    return Table(header + (() if of_candidate is None else ("failed trials",)), tuple(rows))
+
+
+def _answer(row: ShownRow, rank: int) -> ShownCell:
+    return next(one for one in row.cells if one.rank == rank)
 
 
 def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
     if not row.cells:
         text = "holds" if row.passed else row.reason
         return _shown(trial, text, row.line) if rank == 0 else ""
-    answer = next((cell for cell in row.cells if cell.rank == rank), None)
-    if answer is None:
+    if rank not in [one.rank for one in row.cells]:
         return "not asked"
+    answer = _answer(row, rank)
     text = answer.shown or ("holds" if answer.passed else "fails")
     return _shown(trial, text, answer.line, failed=not answer.passed)
 
@@ -116,10 +169,6 @@ def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = Fal
     if failed:
         value = Text(Strong("FAILS"), " ", value)
     return Claim(value, (Evidence(trial.evidence, line),))
-
-
-def _failures_per_check(tally: Tally | None) -> Counter[str]:
-    return Counter(failure.check for trial in (tally.trials if tally else ()) for failure in trial.failures)
 
 
 def _failures(tally: Tally) -> list[Block]:
@@ -175,18 +224,15 @@ def control_section(record: Record) -> list[Block]:
             ".",
         )
     )
-    for position, cell in enumerate(record.judgement.cells):
-        if cell.control is None or not cell.control.trials:
-            continue
-        inner = tuple(_control(cell))
-        stated = f"{cell.id}: failed as stated in {cell.control.as_stated} of {cell.control.counted}"
-        section += [Heading(3, Foreign(stated)), *inner] if position == 0 else [Details(Foreign(stated), inner)]
-    return section
+    ran = [(cell, cell.control) for cell in worst_first(record.judgement.cells) if cell.control and cell.control.trials]
+    stated = "{}: failed as stated in {} of {}"
+    return section + first_open(
+        (Foreign(stated.format(cell.id, control.as_stated, control.counted)), _control(cell, control))
+        for cell, control in ran
+    )
 
 
-def _control(cell: CellVerdict) -> list[Block]:
-    control = cell.control
-    assert control is not None
+def _control(cell: CellVerdict, control: Tally) -> list[Block]:
     section: list[Block] = []
     if control.otherwise:
         section += [
@@ -217,13 +263,8 @@ def _control(cell: CellVerdict) -> list[Block]:
             Table(("rank", "after", "how it failed", "order"), tuple(rows)),
         ]
     else:
-        section.append(
-            Paragraph(
-                "One trial: ", Claim(f"no rank failed, outcome {trial.outcome}", (Evidence(trial.evidence),)), "."
-            )
-        )
-    section.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
-    section += standing(cell, "control")
+        section += _without_an_error(trial)
+    section += [*_life(cell, "control"), *_standing(cell, "control")]
     if sample.printed:
         # What failed first says more than what broke because of it.
         first = trial.first.rank if trial.first is not None else None
