@@ -73,7 +73,7 @@ def policy_of(options: argparse.Namespace) -> SignerPolicy:
     """
     allowed = options.allowed_signers
     if allowed is None and not options.signer:
-        allowed = _own_signers()
+        allowed = own_signers()
     return SignerPolicy(
         allowed=read_signers(allowed) if allowed else None,
         allowed_from=str(allowed or "allowed_signers"),
@@ -98,7 +98,7 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
         raise ValueError(f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z") from None
 
 
-def _own_signers() -> Path | None:
+def own_signers() -> Path | None:
     """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
     done = git("rev-parse", "--show-toplevel")
     # Without git, or outside of a repository, the list may still lie here.

@@ -71,7 +71,7 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
         case blocks.Table():
             return _table(block)
         case blocks.Verbatim(text, language, limit):
-            lines = escape.code_block(text, limit)
+            lines = escape.code_block(text, limit, is_diff=language == "diff")
             shown = "\n".join(_code_line(line, language) for line in lines)
             return f'<pre tabindex="0"><code>{shown}</code></pre>'
         case blocks.Figure(path, alt):

@@ -37,7 +37,7 @@ def _block(block: Block) -> str:
         case blocks.Table():
             return _table(block)
         case blocks.Verbatim(text, language, limit):
-            lines = escape.code_block(text, limit)
+            lines = escape.code_block(text, limit, is_diff=language == "diff")
             mark = escape.fence(lines)
             return "\n".join((f"{mark}{language}", *lines, mark))
         case blocks.Figure(path, alt):

@@ -72,7 +72,7 @@ def _changed(record: Record) -> list[Block]:
     if "control" not in record.arms:
         return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
     folders = tuple(
-        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in _entry_file(record, arm)
+        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in entry_files(record, arm)
     )
     section += _revisions(record)
     if not record.changed:
@@ -107,7 +107,8 @@ def _revisions(record: Record) -> list[Block]:
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
 
 
-def _entry_file(record: Record, arm: str) -> list[str]:
+def entry_files(record: Record, arm: str) -> list[str]:
+    """The files of an arm that its ranks begin with, by their paths in its folder."""
     if record.scenario.program:
         return [word for word in record.scenario.program if word in record.arms[arm].files]
     module = record.scenario.entry.partition(":")[0].replace(".", "/")
@@ -142,8 +143,9 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
 
 
 def _check_it(record: Record) -> list[Block]:
+    key = record.run.signer.key if record.run.signer is not None else "SHA256:..."
     lines = [
-        "rankproof verify report.md --signer SHA256:...   # the fingerprint its maker gave you",
+        f"rankproof verify report.md --signer {key}   # if that is the fingerprint its maker gave you",
         "sha256sum --quiet -c MANIFEST.sha256",
     ]
     place = record.run.source.scenario or f"the folder of {record.scenario.id}"

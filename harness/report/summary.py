@@ -31,6 +31,7 @@ from harness.report.blocks import (
 )
 from harness.report.figures import GRID
 from harness.report.words import answer, percent, ranks_in_words, worst_first
+from harness.stats.outcome import Trial
 from harness.stats.tally import Tally, Way
 from harness.stats.verdict import CellVerdict
 
@@ -84,6 +85,8 @@ def _terms(record: Record) -> Iterator[tuple[str, Part]]:
     yield "Verdict", _verdict(record)
     yield "Question", Foreign(record.scenario.question)
     yield "Answer", Claim(answer(record), (RECORD,))
+    if failures := failures_in_words(record):
+        yield "Failures", failures
     yield "Control", control_in_words(record)
     yield "Not shown", _not_shown(record)
     yield "Signed by", signer_in_words(record)
@@ -93,17 +96,13 @@ def _terms(record: Record) -> Iterator[tuple[str, Part]]:
 def _verdict(record: Record) -> Part:
     word = Strong(record.judgement.verdict)
     if record.scenario.role == "upstream":
-        return Text(word, ". ", UPSTREAM, *(() if changes_code(record) else (" Nothing is fixed in it.",)))
+        return Text(
+            word, ". ", UPSTREAM, *(() if record.changed else (" Both arms are the same: nothing is fixed here.",))
+        )
     if record.scenario.expects:
         met = "as expected" if record.judgement.as_expected else f"NOT as expected ({record.scenario.expects})"
         return Text(word, f", {met}: a test of the tool on itself.")
     return word
-
-
-def changes_code(record: Record) -> bool:
-    """Whether the candidate is other code than the control: only then can it be a fix."""
-    arms = record.arms
-    return "control" in arms and arms["candidate"].files != arms["control"].files
 
 
 def control_in_words(record: Record) -> Part:
@@ -116,8 +115,7 @@ def control_in_words(record: Record) -> Part:
         return "It was not run: nothing shows that these checks can fail."
     counted = sum(tally.counted for _, tally in tallies)
     stated = sum(tally.as_stated or 0 for _, tally in tallies)
-    share = f"in {stated} of {plural(counted, 'trial')}"
-    parts: list[Part] = [f"It failed as stated {share}: " if stated else f"It did not fail as stated {share}"]
+    parts: list[Part] = [f"It failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"]
     ways = sorted(_ways(tallies), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
         place = (f" {way.where} ", Verbatim(way.place, limit=PLACE_LIMIT)) if way.place else ()
@@ -128,9 +126,34 @@ def control_in_words(record: Record) -> Part:
     instead = [(what, cell) for cell, tally in tallies for what in tally.otherwise]
     if instead:
         what, cell = max(instead, key=lambda item: item[0].count)
-        parts += ["; " if stated else ": ", f"in {what.count} ", Foreign(what.text, SENTENCE_LIMIT)]
+        parts += [f". Instead, in {what.count}: ", Foreign(what.text, SENTENCE_LIMIT)]
         parts.append(Foreign(f" ({cell.id})") if len(tallies) > 1 else "")
     return Text(*parts, ".")
+
+
+def failures_in_words(record: Record) -> Part | None:
+    """What failed first in the candidate's trials that failed, the most frequent first; None where none failed."""
+    failed = [
+        trial
+        for cell in record.judgement.cells
+        for trial in (cell.candidate.trials if cell.candidate else ())
+        if trial.outcome == "fail"
+    ]
+    alike: dict[str, list[Trial]] = {}
+    for trial in failed:
+        checks = "check " + ", ".join(one.check for one in trial.failures) + " does not hold"
+        alike.setdefault(trial.first.what if trial.first else checks, []).append(trial)
+    if not alike:
+        return None
+    parts: list[Part] = []
+    ways = sorted(alike.items(), key=lambda item: -len(item[1]))
+    for what, trials in ways[:WAYS_SHOWN]:
+        ranks = sorted({trial.first.rank for trial in trials if trial.first and trial.first.rank is not None})
+        where = f", first on {'one of ' if len(ranks) > 1 else ''}{ranks_in_words(ranks)}" if ranks else ""
+        claim = Claim(Text(Foreign(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
+        parts += ["; " if parts else "", f"{len(trials)} of {plural(len(failed), 'failed trial')}: ", claim]
+    more = len(ways) - WAYS_SHOWN
+    return Text(*parts, f"; and {plural(more, 'other way')}" if more > 0 else "", ".")
 
 
 def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, int, str, Evidence]]:

@@ -50,7 +50,7 @@ def _block(block: Block, width: int) -> list[Line]:
             return _table(block, width)
         case blocks.Verbatim(text, language, limit):
             styles = DIFF if language == "diff" else {}
-            lines = escape.code_block(text, limit)
+            lines = escape.code_block(text, limit, is_diff=language == "diff")
             return [Line(f"    {line}".rstrip(), styles.get(line[:1], "")) for line in lines]
         case blocks.Figure(path, alt):
             return wrap(Line.assemble("[", _inline(alt), f": {path}]"), width)

@@ -27,8 +27,8 @@ from harness.report.blocks import (
 )
 from harness.report.figures import lanes_path
 from harness.report.words import ranks_in_words, worst_first
-from harness.stats.outcome import Arm, Moment, Trial
-from harness.stats.shown_trial import ShownCell, ShownRow, ShownTrial, Standing, Step
+from harness.stats.outcome import Arm, Failure, Moment, Trial
+from harness.stats.shown_trial import Excerpt, ShownCell, ShownRow, ShownTrial, Standing, Step
 from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
@@ -38,6 +38,10 @@ DIGEST_SHOWN = 12
 FAILURES_SHOWN = 10
 COLUMNS = 8
 ROWS_PER_CHECK = 8
+LIFE = (
+    "The life of each rank in this trial. A tick is an event, named below: black as the rank says it, brown as the "
+    "harness does, red for an error."
+)
 
 
 def ranks_section(record: Record) -> list[Block]:
@@ -59,6 +63,7 @@ def _candidate(cell: CellVerdict) -> list[Block]:
                 f", outcome {trial.outcome}:",
             ),
             trial_table(trial, cell),
+            *_printed(trial, cell.candidate.trials[trial.index]),
             *_life(cell, "candidate"),
         ]
     section += _standing(cell, "candidate")
@@ -67,25 +72,49 @@ def _candidate(cell: CellVerdict) -> list[Block]:
     return section
 
 
-def _without_an_error(trial: Trial) -> list[Block]:
-    """A control's trial in which every rank came to its end: what failed is a check alone, or nothing."""
+def printed_first(sample: ShownTrial, trial: Trial) -> Excerpt | None:
+    """What the rank printed that failed first: it says more than what broke because of it."""
+    first = trial.first.rank if trial.first is not None else None
+    return next((one for one in sample.printed if one.rank == first), sample.printed[-1] if sample.printed else None)
+
+
+def _printed(sample: ShownTrial, trial: Trial) -> list[Block]:
+    excerpt = printed_first(sample, trial)
+    if excerpt is None:
+        return []
+    who = Claim(f"rank {excerpt.rank} printed it", (Evidence(excerpt.path),))
+    return [Paragraph("As ", who, ":"), Verbatim(excerpt.text, "text")]
+
+
+def _without_an_error(cell: CellVerdict, trial: Trial) -> list[Block]:
+    """A control's trial in which no rank failed by itself: what failed is a check alone, or nothing."""
     who = Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),))
     if not trial.failures:
-        return [Paragraph("One trial, ", who, ": no rank raised an error or ended badly, and every check held.")]
-    items = [
-        Foreign(
-            f"{one.check}" + (f" on {ranks_in_words(one.ranks)}" if one.ranks else "") + f": {'; '.join(one.reasons)}",
-            400,
-        )
-        for one in trial.failures
+        return [Paragraph("One trial, ", who, ": every rank came to its end, and every check held.")]
+    items = tuple(Foreign(f"{one.check}: {_why(one)}", 400) for one in trial.failures)
+    stopped = "the harness stopped the world" if cell.hung.get("control") else "every rank came to its end"
+    return [
+        Paragraph("One trial, ", who, f": no rank raised an error, {stopped}; these checks do not hold:"),
+        BulletList(items),
     ]
-    said = ": no rank raised an error or ended badly; the trial failed because these checks do not hold:"
-    return [Paragraph("One trial, ", who, said), BulletList(tuple(items))]
+
+
+def _why(failure: Failure) -> str:
+    """The reasons of a check, each once, with the ranks it is about."""
+    alike: dict[str, list[int]] = {}
+    whole = []
+    for reason in failure.reasons:
+        rank, _, text = reason.removeprefix("rank ").partition(": ")
+        if reason.startswith("rank ") and rank.isdecimal():
+            alike.setdefault(text, []).append(int(rank))
+        else:
+            whole.append(reason)
+    return "; ".join([*whole, *(f"{ranks_in_words(ranks)}: {text}" for text, ranks in alike.items())])
 
 
 def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
     """The lanes of the ranks of a shown trial, and below them what every tick is."""
-    figure = Figure(lanes_path(cell, arm), "The life of each rank in this trial; a tick is an event, named below.")
+    figure = Figure(lanes_path(cell, arm), LIFE)
     items = []
     for line in cell.samples[arm].life:
         steps = [f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}" for step in line.steps]
@@ -141,9 +170,10 @@ def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
         for ranks in groups[:ROWS_PER_CHECK]:
             who = ranks_in_words(ranks) if ranks else "the world"
             rows.append((Verbatim(row.check), who, _value(trial, row, ranks[0] if ranks else 0), *failed))
+        counted = len(groups) - ROWS_PER_CHECK
         if left := [rank for ranks in groups[ROWS_PER_CHECK:] for rank in ranks]:
             rows.append(
-                (Verbatim(row.check), ranks_in_words(sorted(left)), "each another value, see its events", *failed)
+                (Verbatim(row.check), ranks_in_words(sorted(left)), f"{counted} other values, see the events", *failed)
             )
     return Table(header + (() if of_candidate is None else ("failed trials",)), tuple(rows))
 
@@ -263,15 +293,8 @@ def _control(cell: CellVerdict, control: Tally) -> list[Block]:
             Table(("rank", "after", "how it failed", "order"), tuple(rows)),
         ]
     else:
-        section += _without_an_error(trial)
+        section += _without_an_error(cell, trial)
     section += [*_life(cell, "control"), *_standing(cell, "control")]
-    if sample.printed:
-        # What failed first says more than what broke because of it.
-        first = trial.first.rank if trial.first is not None else None
-        last = next((excerpt for excerpt in sample.printed if excerpt.rank == first), sample.printed[-1])
-        section += [
-            Paragraph("As ", Claim(f"rank {last.rank} printed it", (Evidence(last.path),)), ":"),
-            Verbatim(last.text, "text"),
-        ]
+    section += _printed(sample, trial)
     section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))
     return section

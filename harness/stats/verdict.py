@@ -220,8 +220,8 @@ def _judge_cell(
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
                     values[arm].setdefault(key, []).append(value)
-            typical = "fail" if arm == "control" else "pass"
-            if trial.outcome != "void" and (arm not in samples or trial.outcome == typical != samples[arm].outcome):
+            # A trial that failed shows more than one that passed.
+            if trial.outcome != "void" and (arm not in samples or trial.outcome == "fail" != samples[arm].outcome):
                 samples[arm] = shown_trial.make(trial, findings, history, read=read, names=names)
         return judged
 
