@@ -18,7 +18,7 @@ from harness.report.issue import render_issue
 from harness.report.report import blocks
 from harness.report.terminal import render_terminal
 from harness.trust import sshsig
-from harness.trust.folder import read_signers
+from harness.trust.folder import LARGEST_FILE, Folder, Unreadable, read_signers
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Refused, Verifier
 
@@ -59,13 +59,14 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     try:
         record = Record.decode(path.read_bytes())
         if options.issue:
-            print(render_issue(record, lambda name: (folder / name).read_bytes()), end="")
+            with Folder(folder) as files:
+                print(render_issue(record, lambda name: files.read(name, LARGEST_FILE)), end="")
             return PASS
     except OSError as error:
         place = path if error.filename is None else error.filename
         print(f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle", file=sys.stderr)
         return USAGE
-    except RecordError as error:
+    except (RecordError, Unreadable) as error:
         print(f"{path}: {error}", file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)

@@ -2,12 +2,13 @@
 
 Nothing in it leads into the evidence, which is not there: claims lose their links, and figures go. Nothing in it calls
 anybody by accident: what a tracker would take for a person or for another issue stands as code. Nothing in it tells of
-the machine: folders are cut from paths, and what is before the @ of an address too. What is left out for length is said.
+the machine: folders are cut from paths, and addresses of people go. What is left out for length is said.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,21 +19,27 @@ from harness.report import blocks
 from harness.report.blocks import Block, Part
 from harness.report.markdown import render_markdown
 from harness.report.report import entry_files
-from harness.report.summary import summary
+from harness.report.summary import summary, without_word
 from harness.report.trials import printed_first
 from harness.report.words import worst_first
+from harness.stats.outcome import Arm
 from harness.stats.verdict import CellVerdict
 
 LONGEST = 65_000
 """Characters; trackers take 65,536."""
-DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 6_000, 12_000
+DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 8_000, 12_000
+LOG_LINES = 50
 CELLS_SHOWN, REASONS_SHOWN = 30, 8
 COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy", "rankproof")
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b")
-# A path of the machine, but not the path of an address such as https://host/path.
-FOLDERS = re.compile(r"(?<![\w.:/~-])(?:~|[A-Za-z]:)?(?:[/\\][\w.@+~ -]*?[\w.@+~-])+[/\\](?=[\w.@+~-]+)")
-ADDRESS = re.compile(r"\b[\w.+-]+@(?=[\w-]+)[\w.-]+")
+# The home folder of somebody; then all folders above the last name of a path that begins at a root. Not the path of an
+# address such as https://host/path.
+HOME = re.compile(r"(?:[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
+FOLDERS = re.compile(
+    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*[/\\](?![/\\])(?=[\w.@+~-])"
+)
+ADDRESS = re.compile(r"\b[\w.+-]+@[\w-]+[\w.-]*")
 
 Read = Callable[[str], bytes]
 
@@ -73,7 +80,7 @@ def _head(record: Record) -> list[Block]:
     left = len(record.judgement.reasons) - REASONS_SHOWN
     return [
         blocks.Heading(2, blocks.Text(blocks.Strong(word), " ", blocks.Foreign(title, 200))),
-        terms,
+        without_word(terms),
         blocks.Table(table.header, table.rows[:CELLS_SHOWN], table.align),
         *([blocks.Paragraph(f"{plural(more, 'more cell')}, none of them worse.")] if more > 0 else []),
         *([blocks.BulletList(tuple(reasons))] if reasons else []),
@@ -83,7 +90,7 @@ def _head(record: Record) -> list[Block]:
 
 def _sections(record: Record, read: Read) -> Iterator[Section]:
     """Parts in the order of what a reader of an issue needs: the last go first where there is no room."""
-    yield from _failures(record)
+    yield from _failures(record, read)
     if record.changed:
         diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
         yield Section(name="the diff", blocks=(blocks.Heading(3, "From the control to the candidate"), diff))
@@ -99,27 +106,35 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
         yield Section(name=name, blocks=(blocks.Details(f"{name[0].upper()}{name[1:]}", (text,)),))
 
 
-def _failures(record: Record) -> Iterator[Section]:
+def _failures(record: Record, read: Read) -> Iterator[Section]:
     """What the ranks printed that failed first: of the control, and of the candidate where it failed."""
-    for arm in ("control", "candidate"):
-        shown = next((found for cell in worst_first(record.judgement.cells) if (found := _printed(cell, arm))), None)
+    arms: tuple[Arm, ...] = ("control", "candidate")
+    for arm in arms:
+        shown = next(
+            (found for cell in worst_first(record.judgement.cells) if (found := _printed(cell, arm, read))), None
+        )
         if shown is not None:
-            cell, rank, text = shown
-            who = blocks.Foreign(f"The {arm}, as rank {rank} printed it ({cell.id})")
+            cell, how, text = shown
+            who = blocks.Foreign(f"The {arm}, {how} ({cell.id})")
             log = blocks.Verbatim(text, "text", LOG_LIMIT)
             yield Section(name=f"what the {arm} printed", blocks=(blocks.Heading(3, who), log))
 
 
-def _printed(cell: CellVerdict, arm: str) -> tuple[CellVerdict, str, str] | None:
-    """A traceback, or where a hung rank stood."""
-    if arm == "control" and (hung := cell.hung.get("control")) is not None and hung.ranks:
-        return cell, f"{hung.ranks[0].rank} stood, innermost call first; nobody", "\n".join(hung.ranks[0].calls)
-    sample = cell.samples.get("control" if arm == "control" else "candidate")
-    tally = cell.arms.get("control" if arm == "control" else "candidate")
+def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
+    """A traceback, or where a hung rank stood: the cell, what it is, the text."""
+    if (hung := cell.hung.get(arm)) is not None and hung.ranks:
+        return cell, f"where rank {hung.ranks[0].rank} stood, innermost call first", "\n".join(hung.ranks[0].calls)
+    sample, tally = cell.samples.get(arm), cell.arms.get(arm)
     if sample is None or tally is None or sample.outcome != "fail":
         return None
     excerpt = printed_first(sample, tally.trials[sample.index])
-    return None if excerpt is None else (cell, str(excerpt.rank), excerpt.text)
+    if excerpt is None:
+        return None
+    lines = read(excerpt.path).decode("utf-8", "backslashreplace").splitlines()
+    # What counts stands at the end of a log.
+    left = len(lines) - LOG_LINES
+    text = "\n".join([*([f"... ({left} lines before)"] if left > 0 else []), *lines[-LOG_LINES:]])
+    return cell, f"as rank {excerpt.rank} printed it", text
 
 
 def _versions(record: Record) -> Block:
@@ -129,13 +144,20 @@ def _versions(record: Record) -> Block:
     rows: list[tuple[Part, ...]] = [
         ("rankproof", blocks.Foreign(record.run.rankproof)),
         ("Python", blocks.Foreign(f"{here.implementation} {here.python}")),
-        ("packages", blocks.Foreign(harness or "none of those that compute")),
+        (
+            "packages of the harness" if record.run.environments else "packages",
+            blocks.Foreign(harness or "none of those that compute"),
+        ),
         ("system", blocks.Foreign(f"{here.system} {here.release} {here.machine}")),
         ("processor", blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}")),
     ]
+    made: dict[str, list[str]] = {}
     for arm, own in sorted(record.run.environments.items()):
         named = ", ".join(f"{one.name} {one.version}" for one in own.packages)
-        rows.append((f"environment of the {arm}", blocks.Foreign(f"Python {own.python}; {named}", 800)))
+        made.setdefault(f"Python {own.python}; {named}", []).append(arm)
+    rows += [
+        (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200)) for text, arms in made.items()
+    ]
     return blocks.Table(("what", "version"), tuple(rows))
 
 
@@ -143,7 +165,8 @@ def _reproduce(record: Record) -> Iterator[Block]:
     source, run = record.run.source, record.run
     lines = [f"git checkout {source.commit}"] if source.commit else []
     place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
-    lines.append(" ".join(["rankproof", "run", place, *(f"--set {given!r}" for given in run.overrides)]))
+    again = " ".join(["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)])
+    lines.append(f"{again}   # the scenario {record.scenario.id}")
     yield blocks.Heading(3, "How to reproduce it")
     if source.dirty:
         yield blocks.Paragraph(
@@ -175,7 +198,9 @@ def _alone(block: Block) -> Block:
         case blocks.Table(header, rows, align):
             return blocks.Table(tuple(map(_quiet, header)), tuple(tuple(map(_quiet, row)) for row in rows), align)
         case blocks.Verbatim(text, language, limit):
-            return blocks.Verbatim(without_places(text), language, limit)
+            # A blank at the end of a line only matters where a diff tells of it.
+            lines = text.split("\n") if language == "diff" else [line.rstrip() for line in text.split("\n")]
+            return blocks.Verbatim(without_places("\n".join(lines)), language, limit)
         case blocks.BulletList(items):
             return blocks.BulletList(tuple(map(_quiet, items)))
         case blocks.Terms(rows):
@@ -213,4 +238,4 @@ def _without_calls(text: str) -> Iterator[Part]:
 
 def without_places(text: str) -> str:
     """A text in which no path begins at the root of a machine, and no address says who or where."""
-    return FOLDERS.sub("…/", ADDRESS.sub("…", text))
+    return FOLDERS.sub("…/", HOME.sub("…", ADDRESS.sub("…", text)))

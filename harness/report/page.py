@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report import escape
-from harness.report.blocks import Block, Foreign, Heading, Strong, Terms
+from harness.report.blocks import Block, Foreign, Heading
 from harness.report.figures import GRID, SQUARES, lanes_path, square
 from harness.report.html import anchor, inline, render_html
 from harness.report.report import blocks
 from harness.report.stylesheet import STYLE
+from harness.report.summary import without_word
 from harness.report.view import Basis, View
 from harness.report.words import worst_first
 
@@ -46,7 +47,7 @@ def render_page(basis: Basis) -> bytes:
     report = blocks(record, manifest_digest=basis.manifest_digest)
     start = next(i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2)
     # The title is in the header already, and so is a verdict of which nothing more is said.
-    first, sections = [_without_word(block) for block in report[1:start]], list(_sections(report[start:]))
+    first, sections = [without_word(block) for block in report[1:start]], list(_sections(report[start:]))
     pictures = {GRID: _grid(record)} | {
         path: basis.read(path).decode()
         for cell in record.judgement.cells
@@ -77,12 +78,6 @@ def render_page(basis: Basis) -> bytes:
         "</html>",
     )
     return ("\n".join(lines) + "\n").encode()
-
-
-def _without_word(block: Block) -> Block:
-    if not isinstance(block, Terms):
-        return block
-    return Terms(tuple((name, value) for name, value in block.rows if not isinstance(value, Strong)))
 
 
 def _sections(report: Sequence[Block]) -> Iterable[list[Block]]:

@@ -105,6 +105,13 @@ def _verdict(record: Record) -> Part:
     return word
 
 
+def without_word(block: Block) -> Block:
+    """A block below a title that gives the verdict already: without it where nothing more is said of it."""
+    if not isinstance(block, Terms):
+        return block
+    return Terms(tuple((name, value) for name, value in block.rows if not isinstance(value, Strong)))
+
+
 def control_in_words(record: Record) -> Part:
     """How the control failed, in how many trials; what it did instead where it did not fail as stated."""
     cells = [cell for cell in record.judgement.cells if cell.control is not None and cell.control.counted]
