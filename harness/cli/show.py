@@ -70,7 +70,7 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
         print(f"{path}: {error}", file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width))
+    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width, record=record))
     print()
     print(f"Signature: {_signature(folder / REPORT)}")
     given = options.run if options.run.is_file() else folder / REPORT

@@ -72,6 +72,7 @@ def render_issue(record: Record, read: Read) -> str:
 
 def _head(record: Record) -> list[Block]:
     word, title = record.judgement.verdict, record.scenario.title
+    shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
     said = summary(record)
     terms = next(block for block in said if isinstance(block, blocks.Terms))
     table = next(block for block in said if isinstance(block, blocks.Table))
@@ -79,7 +80,7 @@ def _head(record: Record) -> list[Block]:
     more = len(table.rows) - CELLS_SHOWN
     left = len(record.judgement.reasons) - REASONS_SHOWN
     return [
-        blocks.Heading(2, blocks.Text(blocks.Strong(word), " ", blocks.Foreign(title, 200))),
+        blocks.Heading(2, blocks.Text(blocks.Strong(shown), " ", blocks.Foreign(title, 200))),
         without_word(terms),
         blocks.Table(table.header, table.rows[:CELLS_SHOWN], table.align),
         *([blocks.Paragraph(f"{plural(more, 'more cell')}, none of them worse.")] if more > 0 else []),
