@@ -43,8 +43,8 @@ table{width:100%;border-collapse:collapse;margin:.7rem 0;font-size:.875rem;font-
 th{color:var(--faint);font-weight:500;font-size:.8125rem;vertical-align:bottom}
 th,td{padding:.4rem .9rem .4rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;
 overflow-wrap:break-word;min-width:4.5rem}
-td:first-child,th:first-child{min-width:min(12rem,40vw)}
-th.right,td.right{min-width:4.2rem;text-align:right}th.center,td.center{text-align:center}
+main>section:first-child td:first-child{min-width:min(13.8rem,40vw)}
+th.right,td.right{min-width:5rem;text-align:right}th.center,td.center{text-align:center}
 tr>:last-child{padding-right:0}
 .w{display:inline-block;padding:.05em .55em;border-radius:1em;background:var(--tint);color:var(--word);
 font-size:.8125em;letter-spacing:.02em;overflow-wrap:normal}
@@ -59,7 +59,7 @@ svg [fill="#2da44e"]{fill:var(--good)}svg [fill="#cf222e"]{fill:var(--bad)}svg [
 svg [stroke="#1f2328"]{stroke:var(--ink)}svg [stroke="#59636e"]{stroke:var(--faint)}
 svg [stroke="#d0d7de"]{stroke:var(--line)}svg [stroke="#cf222e"]{stroke:var(--bad)}
 svg [stroke="#bf8700"]{stroke:var(--doubt)}
-.grid .row{display:grid;grid-template-columns:minmax(11rem,20rem) 1fr;gap:.1rem 1rem;padding:.15rem 0;
+.grid .row{display:grid;grid-template-columns:minmax(11rem,23.5rem) 1fr;gap:.1rem 1rem;padding:.15rem 0;
 font-size:.8125rem}
 .grid b{font-weight:400;color:var(--faint)}
 .squares{display:flex;flex-wrap:wrap;gap:2px;align-content:center}
@@ -96,5 +96,6 @@ th:first-child,td:first-child{min-width:9em}td:first-child code{white-space:norm
 nav{display:none}pre{white-space:pre-wrap;overflow-wrap:anywhere}
 details::details-content{content-visibility:visible;block-size:auto}
 figure svg{min-width:0;max-width:100%}h2,h3,summary{break-after:avoid}tr,figure,header{break-inside:avoid}
+figure:has(.grid){break-inside:auto}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
@@ -37,7 +38,7 @@ DIGEST = re.compile("[0-9a-f]{40,128}")
 DIGEST_SHOWN = 12
 FAILURES_SHOWN = 10
 COLUMNS = 8
-ROWS_PER_CHECK = 8
+GROUPS = 4
 LIFE = (
     "The life of each rank in this trial. A tick is an event, named below: black as the rank says it, brown as the "
     "harness does, red for an error."
@@ -163,19 +164,28 @@ def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
         if not wide:
             rows.append((Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)), *failed))
             continue
-        alike: dict[tuple[bool, str], list[int]] = {}
-        for one in row.cells:
-            alike.setdefault((one.passed, one.shown), []).append(one.rank)
-        groups = sorted(alike.values(), key=lambda ranks: (_answer(row, ranks[0]).passed, ranks)) or [[]]
-        for ranks in groups[:ROWS_PER_CHECK]:
-            who = ranks_in_words(ranks) if ranks else "the world"
-            rows.append((Verbatim(row.check), who, _value(trial, row, ranks[0] if ranks else 0), *failed))
-        counted = len(groups) - ROWS_PER_CHECK
-        if left := [rank for ranks in groups[ROWS_PER_CHECK:] for rank in ranks]:
-            rows.append(
-                (Verbatim(row.check), ranks_in_words(sorted(left)), f"{counted} other values, see the events", *failed)
-            )
+        rows += [(Verbatim(row.check), who, value, *failed) for who, value in _shared(trial, row)]
     return Table(header + (() if of_candidate is None else ("failed trials",)), tuple(rows))
+
+
+def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
+    """The answers to a check in a large world: the ranks that gave one together, those on which it fails first."""
+    if not row.cells:
+        yield "the world", _value(trial, row, 0)
+        return
+    for passed in (False, True):
+        alike: dict[str, list[int]] = {}
+        for one in row.cells:
+            if one.passed == passed:
+                alike.setdefault(one.shown, []).append(one.rank)
+        groups = list(alike.values())
+        # Where every rank has its own, as of a pid, one is an example.
+        shown = groups if len(groups) <= GROUPS else groups[: 1 if passed else GROUPS]
+        for ranks in shown:
+            yield ranks_in_words(ranks), _value(trial, row, ranks[0])
+        if left := sorted(rank for ranks in groups[len(shown) :] for rank in ranks):
+            word = "hold" if passed else "FAIL"
+            yield ranks_in_words(left), f"{word}, with {len(groups) - len(shown)} other values: see the events"
 
 
 def _answer(row: ShownRow, rank: int) -> ShownCell:
@@ -273,15 +283,20 @@ def _control(cell: CellVerdict, control: Tally) -> list[Block]:
     if sample is None:
         return section
     trial = control.trials[sample.index]
+    moments = [moment for moment in (trial.first, *trial.consequences) if moment is not None]
+    alike: dict[str, list[Moment]] = {}
+    for moment in moments:
+        alike.setdefault("world" if moment.rank is None else moment.what, []).append(moment)
     rows: list[tuple[Part, ...]] = [
         (
-            str(moment.rank) if moment.rank is not None else "world",
-            f"{moment.ms:.1f} ms",
-            Claim(Foreign(moment.what, 200), (Evidence(trial.evidence, moment.line),)),
+            ranks_in_words(sorted(one.rank for one in group if one.rank is not None))
+            if group[0].rank is not None
+            else "world",
+            " to ".join(dict.fromkeys(f"{one.ms:.1f}" for one in (group[0], group[-1]))) + " ms",
+            Claim(Foreign(group[0].what, 200), (Evidence(trial.evidence, group[0].line),)),
             "first" if position == 0 else "followed",
         )
-        for position, moment in enumerate([trial.first, *trial.consequences])
-        if moment is not None
+        for position, group in enumerate(alike.values())
     ]
     if rows:
         section += [
@@ -290,7 +305,7 @@ def _control(cell: CellVerdict, control: Tally) -> list[Block]:
                 Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),)),
                 ", in order of time:",
             ),
-            Table(("rank", "after", "how it failed", "order"), tuple(rows)),
+            Table(("ranks", "after", "how they failed", "order"), tuple(rows)),
         ]
     else:
         section += _without_an_error(cell, trial)
