@@ -159,3 +159,10 @@ def replaced(replay: Replay, parts: dict[str, Any]) -> Replay:
         part = parts.pop(name)
         setattr(replay, name, getattr(Replay(), name) if part is None else part)
     return replay
+
+
+def signer_of(report: Path) -> str:
+    """The fingerprint of the key that signed a report, whoever that is."""
+    found = footer.split(report.read_bytes())
+    assert isinstance(found, footer.Footer)
+    return sshsig.parse(found.signature).fingerprint
