@@ -57,7 +57,8 @@ const frames = widths.map(width => {
     const row = page.querySelector("tbody tr").getBoundingClientRect();
     found[width] = {page: page.documentElement.scrollWidth, edge, wide: wide.map(each => each.outerHTML.slice(0, 120)),
       scrolled: [...page.querySelectorAll(".scroll")].filter(each => each.querySelector("table")
-        && each.scrollWidth > each.clientWidth + 1).map(each => each.textContent.slice(0, 120)), head: head.bottom, terms: terms.bottom, row: row.bottom};
+        && each.scrollWidth > each.clientWidth + 1).map(each => each.textContent.slice(0, 120)), head: head.bottom,
+      terms: terms.bottom, row: row.bottom};
     done();
   });
 });
