@@ -64,7 +64,7 @@ def render_issue(record: Record, read: Read) -> str:
         left = ", ".join(section.name for section in sections[kept:])
         note = [blocks.Paragraph(f"Left out for length: {left}. The report has all of it.")] if left else []
         there = [block for section in sections[:kept] for block in section.blocks]
-        text = render_markdown([_alone(block) for block in (*head, *there, *note, *_foot(record))])
+        text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
         if len(text) <= LONGEST:
             break
     return text
@@ -189,7 +189,7 @@ def _foot(record: Record) -> list[Block]:
     ]
 
 
-def _alone(block: Block) -> Block:
+def alone(block: Block) -> Block:
     """A block without evidence, calls and folders."""
     match block:
         case blocks.Heading(level, text):
@@ -207,7 +207,7 @@ def _alone(block: Block) -> Block:
         case blocks.Terms(rows):
             return blocks.Terms(tuple((name, _quiet(value)) for name, value in rows))
         case blocks.Details(summary, inner):
-            return blocks.Details(summary, tuple(map(_alone, inner)))
+            return blocks.Details(summary, tuple(map(alone, inner)))
         case _:
             return block
 

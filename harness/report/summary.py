@@ -197,7 +197,7 @@ def _not_shown(record: Record) -> Part:
         worst = max(cell.candidate.upper for cell in ran if cell.candidate)
         sizes = ", ".join(map(str, sorted({cell.ranks for cell in ran})))
         parts.append(f"Failures in fewer than {percent(worst)} of the trials; other world sizes than {sizes}.")
-    return Text(*parts)
+    return Text(*parts or ["Everything: no cell was run."])
 
 
 def signer_in_words(record: Record) -> Part:
