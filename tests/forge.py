@@ -107,9 +107,18 @@ def work_out(folder: Path) -> None:
 
 
 def sign(folder: Path, key: Path, *, views: bool = True) -> None:
-    """Write manifest, report and views for what lies there, sign them, and leave the statement out."""
+    """Write manifest, report and views for what lies there, sign them, and leave the statement out.
+
+    Run and record name the key that signs now.
+    """
     for name in BESIDE:
         (folder / name).unlink(missing_ok=True)
+    signer = sshsig.parse(sshsig.sign(b"", key, namespace=sshsig.NAMESPACE_REPORT)).key_fingerprint
+    for name, place in ((PATH, lambda found: found), (RECORD, lambda found: found["run"])):
+        found = json.loads((folder / name).read_text())
+        place(found)["signer"] = {"key": signer, "name": None}
+        (folder / name).write_text(json.dumps(found))
+    record(folder, lambda _: None)
 
     def read(name: str) -> bytes:
         return (folder / name).read_bytes()
@@ -146,7 +155,14 @@ def seed(folder: Path, cell: str, index: int) -> str:
 
 def replaced(replay: Replay, parts: dict[str, Any]) -> Replay:
     """A replay with the parts replaced that are named; they are taken out. None is what a verifier has by default."""
-    for name in parts.keys() & {"judge", "render", "rebuild", "views", "makes_statements"}:
+    for name in parts.keys() & {"judge", "render", "signer", "rebuild", "views", "makes_statements"}:
         part = parts.pop(name)
         setattr(replay, name, getattr(Replay(), name) if part is None else part)
     return replay
+
+
+def signer_of(report: Path) -> str:
+    """The fingerprint of the key that signed a report, whoever that is."""
+    found = footer.split(report.read_bytes())
+    assert isinstance(found, footer.Footer)
+    return sshsig.parse(found.signature).fingerprint

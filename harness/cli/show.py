@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.cli import PASS, USAGE
 from harness.cli.streams import print_styled
 from harness.cli.unpacked import REPORT, NoBundle, report_of
+from harness.cli.verify import own_signers
+from harness.forms.text import visible
 from harness.record.model import PATH, Record, RecordError
+from harness.report.issue import render_issue
 from harness.report.report import blocks
 from harness.report.terminal import render_terminal
+from harness.trust import sshsig
+from harness.trust.folder import LARGEST_FILE, Folder, Unreadable, read_signers
+from harness.trust.signers import SignerPolicy
+from harness.trust.verification import Refused, Verifier
 
 WIDEST = 140
 
@@ -24,34 +32,66 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         default=Path("results/latest"),
-        help="a run's folder, or a bundle (default: results/latest)",
+        help="a run's folder, its report.md, or a bundle (default: results/latest)",
+    )
+    parser.add_argument(
+        "--issue",
+        action="store_true",
+        help="print one markdown text that stands alone, to paste into an issue (at most 65,000 characters)",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show a run's record as a report. It is a view: nothing is verified."""
+    """Show a run's record as a report. It is a view: of the evidence nothing is verified."""
     try:
         with report_of(options.run) as report:
-            return _show(options.run, report.parent if options.run.is_file() else options.run)
+            folder = report.parent
+            if not (folder / PATH).exists() and (folder / "latest" / PATH).exists():
+                folder = folder / "latest"
+            return _show(options, folder)
     except NoBundle as problem:
         print(f"{options.run}: {problem}", file=sys.stderr)
         return USAGE
 
 
-def _show(given: Path, folder: Path) -> int:
-    if not (folder / PATH).exists() and (folder / "latest" / PATH).exists():
-        folder = folder / "latest"
+def _show(options: argparse.Namespace, folder: Path) -> int:
     path = folder / PATH
     try:
         record = Record.decode(path.read_bytes())
+        if options.issue:
+            with Folder(folder) as files:
+                print(render_issue(record, lambda name: files.read(name, LARGEST_FILE)), end="")
+            return PASS
     except OSError as error:
-        print(f"{path}: {error.strerror}; name the folder of a run that ended, or a bundle", file=sys.stderr)
+        place = path if error.filename is None else error.filename
+        print(f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle", file=sys.stderr)
         return USAGE
-    except RecordError as error:
+    except (RecordError, Unreadable) as error:
         print(f"{path}: {error}", file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width))
+    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width, record=record))
     print()
-    print(f"This is a view, not verified: rankproof verify {folder / REPORT if given.is_dir() else given}")
+    print(f"Signature: {_signature(folder / REPORT)}")
+    given = options.run if options.run.is_file() else folder / REPORT
+    print(f"This is a view: that the evidence bears it out, only this says: rankproof verify {given}")
     return PASS
+
+
+def _signature(report: Path) -> str:
+    """Who signed the report, and whether the repository that the reader stands in lists them."""
+    try:
+        listed = own_signers()
+        policy = SignerPolicy(
+            allowed=read_signers(listed) if listed else None, allowed_from=str(listed or "allowed_signers")
+        )
+        content = report.read_bytes()
+        verifier = Verifier(sshsig, policy, datetime.now(UTC))
+        verifier.take_report(content)
+        verifier.check_signature(content)
+        verifier.check_signer()
+    except Refused as refused:
+        return f"{refused.word}: {refused.message}"
+    except (OSError, sshsig.SshsigError) as error:
+        return visible(f"not checked: {error}")
+    return f"good, by {verifier.fingerprint}, whom {policy.allowed_from} lists as {verifier.signer}"

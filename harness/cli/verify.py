@@ -17,11 +17,10 @@ from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Unreadable, read_signers, verify_folder
-from harness.trust.signers import SignerPolicy, SignersMalformed, parse_at
+from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
 from harness.trust.verification import Verification
 
-DEFAULT_SIGNERS = Path(".rankproof/allowed_signers")
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -77,7 +76,7 @@ def policy_of(options: argparse.Namespace) -> SignerPolicy:
     """
     allowed = options.allowed_signers
     if allowed is None and not options.signer:
-        allowed = _own_signers()
+        allowed = own_signers()
     return SignerPolicy(
         allowed=read_signers(allowed) if allowed else None,
         allowed_from=str(allowed or "allowed_signers"),
@@ -102,17 +101,17 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
         raise ValueError(f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z") from None
 
 
-def _own_signers() -> Path | None:
+def own_signers() -> Path | None:
     """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
     done = git("rev-parse", "--show-toplevel")
     # Without git, or outside of a repository, the list may still lie here.
     top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
     why = refusal(done.stderr)
-    file = top / DEFAULT_SIGNERS
+    file = top / ALLOWED_SIGNERS
     if file.is_file():
         return file
     if why:
-        print(f"{DEFAULT_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
+        print(f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
     return None
 
 

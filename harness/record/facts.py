@@ -258,10 +258,24 @@ class SourceFacts(Model):
     files: dict[str, str]
 
 
+class SignerFacts(Model):
+    """The key that a run was going to sign its report with. Whoever verifies refuses the signature of any other.
+
+    Attributes:
+        key: `SHA256:` and the digest of its public half.
+        name: whom the repository that was run lists the key for, in its `.rankproof/allowed_signers`; None where it
+            lists it for nobody. The verifier's own list says whether that is so.
+    """
+
+    key: Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
+    name: str | None
+
+
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
     Attributes:
+        signer: the key that signs; None where nobody does.
         challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
         arguments: the entry's, per arm.
         room: what ranks had for their own.
@@ -273,6 +287,7 @@ class RunFacts(Model):
     rankproof: str
     id: str
     made: str
+    signer: SignerFacts | None = None
     seconds: float
     jobs: int
     start: Literal["warm", "fresh"]

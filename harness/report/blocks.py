@@ -13,6 +13,7 @@ built without evidence.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -197,6 +198,13 @@ class BulletList:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """Words of the tool, each with what there is to say of it: what a reader looks for by name."""
+
+    rows: tuple[tuple[str, Part], ...]
+
+
+@dataclass(frozen=True)
 class Details:
     """Blocks that are folded away under a summary."""
 
@@ -204,7 +212,15 @@ class Details:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = Heading | Paragraph | Table | Verbatim | Figure | Note | BulletList | Details
+Block: TypeAlias = Heading | Paragraph | Table | Verbatim | Figure | Note | BulletList | Terms | Details
+
+
+def first_open(parts: Iterable[tuple[str | Foreign, Sequence[Block]]]) -> list[Block]:
+    """Titled parts of a section, of which only the first is unfolded: one screen should do for a reader in a hurry."""
+    blocks: list[Block] = []
+    for title, inner in parts:
+        blocks += [Details(title, tuple(inner))] if blocks else [Heading(3, title), *inner]
+    return blocks
 
 
 def _holds_claim(part: Part) -> bool:

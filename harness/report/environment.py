@@ -37,12 +37,14 @@ def environment_section(record: Record) -> list[Block]:
         for name in ("torch", "transformers", "tokenizers", "mlx", "numpy")
         if name in versions
     ]
+    # Ranks that are programs, or that run in environments of their own, never saw the packages of the harness.
+    seen = not record.scenario.program and set(run.environments) < set(record.arms)
     machine = f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores}, {here.memory / 2**30:.1f} GiB"
     processes = f"harness pid {run.harness_pid}, fork server pid {', '.join(map(str, run.server_pids)) or 'none'}"
     facts_of_run: list[tuple[str, Part]] = [
         ("environment", Foreign(made_by(here))),
         *nix_rows(here),
-        ("packages of the harness" if run.environments else "packages", Foreign(", ".join(shown))),
+        *([("packages of the harness" if run.environments else "packages", Foreign(", ".join(shown)))] if seen else []),
         ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
         ("processor, memory", Foreign(machine)),
         ("GPU", Foreign(here.gpu or "none answers")),
@@ -71,11 +73,15 @@ def environment_section(record: Record) -> list[Block]:
         )
     variables = "\n".join(f"{name}={value}" for name, value in here.variables.items()) or "none"
     packages = "\n".join(f"{package.name}=={package.version}" for package in here.packages)
+    count = f"{plural(len(here.packages), 'package')} of the harness"
+    if not seen:
+        section.append(Paragraph(Claim(f"{count}, which no rank of an arm saw, are listed in the evidence.", (RUN,))))
+    variables_of_run = f"{plural(len(here.variables), 'variable')}"
     section.append(
         Details(
-            f"{len(here.packages)} packages, {plural(len(here.variables), 'variable')}",
+            f"{count}, {variables_of_run}" if seen else variables_of_run,
             (
-                Verbatim(packages),
+                *([Verbatim(packages)] if seen else []),
                 Verbatim(variables),
                 Note(f"{here.other_variables} other environment variables are not recorded."),
             ),

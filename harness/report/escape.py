@@ -41,11 +41,16 @@ def inline_code(text: str, limit: int | None = None) -> str:
     return f"`{shown}`"
 
 
-def code_block(text: str, limit: int | None = None) -> tuple[str, ...]:
-    """The lines of a code block, each visible; a blank at the end of a line is shown too, as editors remove it."""
+def code_block(text: str, limit: int | None = None, *, is_diff: bool = False) -> tuple[str, ...]:
+    """The lines of a code block, each visible; a blank at the end of a line is shown too, as editors remove it.
+
+    In a diff it is shown as `␠`, and only where the line changed: elsewhere both sides have it.
+    """
     lines = bounded(text, limit).split("\n")
     if len(lines) > 1 and not lines[-1]:
         lines.pop()
+    if is_diff:
+        return tuple(_diff_blank(visible(line)) for line in lines)
     return tuple(_last_blank(visible(line)) for line in lines)
 
 
@@ -63,6 +68,11 @@ def html(text: str, limit: int | None = None) -> str:
 def _code_html(shown: str) -> str:
     # Inside <code> markdown still reads inline markup, so all its characters become entities.
     return _CODE_HTML.sub(lambda m: f"&#{ord(m[0])};", shown)
+
+
+def _diff_blank(line: str) -> str:
+    kept = line.rstrip(" ")
+    return kept + "␠" * (len(line) - len(kept)) if line.startswith(("+", "-")) else kept
 
 
 def _last_blank(line: str) -> str:

@@ -11,7 +11,6 @@ from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Details,
     Evidence,
     Foreign,
     Heading,
@@ -20,7 +19,9 @@ from harness.report.blocks import (
     Part,
     Table,
     Verbatim,
+    first_open,
 )
+from harness.report.words import worst_first
 from harness.stats.outcome import Strike, Trial
 from harness.stats.verdict import CellVerdict
 
@@ -43,10 +44,8 @@ def faults_section(record: Record) -> list[Block]:
             tuple(Claim(Foreign(f"{fault.id}: {fault.description}"), (SCENARIO,)) for fault in record.scenario.faults)
         ),
     ]
-    ran = [cell for cell in record.judgement.cells if cell.candidate is not None]
-    for position, cell in enumerate(ran):
-        inner = tuple(_cell(record, cell))
-        section += [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(cell.id), inner)]
+    ran = [cell for cell in worst_first(record.judgement.cells) if cell.candidate is not None]
+    section += first_open((Foreign(cell.id), tuple(_cell(record, cell))) for cell in ran)
     section.append(
         Note(
             "A fault counts only where the events prove that it took effect. A trial of the candidate without the "

@@ -10,16 +10,35 @@ from collections.abc import Callable
 from harness.history import History
 from harness.record.model import Record
 from harness.report import svg
+from harness.report.words import ranks_in_words, worst_first
 from harness.stats.outcome import Trial
+from harness.stats.shown_trial import lifelines
 from harness.stats.verdict import CellVerdict
 
 FOLDER = "evidence/figures"
 GRID = f"{FOLDER}/trials.svg"
 SQUARE, GAP, PER_ROW = 10.0, 2.0, 60
 LEFT, RIGHT, TOP = 230.0, 20.0, 26.0
+KEY = 190.0
 LANE, BETWEEN = 16.0, 8.0
 WIDTH = 960.0
-SQUARES = {svg.GOOD: "good", svg.BAD: "bad", svg.DOUBT: "doubt"}
+# What becomes of a trial: what its square says beside colour, and what that means.
+SQUARES = {
+    "pass": ("", "candidate passed"),
+    "fail": ("×", "candidate failed"),
+    "stated": ("×", "control failed as stated"),
+    "unstated": ("?", "control did not fail as stated"),
+    "void": ("", "void, not counted"),
+}
+FILLS = {
+    "pass": (svg.GOOD, svg.GOOD),
+    "fail": (svg.BAD, svg.BAD),
+    "stated": (svg.PAPER, svg.STATED),
+    "unstated": (svg.DOUBT, svg.DOUBT),
+    "void": (svg.PAPER, svg.FAINT),
+}
+# Up to so many ranks have a lane each; of more those that went the same way share one.
+LANES = 8
 NAMED = ("backend.ready", "ready", "subject.begin", "subject.end", "rank.error")
 
 
@@ -47,37 +66,57 @@ def lanes_path(cell: CellVerdict, arm: str) -> str:
 
 
 def trial_grid(record: Record) -> bytes:
-    """A square per trial: a row per arm of each cell, in the order the trials were planned."""
+    """A square per trial: a row per arm of each cell, the worst cell first, in the order the trials were planned."""
     shapes: list[str] = []
     y = TOP
-    for cell in record.judgement.cells:
+    for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
             shapes.append(svg.label(8, y + 9, f"{cell.id} {arm}"[:40]))
             for position, trial in enumerate(tally.trials):
                 row, column = divmod(position, PER_ROW)
-                fill, word = square(arm, trial)
+                kind, word = square(arm, trial)
                 x, top = LEFT + column * (SQUARE + GAP), y + row * (SQUARE + GAP)
-                shapes.append(svg.box(x, top, SQUARE, SQUARE, fill, title=f"{arm} {trial.index}: {word}"))
+                shapes += _square(x, top, kind, title=f"{arm} {trial.index}: {word}")
             y += (1 + (max(1, len(tally.trials)) - 1) // PER_ROW) * (SQUARE + GAP) + 4
-    key = ((svg.GOOD, "as it must be"), (svg.BAD, "not as it must be"), (svg.DOUBT, "void"))
-    for position, (fill, word) in enumerate(key):
-        x = LEFT + position * 140
-        shapes += [svg.box(x, 6, SQUARE, SQUARE, fill), svg.label(x + 14, 15, word, fill=svg.FAINT)]
+    for position, (kind, (_, word)) in enumerate(SQUARES.items()):
+        x = 8.0 + position * KEY
+        shapes += [*_square(x, 6, kind, title=word), svg.label(x + 14, 15, word, fill=svg.FAINT)]
     width = LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     return svg.picture(width, y + 6, f"Trials of {record.scenario.id}", shapes)
 
 
+def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
+    """A shape of its own for each kind, so that it can be told without its colour."""
+    fill, stroke = FILLS[kind]
+    shapes = [svg.frame(x, y, SQUARE, fill, stroke, title=title, dashed=kind == "void")]
+    sign = stroke if fill == svg.PAPER else svg.PAPER
+    if SQUARES[kind][0] == "×":
+        near, far = 2.5, SQUARE - 2.5
+        shapes += [
+            svg.line(x + near, y + near, x + far, y + far, sign, width=1.5),
+            svg.line(x + near, y + far, x + far, y + near, sign, width=1.5),
+        ]
+    elif SQUARES[kind][0]:
+        shapes.append(svg.label(x + SQUARE / 2, y + SQUARE - 1.5, SQUARES[kind][0], fill=sign, anchor="middle"))
+    return shapes
+
+
 def square(arm: str, trial: Trial) -> tuple[str, str]:
-    """The colour of a trial's square, and what it means: a control's is good when it failed as stated."""
+    """The kind of a trial's square, and in words what became of the trial."""
     if trial.outcome == "void":
-        return svg.DOUBT, f"void, {trial.void}"
+        return "void", f"void, {trial.void}"
     if arm == "control":
-        return (svg.GOOD, "failed as stated") if trial.as_stated else (svg.BAD, str(trial.otherwise or trial.outcome))
-    return (svg.GOOD, "pass") if trial.outcome == "pass" else (svg.BAD, "fail")
+        return (
+            ("stated", "failed as stated") if trial.as_stated else ("unstated", str(trial.otherwise or trial.outcome))
+        )
+    return ("pass", "pass") if trial.outcome == "pass" else ("fail", "fail")
 
 
 def rank_lanes(history: History, *, title: str) -> bytes:
-    """One lane per rank over time: its life, its events as ticks, how it ended, and what the harness did to it."""
+    """One lane per rank over time: its life, its events as ticks, how it ended, and what the harness did to it.
+
+    In a large world ranks with the same events in the same order share a lane, on which the ticks of all of them are.
+    """
     begin = history.start_ns()
     span = max(1.0, (history.seen[-1].event.ns - begin) / 1e6 if history.seen else 1.0)
     scale = (WIDTH - LEFT - RIGHT) / span
@@ -85,24 +124,31 @@ def rank_lanes(history: History, *, title: str) -> bytes:
     def at(ns: int) -> float:
         return LEFT + (ns - begin) / 1e6 * scale
 
-    bottom = TOP + history.size * (LANE + BETWEEN)
+    lanes = (
+        [[rank] for rank in range(history.size)]
+        if history.size <= LANES
+        else [line.ranks for line in lifelines(history)]
+    )
+    bottom = TOP + len(lanes) * (LANE + BETWEEN)
     shapes = _axis(span, scale, bottom)
-    for rank in range(history.size):
-        y = TOP + rank * (LANE + BETWEEN)
-        started, ended = history.served(rank, "rank.started"), history.exit(rank)
-        pid = started[0].event.pid if started else None
-        shapes.append(svg.label(8, y + 12, f"rank {rank}" + (f", pid {pid}" if pid else "")))
+    for position, ranks in enumerate(lanes):
+        y = TOP + position * (LANE + BETWEEN)
+        started = [seen for rank in ranks for seen in history.served(rank, "rank.started")[:1]]
+        pid = f", pid {started[0].event.pid}" if len(ranks) == 1 and started and started[0].event.pid else ""
+        shapes.append(svg.label(8, y + 12, f"{ranks_in_words(ranks)}{pid}"[:38]))
         if started:
-            last = ended.event.ns if ended else history.seen[-1].event.ns
-            good = ended is not None and ended.event.values.get("code") == 0
-            x = at(started[0].event.ns)
+            ends = [history.exit(rank) for rank in ranks]
+            last = max(end.event.ns if end else history.seen[-1].event.ns for end in ends)
+            good = all(end is not None and end.event.values.get("code") == 0 for end in ends)
+            x = at(min(seen.event.ns for seen in started))
             shapes.append(svg.box(x, y, max(1.0, at(last) - x), LANE, svg.GOOD if good else svg.BAD, opacity=0.2))
         for seen in history.seen:
             event = seen.event
-            if event.rank != rank or event.name in ("rank.started", "rank.exited"):
+            if event.rank not in ranks or event.name in ("rank.started", "rank.exited"):
                 continue
             stroke = svg.BAD if event.name == "rank.error" else svg.INK if event.by == "rank" else svg.DOUBT
-            words = f"{event.name}, {(event.ns - begin) / 1e6:.1f} ms"
+            whose = f", rank {event.rank}" if len(ranks) > 1 else ""
+            words = f"{event.name}, {(event.ns - begin) / 1e6:.1f} ms{whose}"
             thick = 2.0 if event.name in NAMED or event.by != "rank" else 1.0
             shapes.append(svg.tick(at(event.ns), y, y + LANE, stroke, title=words, width=thick))
     for seen in history.seen:

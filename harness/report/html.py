@@ -71,7 +71,7 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
         case blocks.Table():
             return _table(block)
         case blocks.Verbatim(text, language, limit):
-            lines = escape.code_block(text, limit)
+            lines = escape.code_block(text, limit, is_diff=language == "diff")
             shown = "\n".join(_code_line(line, language) for line in lines)
             return f'<pre tabindex="0"><code>{shown}</code></pre>'
         case blocks.Figure(path, alt):
@@ -84,6 +84,9 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             return f'<p class="note">{inline(text)}</p>'
         case blocks.BulletList(items):
             return f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>"
+        case blocks.Terms(rows):
+            pairs = "".join(f"<dt>{inline(name)}</dt><dd>{inline(value)}</dd>\n" for name, value in rows)
+            return f'<dl class="terms">\n{pairs}</dl>'
         case blocks.Details(summary, inner):
             return f"<details><summary>{inline(summary)}</summary>\n{render_html(inner, pictures=pictures)}</details>"
         case _:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
-from harness.report.blocks import Block, Claim, Details, Evidence, Foreign, Heading, Note, Part, Table
+from harness.report.blocks import (
+    Block,
+    Claim,
+    Details,
+    Evidence,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Table,
+    first_open,
+)
+from harness.report.words import worst_first
 from harness.stats.measured import Measured, Summary
 
 USUAL = ("load time", "memory", "bytes read and written")
+# Of more ranks than these only so many are shown unfolded, for each measurement.
+RANKS, MOST = 8, 3
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -18,14 +35,17 @@ def impact_section(record: Record) -> list[Block]:
     if not measured:
         rows = tuple((what, "not measured") for what in USUAL)
         return [*section, Table(("candidate against control", "section"), rows)]
-    for position, cell in enumerate(measured):
+    parts: list[tuple[Foreign, list[Block]]] = []
+    for cell in worst_first(measured):
         first = cell.candidate.trials[0].evidence if cell.candidate and cell.candidate.trials else SCENARIO_PATH
-        table = Table(
-            ("measured", "rank", "candidate", "control", "candidate / control"),
-            tuple(_row(row, first) for row in cell.measured),
-            ("left", "right", "right", "right", "right"),
-        )
-        section += [Heading(3, Foreign(cell.id)), table] if position == 0 else [Details(Foreign(cell.id), (table,))]
+        table = _table(cell.measured, first)
+        if cell.ranks <= RANKS:
+            parts.append((Foreign(cell.id), [table]))
+            continue
+        most = [row for group in _by_id(cell.measured) for row in sorted(group, key=_median, reverse=True)[:MOST]]
+        note = f"The {MOST} ranks with the largest values of the candidate; below them all {cell.ranks}."
+        parts.append((Foreign(cell.id), [Paragraph(note), _table(most, first), Details("every rank", (table,))]))
+    section += first_open(parts)
     section.append(
         Note(
             "Medians over the trials that counted, with a 95 % interval from the order of the values; fewer than six "
@@ -34,6 +54,20 @@ def impact_section(record: Record) -> list[Block]:
         )
     )
     return section
+
+
+def _table(rows: Sequence[Measured], evidence: str) -> Table:
+    header = ("measured", "rank", "candidate", "control", "candidate / control")
+    return Table(header, tuple(_row(row, evidence) for row in rows), ("left", "right", "right", "right", "right"))
+
+
+def _by_id(rows: Sequence[Measured]) -> Iterator[list[Measured]]:
+    for name in dict.fromkeys(row.id for row in rows):
+        yield [row for row in rows if row.id == name]
+
+
+def _median(row: Measured) -> float:
+    return row.arms["candidate"].median if "candidate" in row.arms else 0.0
 
 
 def _row(row: Measured, evidence: str) -> tuple[Part, ...]:

@@ -37,7 +37,7 @@ def _block(block: Block) -> str:
         case blocks.Table():
             return _table(block)
         case blocks.Verbatim(text, language, limit):
-            lines = escape.code_block(text, limit)
+            lines = escape.code_block(text, limit, is_diff=language == "diff")
             mark = escape.fence(lines)
             return "\n".join((f"{mark}{language}", *lines, mark))
         case blocks.Figure(path, alt):
@@ -46,6 +46,8 @@ def _block(block: Block) -> str:
             return f"> **Note:** {_line(text)}"
         case blocks.BulletList(items):
             return "\n".join(f"- {_line(item)}" for item in items)
+        case blocks.Terms(rows):
+            return "\n\n".join(_line(blocks.Text(blocks.Strong(f"{name}."), " ", value)) for name, value in rows)
         case blocks.Details(summary, folded):
             most = summary.limit if isinstance(summary, blocks.Foreign) else None
             words = escape.html(summary.text if isinstance(summary, blocks.Foreign) else summary, most)

@@ -6,18 +6,20 @@ of cells come first: one screen has to be enough for whoever decides about a rel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.forms.text import plural
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report import escape
-from harness.report.blocks import Block, Foreign, Heading, Table
+from harness.report.blocks import Block, Foreign, Heading
 from harness.report.figures import GRID, SQUARES, lanes_path, square
 from harness.report.html import anchor, inline, render_html
 from harness.report.report import blocks
 from harness.report.stylesheet import STYLE
+from harness.report.summary import without_word
 from harness.report.view import Basis, View
+from harness.report.words import worst_first
 
 CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 HEAD = f"""\
@@ -29,6 +31,8 @@ HEAD = f"""\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">"""
+# What became of the trials of one arm, beside its row of squares.
+WORDS = {"pass": "passed", "fail": "failed", "stated": "failed as stated", "unstated": "not as stated", "void": "void"}
 FOOT = """\
 <footer>
 <p>This page is a view. It was drawn from <code>{record}</code>, sha256 <code>{digest}</code>, and is not signed itself:
@@ -42,33 +46,32 @@ def render_page(basis: Basis) -> bytes:
     record = basis.record
     report = blocks(record, manifest_digest=basis.manifest_digest)
     start = next(i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2)
-    head, sections = report[:start], list(_sections(report[start:]))
+    # The title is in the header already, and so is a verdict of which nothing more is said.
+    first, sections = [without_word(block) for block in report[1:start]], list(_sections(report[start:]))
     pictures = {GRID: _grid(record)} | {
         path: basis.read(path).decode()
         for cell in record.judgement.cells
         for path in (lanes_path(cell, arm) for arm in sorted(cell.samples))
     }
-    facts = next(block for block in head if isinstance(block, Table))
-    word = record.judgement.verdict
-    top = [_section(section, pictures) for section in sections[:1]]
-    rest = [_section(section, pictures) for section in sections[1:]]
-    title = record.scenario.title
+    word, title = record.judgement.verdict, record.scenario.title
+    is_upstream = record.scenario.role == "upstream"
+    # What is found in somebody else's code is neither a release nor a fix, so it does not look like one.
+    shown = f"Finding<small>{escape.html(word)}</small>" if is_upstream else escape.html(word)
     lines = (
         HEAD,
-        f"<title>{escape.html(word)}: {escape.html(title, 200)}</title>",
+        f"<title>{'Finding, ' if is_upstream else ''}{escape.html(word)}: {escape.html(title, 200)}</title>",
         f"<style>\n{STYLE}</style>",
         "</head>",
-        "<body>",
-        f'<header class="{word.lower()}">',
-        f'<p class="verdict">{escape.html(word)}</p>',
+        f"<body{' class=' + chr(34) + 'finding' + chr(34) if is_upstream else ''}>",
+        f'<header class="{"finding" if is_upstream else word.lower()}">',
+        f'<p class="verdict">{shown}</p>',
         f"<h1>{inline(Foreign(title))}</h1>",
         f'<p class="which">{_which(record)}</p>',
         "</header>",
         "<main>",
-        *top,
-        _facts(facts),
-        _contents(sections[1:]),
-        *rest,
+        _section(first, pictures),
+        _contents(sections),
+        *(_section(section, pictures) for section in sections),
         "</main>",
         FOOT.format(record=RECORD_PATH, digest=basis.record_digest),
         "</body>",
@@ -93,26 +96,12 @@ def _section(section: Sequence[Block], pictures: dict[str, str]) -> str:
 
 def _which(record: Record) -> str:
     """What was tested and when, and what this page is, in one line."""
-    source = record.run.source
-    state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
-    commit = f"commit <code>{escape.html(source.commit[:12])}</code>, {state}" if source.commit else "commit unknown"
     parts = (
-        commit,
-        f"made {escape.html(record.run.made)}",
         f"scenario <code>{escape.html(record.scenario.id)}</code>",
+        f"made {escape.html(record.run.made)}",
         'a view; signed is <a href="./report.md">report.md</a>',
     )
     return " · ".join(parts)
-
-
-def _facts(table: Table) -> str:
-    # The verdict is above already.
-    pairs = "".join(
-        f"<div><dt>{inline(name)}</dt><dd>{inline(value)}</dd></div>\n"
-        for name, value in table.rows
-        if name != "verdict"
-    )
-    return f'<section class="facts">\n<h2>This report</h2>\n<dl>\n{pairs}</dl>\n</section>'
 
 
 def _contents(sections: Sequence[Sequence[Block]]) -> str:
@@ -124,23 +113,20 @@ def _contents(sections: Sequence[Sequence[Block]]) -> str:
 def _grid(record: Record) -> str:
     """The trials as squares that wrap where the screen ends, which a drawing does not."""
     rows = []
-    for cell in record.judgement.cells:
+    for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
-            drawn = [square(arm, trial) for trial in tally.trials]
+            drawn = [(trial, *square(arm, trial)) for trial in tally.trials]
             boxes = "".join(
-                f'<i class="{SQUARES[fill]}" title="{escape.html(f"{arm} {trial.index}: {word}", 400)}"></i>'
-                for trial, (fill, word) in zip(tally.trials, drawn, strict=True)
+                f'<i class="{kind}" title="{escape.html(f"{arm} {trial.index}: {word}", 400)}">{SQUARES[kind][0]}</i>'
+                for trial, kind, word in drawn
             )
-            good = sum(SQUARES[fill] == "good" for fill, _ in drawn)
-            summary = f"{good} of {plural(len(drawn), 'trial')} as it must be"
+            counts = Counter(kind for _, kind, _ in drawn)
+            summary = ", ".join(f"{counts[kind]} {WORDS[kind]}" for kind in SQUARES if counts[kind])
             rows.append(
-                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{arm}</b></span>'
+                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{arm}: {summary}</b></span>'
                 f'<span class="squares" role="img" aria-label="{summary}">{boxes}</span></div>\n'
             )
-    key = "".join(
-        f'<span><i class="{kind}"></i> {word}</span> '
-        for kind, word in (("good", "as it must be"), ("bad", "not as it must be"), ("doubt", "void"))
-    )
+    key = "".join(f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, (sign, word) in SQUARES.items())
     return f'<div class="grid">\n{"".join(rows)}<div class="key">{key}</div>\n</div>'
 
 

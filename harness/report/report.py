@@ -13,35 +13,29 @@ from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
-    BulletList,
     Claim,
     Evidence,
-    Figure,
     Foreign,
     Heading,
-    Note,
     Paragraph,
     Part,
-    Strong,
     Table,
     Text,
     Verbatim,
 )
 from harness.report.environment import environment_section
 from harness.report.faults import faults_section
-from harness.report.figures import GRID
 from harness.report.impact import impact_section
 from harness.report.limits import limits_section
 from harness.report.markdown import render_markdown
-from harness.report.reproduction import head_rows, reproduction_section
+from harness.report.reproduction import reproduction_section
+from harness.report.summary import scenario_in_words, summary
 from harness.report.trials import control_section, ranks_section
-from harness.report.words import answer, percent
+from harness.report.words import answer
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
-from harness.stats.verdict import CellVerdict
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
-LINE_LIMIT = 160
 
 
 def render(record: Record, *, manifest_digest: str) -> bytes:
@@ -57,8 +51,7 @@ def render(record: Record, *, manifest_digest: str) -> bytes:
 def blocks(record: Record, *, manifest_digest: str) -> list[Block]:
     """The report as blocks, for any renderer."""
     return [
-        *_head(record),
-        *_summary(record),
+        *summary(record),
         *reproduction_section(record),
         *ranks_section(record),
         *control_section(record),
@@ -68,98 +61,10 @@ def blocks(record: Record, *, manifest_digest: str) -> list[Block]:
         *environment_section(record),
         *limits_section(record),
         *_conclusion(record),
+        *_identity(record),
         *_evidence(record, manifest_digest),
         *_check_it(record),
     ]
-
-
-def _head(record: Record) -> list[Block]:
-    run, source = record.run, record.run.source
-    commit: Part = Verbatim(source.commit[:12]) if source.commit else f"unknown ({source.why_unknown})"
-    state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
-    tree: Part = Text(commit, f", {state}") if source.commit else commit
-    rows: list[tuple[Part, ...]] = [
-        ("verdict", Strong(record.judgement.verdict)),
-        ("scenario", Text(Verbatim(record.scenario.id), ", role ", Verbatim(record.scenario.role))),
-        ("scenario file, sha256", Claim(Verbatim(record.scenario.sha256), (Evidence(SCENARIO_PATH),))),
-        ("report", Verbatim(run.id)),
-        ("commit", Claim(tree, (RUN,))),
-        ("root seed", Claim(Verbatim(record.scenario.seed), (Evidence(SCENARIO_PATH),))),
-        ("rankproof", Verbatim(run.rankproof)),
-    ]
-    rows += head_rows(record)
-    if record.scenario.use is not None:
-        rows.append(
-            ("subject", Claim(Text("ready subject ", Verbatim(record.scenario.use)), (Evidence(SCENARIO_PATH),)))
-        )
-    if record.scenario.of is not None:
-        what = f"what is {record.scenario.of}, not the repository's code"
-        rows.append(("subject is", Claim(what, (Evidence(SCENARIO_PATH),))))
-    if run.overrides:
-        rows.append(("set on the command line", Claim(Verbatim("  ".join(run.overrides)), (RUN,))))
-    if run.challenge is not None:
-        rows.append(("challenge", Claim(Verbatim(run.challenge), (RUN,))))
-    if record.scenario.expects:
-        met = "as expected" if record.judgement.as_expected else "NOT as expected"
-        rows.append(("expected verdict", Text(Verbatim(record.scenario.expects), f": {met}")))
-    return [
-        Heading(1, Foreign(record.scenario.title)),
-        Table(("this report", ""), tuple(rows)),
-        Paragraph("Made: ", Verbatim(run.made)),
-    ]
-
-
-def _summary(record: Record) -> list[Block]:
-    section: list[Block] = [
-        Heading(2, "Summary"),
-        Paragraph(Strong("Question."), " ", Foreign(record.scenario.question)),
-        Paragraph(Strong("Answer."), " ", Claim(answer(record), (RECORD,))),
-        Table(
-            (
-                "cell",
-                "verdict",
-                "candidate: failed / counted",
-                f"failure rate below (asked: {percent(record.scenario.accept_rate)})",
-                "control: as stated / counted",
-                "p",
-                "void",
-            ),
-            tuple(_cell_row(cell) for cell in record.judgement.cells),
-            ("left", "left", "right", "right", "right", "right", "right"),
-        ),
-    ]
-    if record.judgement.reasons:
-        section += [
-            Paragraph("Reasons:"),
-            BulletList(tuple(Foreign(reason, LINE_LIMIT * 4) for reason in record.judgement.reasons)),
-        ]
-    section.append(Figure(GRID, "Every trial as a square: as it must be, not as it must be, or void."))
-    section.append(
-        Note(
-            "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence; p is Fisher's exact "
-            "test, one-sided, control against candidate. A void trial is one that the harness itself spoiled, or whose "
-            "fault has no proof; it is replaced and not counted."
-        )
-    )
-    return section
-
-
-def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
-    if cell.candidate is None:
-        return Foreign(cell.id), Strong(cell.verdict), "-", "-", "-", "-", "-"
-    candidate, control = cell.candidate, cell.control
-    first = candidate.trials[0].evidence if candidate.trials else facts.PATH
-    counted: Part = Claim(f"{candidate.failed} / {candidate.counted}", (Evidence(first),))
-    bound = percent(candidate.upper)
-    if candidate.voids:
-        bound += f" ({percent(candidate.upper_with_voids)} if void trials had failed)"
-    stated: Part = "no control"
-    p_value = "-"
-    if control is not None and control.trials:
-        stated = Claim(f"{control.as_stated} / {control.counted}", (Evidence(control.trials[0].evidence),))
-        p_value = f"{control.p_value:.2g}" if control.p_value is not None else "-"
-    voids = candidate.voids + (control.voids if control else 0)
-    return Foreign(cell.id), Strong(cell.verdict), counted, bound, stated, p_value, str(voids)
 
 
 def _changed(record: Record) -> list[Block]:
@@ -167,7 +72,7 @@ def _changed(record: Record) -> list[Block]:
     if "control" not in record.arms:
         return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
     folders = tuple(
-        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in _entry_file(record, arm)
+        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in entry_files(record, arm)
     )
     section += _revisions(record)
     if not record.changed:
@@ -197,12 +102,13 @@ def _revisions(record: Record) -> list[Block]:
         place = Foreign(
             f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
         )
-        commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit)), (RUN,))
+        commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
         rows.append((name, commit, Verbatim(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
 
 
-def _entry_file(record: Record, arm: str) -> list[str]:
+def entry_files(record: Record, arm: str) -> list[str]:
+    """The files of an arm that its ranks begin with, by their paths in its folder."""
     if record.scenario.program:
         return [word for word in record.scenario.program if word in record.arms[arm].files]
     module = record.scenario.entry.partition(":")[0].replace(".", "/")
@@ -211,6 +117,10 @@ def _entry_file(record: Record, arm: str) -> list[str]:
 
 def _conclusion(record: Record) -> list[Block]:
     return [Heading(2, "Conclusion"), Paragraph(Claim(answer(record), (RECORD,)))]
+
+
+def _identity(record: Record) -> list[Block]:
+    return [Heading(2, "This report"), Table(("what", "this report"), tuple(scenario_in_words(record)))]
 
 
 def _evidence(record: Record, manifest_digest: str) -> list[Block]:
@@ -233,8 +143,9 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
 
 
 def _check_it(record: Record) -> list[Block]:
+    key = record.run.signer.key if record.run.signer is not None else "SHA256:..."
     lines = [
-        "rankproof verify report.md --signer SHA256:...   # the fingerprint its maker gave you",
+        f"rankproof verify report.md --signer {key}   # if that is the fingerprint its maker gave you",
         "sha256sum --quiet -c MANIFEST.sha256",
     ]
     place = record.run.source.scenario or f"the folder of {record.scenario.id}"

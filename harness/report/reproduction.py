@@ -29,13 +29,6 @@ REPRODUCED = Evidence(REPRODUCED_PATH)
 ROWS = 60
 
 
-def head_rows(record: Record) -> list[tuple[Part, ...]]:
-    """The rows of the first table."""
-    if record.run.reproduces is None:
-        return []
-    return [("reproduces", Claim(Verbatim(record.run.reproduces.report), (RUN,)))]
-
-
 def reproduction_section(record: Record) -> list[Block]:
     """The section; nothing for a run that reproduces no other."""
     comparison, reproduces = record.comparison, record.run.reproduces

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from harness.report.blocks import Block, BulletList, Foreign, Heading, Paragraph, Strong, Table, Text, Verbatim
+from harness.report.issue import alone
 from harness.report.markdown import render_markdown
+from harness.report.summary import control_in_words
 from harness.report.view import Basis, View
-from harness.report.words import answer, percent
+from harness.report.words import answer, percent, worst_first
 
 REASONS_SHOWN = 10
 CELLS_SHOWN = 50
@@ -23,19 +25,21 @@ def render_step_summary(basis: Basis) -> bytes:
             percent(cell.candidate.upper) if cell.candidate else "-",
             f"{cell.control.as_stated} / {cell.control.counted}" if cell.control else "-",
         )
-        for cell in judgement.cells[:CELLS_SHOWN]
+        for cell in worst_first(judgement.cells)[:CELLS_SHOWN]
     )
     header = ("cell", "verdict", "candidate: failed / counted", "failure rate below", "control: as stated / counted")
     expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""
     reasons = [Foreign(reason, 400) for reason in judgement.reasons[:REASONS_SHOWN]]
+    word = f"Finding ({judgement.verdict})" if record.scenario.role == "upstream" else judgement.verdict
     blocks: list[Block] = [
-        Heading(3, Text(Strong(judgement.verdict), " ", Foreign(record.scenario.title, 200))),
+        Heading(3, Text(Strong(word), " ", Foreign(record.scenario.title, 200))),
         Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
+        Paragraph("Control: ", control_in_words(record)),
         Table(header, rows, ("left", "left", "right", "right", "right")),
         *([BulletList(tuple(reasons))] if reasons else []),
         Paragraph("Report: ", Verbatim(basis.report), ", run ", Verbatim(record.run.id), "."),
     ]
-    return (render_markdown(blocks) + "\n").encode()
+    return (render_markdown(map(alone, blocks)) + "\n").encode()
 
 
 VIEW = View(name="step-summary.md", media_type="text/markdown", checked=False, render=render_step_summary)

@@ -8,6 +8,9 @@ from harness.report import escape
 
 INK, FAINT, LINE = "#1f2328", "#59636e", "#d0d7de"
 GOOD, BAD, DOUBT, NONE = "#2da44e", "#cf222e", "#bf8700", "#eaeef2"
+STATED, PAPER = "#0969da", "#ffffff"
+# How far from a tick a pointer may be to see its name.
+REACH = 7.0
 
 
 def number(value: float) -> str:
@@ -43,7 +46,22 @@ def label(x: float, y: float, text: str, *, fill: str = INK, anchor: str = "star
 
 
 def tick(x: float, top: float, bottom: float, stroke: str, *, title: str = "", width: float = 1.0) -> str:
-    """A vertical line."""
-    inner = f"<title>{escape.html(title)}</title>" if title else ""
-    place = f'x1="{number(x)}" y1="{number(top)}" x2="{number(x)}" y2="{number(bottom)}"'
-    return f'<line {place} stroke="{stroke}" stroke-width="{number(width)}">{inner}</line>'
+    """A vertical line; `title` is shown where the reader points, at it or close to it."""
+    drawn = line(x, top, x, bottom, stroke, width=width)
+    if not title:
+        return drawn
+    near = box(x - REACH / 2, top, REACH, bottom - top, PAPER, opacity=0.0)
+    return f"<g><title>{escape.html(title)}</title>{drawn}{near}</g>"
+
+
+def line(x: float, y: float, to_x: float, to_y: float, stroke: str, *, width: float = 1.0) -> str:
+    """A straight line."""
+    place = f'x1="{number(x)}" y1="{number(y)}" x2="{number(to_x)}" y2="{number(to_y)}"'
+    return f'<line {place} stroke="{stroke}" stroke-width="{number(width)}"/>'
+
+
+def frame(x: float, y: float, size: float, fill: str, stroke: str, *, title: str, dashed: bool = False) -> str:
+    """A square with a border inside its place."""
+    place = f'x="{number(x + 0.5)}" y="{number(y + 0.5)}" width="{number(size - 1)}" height="{number(size - 1)}"'
+    gaps = ' stroke-dasharray="2 2"' if dashed else ""
+    return f'<rect {place} fill="{fill}" stroke="{stroke}"{gaps}><title>{escape.html(title)}</title></rect>'

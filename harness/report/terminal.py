@@ -13,8 +13,11 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from harness.forms.text import visible
+from harness.record.model import Record
 from harness.report import blocks, escape
 from harness.report.blocks import Block, Part
+from harness.report.figures import GRID, SQUARES, square
+from harness.report.words import worst_first
 
 NARROWEST = 6
 STYLES = {
@@ -22,19 +25,46 @@ STYLES = {
     **dict.fromkeys(("FAIL", "NOT REPRODUCED"), "bold red"),
     **dict.fromkeys(("INCONCLUSIVE", "SKIPPED"), "bold yellow"),
 }
+# A trial: its sign and style.
+SIGNS = {"pass": ("■", "green"), "fail": ("×", "bold red"), "stated": ("⊠", "blue"), "unstated": ("?", "bold yellow")}
+SIGNS["void"] = ("-", "dim")
 DIFF = {"+": "green", "-": "red", "@": "cyan"}
 PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 
 
-def render_terminal(document: Iterable[Block], width: int = 100) -> Line:
-    """The blocks as one text with a blank line between them. Code is not wrapped, so that it can be copied."""
-    return Line("\n").join(_lines(document, max(width, 20)))
+def render_terminal(document: Iterable[Block], width: int = 100, *, record: Record | None = None) -> Line:
+    """The blocks as one text with a blank line between them. Code is not wrapped, so that it can be copied.
+
+    Args:
+        document: what to render.
+        width: columns.
+        record: draws the trials as signs in place of a picture; without it the picture is named.
+    """
+    return Line("\n").join(_lines([_drawn(block, record) for block in document], max(width, 20)))
 
 
-def _lines(document: Iterable[Block], width: int) -> list[Line]:
+def _drawn(block: Block, record: Record | None) -> Block | list[Line]:
+    if record is None or not isinstance(block, blocks.Figure) or block.path != GRID:
+        return block
+    lines = []
+    for cell in worst_first(record.judgement.cells):
+        for arm, tally in cell.arms.items():
+            signs = Line()
+            for kind, _ in (square(arm, trial) for trial in tally.trials):
+                signs.append(*SIGNS[kind])
+            lines.append(Line.assemble(visible(f"{cell.id} {arm}: "), signs))
+    key = (Line.assemble(SIGNS[kind], f" {word}") for kind, (_, word) in SQUARES.items())
+    return [*lines, Line("   ").join(key)]
+
+
+def _lines(document: Iterable[Block | list[Line]], width: int) -> list[Line]:
     lines: list[Line] = []
     for block in document:
-        lines += [*([Line()] if lines else []), *_block(block, width)]
+        lines += [Line()] if lines else []
+        if isinstance(block, list):
+            lines += [piece for line in block for piece in wrap(line, width)]
+        else:
+            lines += _block(block, width)
     return lines
 
 
@@ -50,7 +80,7 @@ def _block(block: Block, width: int) -> list[Line]:
             return _table(block, width)
         case blocks.Verbatim(text, language, limit):
             styles = DIFF if language == "diff" else {}
-            lines = escape.code_block(text, limit)
+            lines = escape.code_block(text, limit, is_diff=language == "diff")
             return [Line(f"    {line}".rstrip(), styles.get(line[:1], "")) for line in lines]
         case blocks.Figure(path, alt):
             return wrap(Line.assemble("[", _inline(alt), f": {path}]"), width)
@@ -58,6 +88,9 @@ def _block(block: Block, width: int) -> list[Line]:
             return _hang("Note: ", _inline(text), width)
         case blocks.BulletList(items):
             return [line for item in items for line in _hang("* ", _inline(item), width)]
+        case blocks.Terms(rows):
+            room = max((len(name) for name, _ in rows), default=0) + 2
+            return [line for name, value in rows for line in _hang(name.ljust(room), _inline(value), width)]
         case blocks.Details(summary, inner):
             body = _lines(inner, max(width - 2, 20))
             return [*wrap(_inline(summary), width), Line(), *(_after("  ", line) for line in body)]
@@ -85,10 +118,11 @@ def _inline(part: Part) -> Line:
 
 def _hang(mark: str, text: Line, width: int) -> list[Line]:
     lines = wrap(text, width - len(mark))
-    return [_after(mark if number == 0 else " " * len(mark), line) for number, line in enumerate(lines)]
+    head = Line(mark, "bold" if mark.strip(" *") else "")
+    return [_after(" " * len(mark) if number else head, line) for number, line in enumerate(lines)]
 
 
-def _after(mark: str, line: Line) -> Line:
+def _after(mark: str | Line, line: Line) -> Line:
     whole = Line.assemble(mark, line)
     whole.rstrip()
     return whole
@@ -100,6 +134,10 @@ def _table(table: blocks.Table, width: int) -> list[Line]:
         cell.stylize("bold")
     widths = [max(row[i].cell_len for row in rows) for i in range(len(table.header))]
     room = width - 2 * (len(widths) - 1)
+    # A word is only broken where there is no other way.
+    words = [max(len(word) for row in rows for word in row[i].plain.split() or [""]) for i in range(len(widths))]
+    while sum(widths) > room and (loose := [i for i, word in enumerate(words) if widths[i] > max(word, NARROWEST)]):
+        widths[max(loose, key=widths.__getitem__)] -= 1
     while sum(widths) > room and max(widths) > NARROWEST:
         widest = widths.index(max(widths))
         widths[widest] = max(NARROWEST, min(widths[widest] - 1, widths[widest] - (sum(widths) - room) // len(widths)))

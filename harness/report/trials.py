@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
@@ -23,10 +24,12 @@ from harness.report.blocks import (
     Table,
     Text,
     Verbatim,
+    first_open,
 )
 from harness.report.figures import lanes_path
-from harness.stats.outcome import Arm, Moment
-from harness.stats.shown_trial import ShownRow, ShownTrial
+from harness.report.words import ranks_in_words, worst_first
+from harness.stats.outcome import Arm, Failure, Moment, Trial
+from harness.stats.shown_trial import Excerpt, ShownCell, ShownRow, ShownTrial, Standing, Step
 from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
@@ -34,19 +37,19 @@ VALUE_LIMIT = 80
 DIGEST = re.compile("[0-9a-f]{40,128}")
 DIGEST_SHOWN = 12
 FAILURES_SHOWN = 10
+COLUMNS = 8
+GROUPS = 4
+LIFE = (
+    "The life of each rank in this trial. A tick is an event, named below: black as the rank says it, brown as the "
+    "harness does, red for an error."
+)
 
 
 def ranks_section(record: Record) -> list[Block]:
     """Per cell: how often each check failed, and one trial rank by rank."""
-    section: list[Block] = [Heading(2, "Results by check and rank")]
-    for position, cell in enumerate(record.judgement.cells):
-        inner = _candidate(cell)
-        summary = f"{cell.id}: {cell.verdict}"
-        # The first cell is open: one screen should do for a reader in a hurry.
-        section += (
-            [Heading(3, Foreign(cell.id)), *inner] if position == 0 else [Details(Foreign(summary), tuple(inner))]
-        )
-    return section
+    cells = worst_first(record.judgement.cells)
+    parts = ((Foreign(f"{cell.id}: {cell.verdict}"), _candidate(cell)) for cell in cells)
+    return [Heading(2, "Results by check and rank"), *first_open(parts)]
 
 
 def _candidate(cell: CellVerdict) -> list[Block]:
@@ -61,51 +64,141 @@ def _candidate(cell: CellVerdict) -> list[Block]:
                 f", outcome {trial.outcome}:",
             ),
             trial_table(trial, cell),
-            Figure(lanes_path(cell, "candidate"), "The life of each rank in this trial; a tick is an event."),
+            *_printed(trial, cell.candidate.trials[trial.index]),
+            *_life(cell, "candidate"),
         ]
-    section += standing(cell, "candidate")
+    section += _standing(cell, "candidate")
     section += _failures(cell.candidate)
     section += _durations(cell)
     return section
 
 
-def standing(cell: CellVerdict, arm: Arm) -> list[Block]:
-    """Where the ranks stood in the first trial of an arm whose world had to be stopped, rank by rank."""
+def printed_first(sample: ShownTrial, trial: Trial) -> Excerpt | None:
+    """What the rank printed that failed first: it says more than what broke because of it."""
+    first = trial.first.rank if trial.first is not None else None
+    return next((one for one in sample.printed if one.rank == first), sample.printed[-1] if sample.printed else None)
+
+
+def _printed(sample: ShownTrial, trial: Trial) -> list[Block]:
+    excerpt = printed_first(sample, trial)
+    if excerpt is None:
+        return []
+    who = Claim(f"rank {excerpt.rank} printed it", (Evidence(excerpt.path),))
+    return [Paragraph("As ", who, ":"), Verbatim(excerpt.text, "text")]
+
+
+def _without_an_error(cell: CellVerdict, trial: Trial) -> list[Block]:
+    """A control's trial in which no rank failed by itself: what failed is a check alone, or nothing."""
+    who = Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),))
+    if not trial.failures:
+        return [Paragraph("One trial, ", who, ": every rank came to its end, and every check held.")]
+    items = tuple(Foreign(f"{one.check}: {_why(one)}", 400) for one in trial.failures)
+    stopped = "the harness stopped the world" if cell.hung.get("control") else "every rank came to its end"
+    return [
+        Paragraph("One trial, ", who, f": no rank raised an error, {stopped}; these checks do not hold:"),
+        BulletList(items),
+    ]
+
+
+def _why(failure: Failure) -> str:
+    """The reasons of a check, each once, with the ranks it is about."""
+    alike: dict[str, list[int]] = {}
+    whole = []
+    for reason in failure.reasons:
+        rank, _, text = reason.removeprefix("rank ").partition(": ")
+        if reason.startswith("rank ") and rank.isdecimal():
+            alike.setdefault(text, []).append(int(rank))
+        else:
+            whole.append(reason)
+    return "; ".join([*whole, *(f"{ranks_in_words(ranks)}: {text}" for text, ranks in alike.items())])
+
+
+def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
+    """The lanes of the ranks of a shown trial, and below them what every tick is."""
+    figure = Figure(lanes_path(cell, arm), LIFE)
+    items = []
+    for line in cell.samples[arm].life:
+        steps = [f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}" for step in line.steps]
+        more = [f"{plural(line.more, 'more event')}"] if line.more else []
+        items.append(Foreign(f"{ranks_in_words(line.ranks)}: {', '.join([*steps, *more])}; ended: {line.ended}", 4000))
+    return [figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
+
+
+def _ms(step: Step) -> str:
+    return f"{step.first_ms:.1f}" + (f" to {step.last_ms:.1f}" if step.last_ms != step.first_ms else "")
+
+
+def _standing(cell: CellVerdict, arm: Arm) -> list[Block]:
+    """Where the ranks stood in the first trial of an arm whose world had to be stopped; those at one place together."""
     hung = cell.hung.get(arm)
     if hung is None:
         return []
     trial = Claim(Verbatim(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
     section: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
+    alike: dict[tuple[str, ...], list[Standing]] = {}
     for one in hung.ranks:
+        alike.setdefault(tuple(one.calls), []).append(one)
+    for calls, there in alike.items():
+        who = ranks_in_words([one.rank for one in there]).capitalize()
         section += [
-            Paragraph(Claim(f"Rank {one.rank}", (Evidence(hung.evidence, one.line),)), ", innermost call first:"),
-            Verbatim("\n".join(one.calls), "text"),
+            Paragraph(Claim(who, (Evidence(hung.evidence, there[0].line),)), ", innermost call first:"),
+            Verbatim("\n".join(calls), "text"),
         ]
     return section
 
 
 def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
-    """A trial as a table: a row per check, a column per rank; a value links to the line that shows it."""
-    failures = _failures_per_check(cell.candidate) if trial is cell.samples.get("candidate") else None
-    header: tuple[Part, ...] = ("check", *(f"rank {rank}" for rank in range(cell.ranks)))
-    if failures is not None:
-        header += ("failed trials",)
-    rows = []
+    """A trial as a table: a row per check, a column per rank; a value links to the line that shows it.
+
+    Of more ranks than fit beside each other those that showed the same share a row.
+    """
+    failures = Counter(
+        failure.check for one in (cell.candidate.trials if cell.candidate else ()) for failure in one.failures
+    )
+    of_candidate = cell.candidate if trial is cell.samples.get("candidate") else None
+    wide = cell.ranks > COLUMNS
+    header: tuple[Part, ...] = ("check", *(("ranks", "value") if wide else (f"rank {n}" for n in range(cell.ranks))))
+    rows: list[tuple[Part, ...]] = []
     for row in trial.rows:
-        cells: tuple[Part, ...] = (Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)))
-        if failures is not None and cell.candidate is not None:
-            cells += (f"{failures[row.check]} of {cell.candidate.counted}",)
-        rows.append(cells)
-    return Table(header, tuple(rows))
+        failed = () if of_candidate is None else (f"{failures[row.check]} of {of_candidate.counted}",)
+        if not wide:
+            rows.append((Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)), *failed))
+            continue
+        rows += [(Verbatim(row.check), who, value, *failed) for who, value in _shared(trial, row)]
+    return Table(header + (() if of_candidate is None else ("failed trials",)), tuple(rows))
+
+
+def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
+    """The answers to a check in a large world: the ranks that gave one together, those on which it fails first."""
+    if not row.cells:
+        yield "the world", _value(trial, row, 0)
+        return
+    for passed in (False, True):
+        alike: dict[str, list[int]] = {}
+        for one in row.cells:
+            if one.passed == passed:
+                alike.setdefault(one.shown, []).append(one.rank)
+        groups = list(alike.values())
+        # Where every rank has its own, as of a pid, one is an example.
+        shown = groups if len(groups) <= GROUPS else groups[: 1 if passed else GROUPS]
+        for ranks in shown:
+            yield ranks_in_words(ranks), _value(trial, row, ranks[0])
+        if left := sorted(rank for ranks in groups[len(shown) :] for rank in ranks):
+            word = "hold" if passed else "FAIL"
+            yield ranks_in_words(left), f"{word}, with {len(groups) - len(shown)} other values: see the events"
+
+
+def _answer(row: ShownRow, rank: int) -> ShownCell:
+    return next(one for one in row.cells if one.rank == rank)
 
 
 def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
     if not row.cells:
         text = "holds" if row.passed else row.reason
         return _shown(trial, text, row.line) if rank == 0 else ""
-    answer = next((cell for cell in row.cells if cell.rank == rank), None)
-    if answer is None:
+    if rank not in [one.rank for one in row.cells]:
         return "not asked"
+    answer = _answer(row, rank)
     text = answer.shown or ("holds" if answer.passed else "fails")
     return _shown(trial, text, answer.line, failed=not answer.passed)
 
@@ -116,10 +209,6 @@ def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = Fal
     if failed:
         value = Text(Strong("FAILS"), " ", value)
     return Claim(value, (Evidence(trial.evidence, line),))
-
-
-def _failures_per_check(tally: Tally | None) -> Counter[str]:
-    return Counter(failure.check for trial in (tally.trials if tally else ()) for failure in trial.failures)
 
 
 def _failures(tally: Tally) -> list[Block]:
@@ -175,18 +264,15 @@ def control_section(record: Record) -> list[Block]:
             ".",
         )
     )
-    for position, cell in enumerate(record.judgement.cells):
-        if cell.control is None or not cell.control.trials:
-            continue
-        inner = tuple(_control(cell))
-        stated = f"{cell.id}: failed as stated in {cell.control.as_stated} of {cell.control.counted}"
-        section += [Heading(3, Foreign(stated)), *inner] if position == 0 else [Details(Foreign(stated), inner)]
-    return section
+    ran = [(cell, cell.control) for cell in worst_first(record.judgement.cells) if cell.control and cell.control.trials]
+    stated = "{}: failed as stated in {} of {}"
+    return section + first_open(
+        (Foreign(stated.format(cell.id, control.as_stated, control.counted)), _control(cell, control))
+        for cell, control in ran
+    )
 
 
-def _control(cell: CellVerdict) -> list[Block]:
-    control = cell.control
-    assert control is not None
+def _control(cell: CellVerdict, control: Tally) -> list[Block]:
     section: list[Block] = []
     if control.otherwise:
         section += [
@@ -197,15 +283,20 @@ def _control(cell: CellVerdict) -> list[Block]:
     if sample is None:
         return section
     trial = control.trials[sample.index]
+    moments = [moment for moment in (trial.first, *trial.consequences) if moment is not None]
+    alike: dict[str, list[Moment]] = {}
+    for moment in moments:
+        alike.setdefault("world" if moment.rank is None else moment.what, []).append(moment)
     rows: list[tuple[Part, ...]] = [
         (
-            str(moment.rank) if moment.rank is not None else "world",
-            f"{moment.ms:.1f} ms",
-            Claim(Foreign(moment.what, 200), (Evidence(trial.evidence, moment.line),)),
+            ranks_in_words(sorted(one.rank for one in group if one.rank is not None))
+            if group[0].rank is not None
+            else "world",
+            " to ".join(dict.fromkeys(f"{one.ms:.1f}" for one in (group[0], group[-1]))) + " ms",
+            Claim(Foreign(group[0].what, 200), (Evidence(trial.evidence, group[0].line),)),
             "first" if position == 0 else "followed",
         )
-        for position, moment in enumerate([trial.first, *trial.consequences])
-        if moment is not None
+        for position, group in enumerate(alike.values())
     ]
     if rows:
         section += [
@@ -214,23 +305,11 @@ def _control(cell: CellVerdict) -> list[Block]:
                 Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),)),
                 ", in order of time:",
             ),
-            Table(("rank", "after", "how it failed", "order"), tuple(rows)),
+            Table(("ranks", "after", "how they failed", "order"), tuple(rows)),
         ]
     else:
-        section.append(
-            Paragraph(
-                "One trial: ", Claim(f"no rank failed, outcome {trial.outcome}", (Evidence(trial.evidence),)), "."
-            )
-        )
-    section.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
-    section += standing(cell, "control")
-    if sample.printed:
-        # What failed first says more than what broke because of it.
-        first = trial.first.rank if trial.first is not None else None
-        last = next((excerpt for excerpt in sample.printed if excerpt.rank == first), sample.printed[-1])
-        section += [
-            Paragraph("As ", Claim(f"rank {last.rank} printed it", (Evidence(last.path),)), ":"),
-            Verbatim(last.text, "text"),
-        ]
+        section += _without_an_error(cell, trial)
+    section += [*_life(cell, "control"), *_standing(cell, "control")]
+    section += _printed(sample, trial)
     section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))
     return section

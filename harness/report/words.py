@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from harness.forms.text import plural
 from harness.record.model import Record
+from harness.stats.verdict import CellVerdict
+
+# FAIL before INCONCLUSIVE; a cell that did not run says less than one that passed.
+WORST = ("FAIL", "INCONCLUSIVE", "SKIPPED", "PASS")
 
 
 def percent(rate: float) -> str:
     """A rate as a percentage with two decimals, rounded up: a bound must not look better than it is."""
     return f"{min(math.ceil(rate * 10_000 - 1e-9), 10_000) / 100:.2f} %"
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0, 2`, `ranks 1-63`; `no rank`. The ranks are ascending."""
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0])]
+    spans = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(spans)}" if ranks else "no rank"
+
+
+def worst_first(cells: Iterable[CellVerdict]) -> list[CellVerdict]:
+    """The cells as a reader needs them: by verdict, then by the share of trials that failed, then as planned."""
+
+    def place(cell: CellVerdict) -> tuple[int, float]:
+        counts = cell.candidate
+        share = counts.failed / counts.counted if counts is not None and counts.counted else 0.0
+        return WORST.index(cell.verdict), -share
+
+    return sorted(cells, key=place)
 
 
 def answer(record: Record) -> str:

@@ -52,6 +52,11 @@ class RecordReplay(Replay):
         """Render the body from the record."""
         return render(self._record(read), manifest_digest=manifest_digest)
 
+    def signer(self, read: Read) -> str | None:
+        """The key that the record names."""
+        named = self._record(read).run.signer
+        return None if named is None else named.key
+
     def rebuild(self, read: Read, report_digest: str, manifest_digest: str) -> bytes:
         """The statement of a run."""
         record = self._record(read)

@@ -12,11 +12,12 @@ from pathlib import Path
 from harness import __version__
 from harness.forms import manifest
 from harness.forms.digest import sha256
+from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
 from harness.record.assemble import PATCH_PATH, assemble
-from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, Source
+from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, SignerFacts, Source
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
@@ -43,6 +44,7 @@ from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
+from harness.trust.signers import ALLOWED_SIGNERS, name_of
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
@@ -202,6 +204,9 @@ def run(
             rankproof=__version__,
             id=folder.id,
             made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
+            signer=None
+            if signer is None
+            else SignerFacts(key=signer.identity(), name=_listed(loaded.folder, signer.identity())),
             seconds=round(time.monotonic() - begin, 1),
             jobs=jobs,
             start="warm" if trials.start == "warm" else "fresh",
@@ -274,6 +279,18 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
     finally:
         progress.done()
+
+
+def _listed(folder: Path, fingerprint: str) -> str | None:
+    """Whom the repository that is run lists a key for."""
+    top = git("rev-parse", "--show-toplevel", folder=folder)
+    if top.returncode:
+        return None
+    try:
+        listed = (Path(os.fsdecode(top.stdout.removesuffix(b"\n"))) / ALLOWED_SIGNERS).read_bytes()
+    except OSError:
+        return None
+    return name_of(listed, fingerprint)
 
 
 def _room(scenario: Scenario) -> RoomFacts:

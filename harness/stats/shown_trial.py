@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from harness.checks import Finding
+from harness.events import Event
 from harness.forms.model import Model
-from harness.history import History
+from harness.history import History, ended
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial
@@ -15,6 +18,7 @@ from harness.stats.outcome import Trial
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
 FRAMES_SHOWN = 12
+STEPS_SHOWN = 40
 # What the harness notes where it stopped a world that had not ended by itself.
 HUNG = ("world.deadline", "world.still", "world.unproved")
 
@@ -47,18 +51,42 @@ class Excerpt(Model):
     text: str
 
 
+class Step(Model):
+    """An event in the life of some ranks: its name, who says so, and when it first and last came, in ms."""
+
+    name: str
+    by: str
+    first_ms: float
+    last_ms: float
+
+
+class Lifeline(Model):
+    """Ranks with the same events in the same order; `more` of them are left out, and so `ended` all of these ranks."""
+
+    ranks: list[int]
+    steps: list[Step]
+    more: int
+    ended: str
+
+
 class ShownTrial(Model):
-    """One trial: which it is, what every check saw, and the end of what failed ranks printed."""
+    """One trial: which it is, what every check saw, what its ranks did, and the end of what failed ranks printed."""
 
     index: int
     evidence: str
     outcome: Literal["pass", "fail", "void"]
     rows: list[ShownRow]
     printed: list[Excerpt]
+    life: list[Lifeline] = Field(default_factory=list)
 
 
 def make(
-    trial: Trial, findings: Sequence[Finding], *, read: Callable[[str], bytes], names: Collection[str]
+    trial: Trial,
+    findings: Sequence[Finding],
+    history: History,
+    *,
+    read: Callable[[str], bytes],
+    names: Collection[str],
 ) -> ShownTrial:
     """Make the sample of a trial from its findings and its logs."""
     failed = sorted({rank for failure in trial.failures for rank in failure.ranks})
@@ -73,7 +101,32 @@ def make(
         outcome=trial.outcome,
         rows=[_row(finding) for finding in findings],
         printed=printed,
+        life=lifelines(history),
     )
+
+
+def lifelines(history: History) -> list[Lifeline]:
+    """What became of each rank of a trial, event by event; ranks that went the same way are told together."""
+    alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[int, list[Event]]] = {}
+    for rank in range(history.size):
+        events = [seen.event for seen in history.seen if seen.event.rank == rank]
+        end = history.exit(rank)
+        how = ended(end.event.values) if end is not None else "its end was not seen"
+        alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = events
+
+    def ms(ns: int) -> float:
+        return round((ns - history.start_ns()) / 1e6, 1)
+
+    lines = []
+    for (how, path), of_ranks in alike.items():
+        moments = zip(*([event.ns for event in events] for events in of_ranks.values()), strict=True)
+        steps = [
+            Step(name=name, by=by, first_ms=ms(min(times)), last_ms=ms(max(times)))
+            for (by, name), times in zip(path, moments, strict=True)
+        ]
+        more = max(0, len(steps) - STEPS_SHOWN)
+        lines.append(Lifeline(ranks=list(of_ranks), steps=steps[:STEPS_SHOWN], more=more, ended=how))
+    return lines
 
 
 def log_path(evidence: str, rank: int) -> str:

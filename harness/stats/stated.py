@@ -9,15 +9,26 @@ if no rank ended otherwise. The rules with their cases: docs/adr/0037.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from harness.checks import KINDS, Finding
 from harness.checks.check import FailsAt
 from harness.forms.text import numbered
-from harness.history import History
+from harness.history import History, ended
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import MustFail
-from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended
+from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short
 from harness.stats.hang import hang_deviation
+
+
+class StatedEnd(NamedTuple):
+    """How some ranks of a control failed as stated; the fields are those of `harness.stats.tally.Way`."""
+
+    what: str
+    where: str
+    place: str
+    ranks: tuple[int, ...]
+
 
 # What a control's evidence must hold whatever it failed at.
 UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
@@ -43,7 +54,7 @@ def deviation(
         line_of: the text of a line of the arm's files, without indentation; None where there is none.
     """
     wanted = must_fail.ranks.of(history.size)
-    ended = ends(history, faults=faults)
+    by_rank = ends(history, faults=faults)
     if lost := harness_error(history):
         return Deviation(DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}")
     for finding in findings:
@@ -53,7 +64,7 @@ def deviation(
             )
     if must_fail.hang is not None:
         deviation = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
-        return Deviation(*deviation) if deviation else _other_cause(must_fail, history, ended, wanted=(), before=None)
+        return Deviation(*deviation) if deviation else _other_cause(must_fail, history, by_rank, wanted=(), before=None)
     finding = next(one for one in findings if one.check == must_fail.check)
     if finding.passed:
         others = [one.check for one in findings if not one.passed]
@@ -66,14 +77,37 @@ def deviation(
         return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', wanted)}")
     moments = []
     for rank in wanted:
-        at = _failed_as_stated(must_fail, finding, history, ended, rank)
+        at = _failed_as_stated(must_fail, finding, history, by_rank, rank)
         if isinstance(at, Deviation):
             return at
         if at is not None:
             moments.append(at)
     if not moments:
         return Deviation(DeviationCode.PEER_GONE_ONLY, f"{numbered('rank', wanted)} only noticed that a peer was gone")
-    return _other_cause(must_fail, history, ended, wanted=wanted, before=min(moments))
+    return _other_cause(must_fail, history, by_rank, wanted=wanted, before=min(moments))
+
+
+def stated_ends(must_fail: MustFail, findings: Sequence[Finding], history: History) -> list[StatedEnd]:
+    """How the stated ranks of a trial failed that failed as stated: ranks that failed in one way are one entry."""
+    wanted = must_fail.ranks.of(history.size)
+    if (hang := must_fail.hang) is not None:
+        place = hang.source or hang.function or hang.after or ""
+        return [StatedEnd("hang", "in" if hang.function else "after" if hang.after else "at", place, wanted)]
+    finding = next(one for one in findings if one.check == must_fail.check)
+    reasons = {part.rank: part.reason for part in finding.ranks}
+    ways: dict[tuple[str, str, str], list[int]] = {}
+    for rank in wanted:
+        error, end = history.error(rank), history.exit(rank)
+        if not must_fail.says_how:
+            way = (f"check {must_fail.check} does not hold", "because", short(reasons.get(rank, "")))
+        elif error is not None:
+            source, message = error.event.values.get("source"), error.event.values.get("message")
+            where = "at" if source else "saying" if message else ""
+            way = (short(str(error.event.values.get("type"))), where, short(str(source or message or "")))
+        else:
+            way = (ended(end.event.values) if end else "its end was not seen", "", "")
+        ways.setdefault(way if way[2] else (way[0], "", ""), []).append(rank)
+    return [StatedEnd(*way, tuple(ranks)) for way, ranks in ways.items()]
 
 
 def _failed_as_stated(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -13,6 +13,7 @@ from harness.reason import DeviationCode, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.outcome import Trial
 from harness.stats.rates import fisher, upper_bound
+from harness.stats.stated import StatedEnd
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 
@@ -22,6 +23,23 @@ class Instead(Model):
 
     code: DeviationCode = Field(strict=False)
     text: str
+    count: int
+
+
+class Way(Model):
+    """One way in which ranks of a control failed as stated, and in how many trials those ranks did.
+
+    Attributes:
+        what: type of the error, signal, exit code, `hang`, or the check that does not hold where no end was stated.
+        where: what joins `place` to it: `at`, `in`, `after`, `saying`; empty where there is no place.
+        place: source line, function, event or message.
+        ranks: the ranks, ascending.
+    """
+
+    what: str
+    where: str
+    place: str
+    ranks: list[int]
     count: int
 
 
@@ -36,6 +54,7 @@ class Tally(Model):
         upper: upper bound of the failure rate at the scenario's confidence.
         upper_with_voids: the same if every void trial had been a failure.
         as_stated: for a control, counted trials that failed as stated.
+        how: for a control, how those did, the most frequent way first.
         otherwise: for a control, what the others did instead, by text.
         p_value: for a control, Fisher's one-sided p against the candidate.
     """
@@ -47,6 +66,7 @@ class Tally(Model):
     upper: float
     upper_with_voids: float
     as_stated: int | None = None
+    how: list[Way] = Field(default_factory=list)
     otherwise: list[Instead] = Field(default_factory=list)
     p_value: float | None = None
 
@@ -67,13 +87,16 @@ def tally(scenario: Scenario, trials: list[Trial]) -> Tally:
     )
 
 
-def tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally, *, holds: bool = False) -> Tally:
+def tally_control(
+    scenario: Scenario, trials: list[Trial], candidate: Tally, ends: Mapping[StatedEnd, int], *, holds: bool = False
+) -> Tally:
     """Count those of the control, as stated or not, and hold them against the candidate's.
 
     Args:
         scenario: what is asked.
         trials: of the control.
-        candidate: the other arm, counted.
+        candidate: its counts.
+        ends: how ranks of the control failed as stated, with the number of trials.
         holds: whether the control is stated to hold in this cell: then nothing has to set it apart.
     """
     counts = tally(scenario, trials)
@@ -83,8 +106,12 @@ def tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally, *, 
         Instead(code=what.code, text=what.text, count=count)
         for what, count in sorted(counted.items(), key=lambda item: item[0].text)
     ]
+    how = [
+        Way(what=end.what, where=end.where, place=end.place, ranks=list(end.ranks), count=count)
+        for end, count in sorted(ends.items(), key=lambda item: (-item[1], item[0]))
+    ]
     p_value = None if holds else fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
-    return counts.model_copy(update={"as_stated": as_stated, "otherwise": otherwise, "p_value": p_value})
+    return counts.model_copy(update={"as_stated": as_stated, "how": how, "otherwise": otherwise, "p_value": p_value})
 
 
 def decide(

@@ -6,6 +6,7 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from harness.stats import reference as references
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
+from harness.stats.stated import StatedEnd, stated_ends
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.unshown import Printed, Unshown
 
@@ -210,6 +212,8 @@ def _judge_cell(
             if arm not in hung:
                 stood = shown_trial.hung_trial(arm, history, index=index, evidence=evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
+            if trial.as_stated and scenario.subject.control is not None:
+                ends.update(stated_ends(scenario.subject.control.must_fail, findings, history))
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
             if (origin := arms[arm].origin) is not None:
@@ -220,13 +224,14 @@ def _judge_cell(
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
                     values[arm].setdefault(key, []).append(value)
-            typical = "fail" if arm == "control" else "pass"
-            if trial.outcome != "void" and (arm not in samples or trial.outcome == typical != samples[arm].outcome):
-                samples[arm] = shown_trial.make(trial, findings, read=read, names=names)
+            # A trial that failed shows more than one that passed.
+            if trial.outcome != "void" and (arm not in samples or trial.outcome == "fail" != samples[arm].outcome):
+                samples[arm] = shown_trial.make(trial, findings, history, read=read, names=names)
         return judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
     hung: dict[Arm, shown_trial.HungTrial] = {}
+    ends: Counter[StatedEnd] = Counter()
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
@@ -243,7 +248,7 @@ def _judge_cell(
     if scenario.subject.control is not None:
         stated = scenario.subject.control.must_fail
         holds = not stated.applies(cell.ranks, cell.backend, cell.axes)
-        control = tally_control(scenario, trials("control", facts.control), candidate, holds=holds)
+        control = tally_control(scenario, trials("control", facts.control), candidate, ends, holds=holds)
         struck_alike = all(fault.arm is None for fault in scenario.faults)
         if struck_alike and arms["candidate"].same_as(arms["control"]):
             alike = "both arms are the same code with the same arguments"

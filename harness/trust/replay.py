@@ -43,6 +43,10 @@ class Replay:
         """The body that the record renders to."""
         raise CannotRender("no renderer was given")
 
+    def signer(self, _read: Read) -> str | None:
+        """The fingerprint of the key that the record says signs it; None where it says that nobody does."""
+        raise CannotRender("no renderer was given")
+
     def rebuild(self, _read: Read, _report_digest: str, _manifest_digest: str) -> bytes:
         """The statement, from the record and the sha256 of report and manifest."""
         raise CannotRender("nothing here makes statements")

@@ -11,6 +11,7 @@ import binascii
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from harness.reason import RefusalWord
@@ -25,6 +26,10 @@ _OPTION = re.compile(r'(?P<name>[A-Za-z-]+)(?:=(?:"(?P<quoted>[^"]*)"|(?P<plain>
 # No list, no pattern, no negation, nothing that quotes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@.:/+=_-]*")
 _TIME = re.compile(r"(\d{8})(?:(\d{4})(\d{2})?)?Z?", re.ASCII)
+
+
+ALLOWED_SIGNERS = Path(".rankproof/allowed_signers")
+"""Where a repository lists who may sign, from its top."""
 
 
 class SignersMalformed(ValueError):
@@ -115,6 +120,14 @@ def read(content: bytes) -> list[AllowedLine]:
         raise SignersMalformed("is not UTF-8") from None
     lines = enumerate(text.split("\n"), 1)
     return [_line(number, line.strip()) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def name_of(content: bytes, key: str) -> str | None:
+    """Whom an allowed_signers file lists a key for, by its fingerprint; None for nobody, or a list of people."""
+    try:
+        return next((line.name for line in read(content) if fingerprint(line.public_key) == key), None)
+    except SignersMalformed:
+        return None
 
 
 def _nearest(

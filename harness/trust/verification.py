@@ -17,8 +17,8 @@ The rules, in the order in which they are applied. Each refusal has its own word
  7. judged    The evidence does not contradict itself (`harness.record.witness`), and the verdicts follow from it.
               EVENTS SHARED, EVENTS OF ANOTHER TRIAL, EVENTS OUT OF TIME, SECONDS TOO SHORT, TRIALS NOT PLANNED,
               SKIP CONTRADICTED, JUDGED DIFFERENTLY, NOT JUDGED
- 8. rendered  The body is what the record renders to, byte for byte.
-              RENDERED DIFFERENTLY, NOT RENDERED
+ 8. rendered  The body is what the record renders to, byte for byte, and the record names the key that signed it.
+              RENDERED DIFFERENTLY, SIGNED BY ANOTHER KEY, NOT RENDERED
  9. statement The statement for machines, where there is one, is signed by the key of the report in its own namespace,
               and is what record and report make, byte for byte.
               STATEMENT UNREADABLE, STATEMENT MALFORMED, STATEMENT BY ANOTHER KEY, STATEMENT WRONG NAMESPACE,
@@ -240,7 +240,11 @@ class Verifier:
         with self._replayed(RefusalWord.NOT_RENDERED, "the report could not be rendered again"):
             if (body := replay.render(read, self._digest)) != self._the_footer.body:
                 raise Refused(RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body))
-            self._pass("the text is what the record renders to")
+            named, signature = replay.signer(read), self._the_signature
+            if named not in (signature.fingerprint, signature.key_fingerprint):
+                message = f"the record says that {named or 'nobody'} signs, and {signature.fingerprint} did"
+                raise Refused(RefusalWord.SIGNED_BY_ANOTHER_KEY, message)
+            self._pass("the text is what the record renders to, and names the key that signed it")
 
     def check_statement(self, data: bytes | None, rebuild: Callable[[str], bytes]) -> None:
         """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload, given the manifest."""

@@ -27,6 +27,7 @@ from harness.trust.replay import CannotRender
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
 from harness.trust.verification import Verification
+from tests import forge
 from tests.forge import replaced
 from tests.run.conftest import ROOT, Pair, Ran
 
@@ -402,6 +403,7 @@ def test_certificate_signer(signed: Signed, tmp_path: Path) -> None:
     validity = ["-V", "20260101000000:20260101010000", str(tmp_path / "certified.pub")]
     subprocess.run([*certify, *validity], check=True, env={**os.environ, "TZ": "UTC"})
     certificate = tmp_path / "certified-cert.pub"
+    forge.sign(signed.folder, tmp_path / "certified")  # so that the record names its key
     report = footer.split(signed.read("report.md"))
     assert isinstance(report, footer.Footer)
     signature = sshsig.sign(report.signed, certificate, namespace=NAMESPACE_REPORT)

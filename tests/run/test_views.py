@@ -37,7 +37,7 @@ QUIET = [
     *("--disable-sync", "--no-first-run", "--allow-file-access-from-files"),
 ]
 FOREIGN = {"script", "iframe", "object", "embed", "link", "base", "form", "img", "video", "audio"}
-WIDTHS = (320, 400, 800, 1400)
+WIDTHS = (320, 400, 800, 900, 1400)
 # A page of ours beside the view measures it: the view itself must run nothing.
 RULER = """<!doctype html><body><script>
 const widths = WIDTHS, found = {};
@@ -53,9 +53,12 @@ const frames = widths.map(width => {
     const wide = [...page.querySelectorAll("body *")].filter(each =>
       !each.closest("svg, .scroll *, pre *") && each.getBoundingClientRect().right > edge + 1);
     const head = page.querySelector("header").getBoundingClientRect();
+    const terms = page.querySelector("dl.terms").getBoundingClientRect();
+    const row = page.querySelector("tbody tr").getBoundingClientRect();
     found[width] = {page: page.documentElement.scrollWidth, edge, wide: wide.map(each => each.outerHTML.slice(0, 120)),
       scrolled: [...page.querySelectorAll(".scroll")].filter(each => each.querySelector("table")
-        && each.scrollWidth > each.clientWidth + 1).map(each => each.textContent.slice(0, 120)), head: head.bottom};
+        && each.scrollWidth > each.clientWidth + 1).map(each => each.textContent.slice(0, 120)), head: head.bottom,
+      terms: terms.bottom, row: row.bottom};
     done();
   });
 });
@@ -153,8 +156,12 @@ def test_the_page_says_what_it_is(pair: Pair) -> None:
     assert digest.stdout.split()[0] in page.text
     assert "is a view" in page.text
     assert "details" in {tag for tag, _ in page.tags}
-    assert sum(tag == "i" for tag, _ in page.tags) == 5 + 5 + 3, "a square for each trial, and the key"
-    assert [attributes.get("class") for tag, attributes in page.tags if tag == "i"][:5] == ["bad"] * 5
+    squares = [attributes.get("class") for tag, attributes in page.tags if tag == "i"]
+    key = ["pass", "fail", "stated", "unstated", "void"]
+    assert squares == ["fail"] * 5 + ["stated"] * 5 + key, "a square for each trial, and the key"
+    assert "candidate: 5 failed" in page.text, "what the squares say without their colour"
+    assert "control: 5 failed as stated" in page.text
+    assert "<title>rank.error, " in text, "a tick has its name"
     assert text.count("<svg ") == 2
 
 
@@ -207,6 +214,9 @@ def test_nothing_overflows(pair: Pair, tmp_path: Path, which: str) -> None:
         assert seen["page"] <= int(width), (width, seen)
         assert not seen["wide"], (width, seen)
         assert seen["head"] < 300, "the verdict is on the first screen"
+        if int(width) == 900:
+            assert seen["terms"] < 500, "what was asked, what came out, how the control failed, who says so"
+            assert seen["row"] < 700, "and the worst cell, on the first screen"
         if int(width) <= 400:
             assert not seen["scrolled"], "tables are lists on a narrow screen, nobody scrolls sideways"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,6 +82,8 @@ class Run:
 
     folder: Path
     keys: Keys
+    signer: str | None = None
+    """The key that its record names: the one that signed it last."""
 
     @property
     def report(self) -> Path:
@@ -116,6 +119,8 @@ class Run:
         text = self.body() if body is None else body
         signature = sshsig.sign(signed_part(text), self.keys.path(key), namespace=namespace)
         self.report.write_bytes(attach(text, signature))
+        with suppress(sshsig.MalformedSignature):
+            self.signer = sshsig.parse(signature).key_fingerprint
 
     def edit(self, change: Callable[[bytes], bytes], name: str = "report.md") -> None:
         path = self.folder / name
@@ -128,7 +133,7 @@ class Run:
         options = {key: more.pop(key) for key in ("fingerprints", "revoked", "at") if key in more}
         text = self.keys.line("ci") if allowed is None else allowed
         policy = SignerPolicy(allowed=text.encode(), **options)
-        parts = {"judge": judge, "render": render, **more}
+        parts = {"judge": judge, "render": render, "signer": lambda _read: self.signer, **more}
         replay = replaced(Replay(), parts)
         return verify_folder(self.report, policy=policy, replay=replay, **parts)
 

@@ -1,0 +1,242 @@
+"""`rankproof show --issue`: a run as one markdown text that stands alone, to paste into an issue tracker.
+
+Nothing in it leads into the evidence, which is not there: claims lose their links, and figures go. Nothing in it calls
+anybody by accident: what a tracker would take for a person or for another issue stands as code. Nothing in it tells of
+the machine: folders are cut from paths, and addresses of people go. What is left out for length is said.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from harness.forms.text import plural
+from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.model import Record
+from harness.report import blocks
+from harness.report.blocks import Block, Part
+from harness.report.markdown import render_markdown
+from harness.report.report import entry_files
+from harness.report.summary import summary, without_word
+from harness.report.trials import printed_first
+from harness.report.words import worst_first
+from harness.stats.outcome import Arm
+from harness.stats.verdict import CellVerdict
+
+LONGEST = 65_000
+"""Characters; trackers take 65,536."""
+DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 8_000, 12_000
+LOG_LINES = 50
+CELLS_SHOWN, REASONS_SHOWN = 30, 8
+COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy", "rankproof")
+# What trackers link or notify: people, issues and requests by number, commits.
+CALLS = re.compile(r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b")
+# The home folder of somebody; then all folders above the last name of a path that begins at a root. Not the path of an
+# address such as https://host/path.
+HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
+FOLDERS = re.compile(
+    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*[/\\](?![/\\])(?=[\w.@+~-])"
+)
+ADDRESS = re.compile(r"\b[\w.+-]+@[\w-]+[\w.-]*")
+
+Read = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the text that can be left out where there is no room for it."""
+
+    name: str
+    blocks: tuple[Block, ...]
+
+
+def render_issue(record: Record, read: Read) -> str:
+    """Render the text, of at most 65,000 characters.
+
+    Args:
+        record: the record.
+        read: gives the bytes of a file of the evidence by its path.
+    """
+    head, sections = _head(record), list(_sections(record, read))
+    for kept in range(len(sections), -1, -1):
+        left = ", ".join(section.name for section in sections[kept:])
+        note = [blocks.Paragraph(f"Left out for length: {left}. The report has all of it.")] if left else []
+        there = [block for section in sections[:kept] for block in section.blocks]
+        text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
+        if len(text) <= LONGEST:
+            break
+    return text
+
+
+def _head(record: Record) -> list[Block]:
+    word, title = record.judgement.verdict, record.scenario.title
+    shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
+    said = summary(record)
+    terms = next(block for block in said if isinstance(block, blocks.Terms))
+    table = next(block for block in said if isinstance(block, blocks.Table))
+    reasons = [blocks.Foreign(reason, 400) for reason in record.judgement.reasons[:REASONS_SHOWN]]
+    more = len(table.rows) - CELLS_SHOWN
+    left = len(record.judgement.reasons) - REASONS_SHOWN
+    return [
+        blocks.Heading(2, blocks.Text(blocks.Strong(shown), " ", blocks.Foreign(title, 200))),
+        without_word(terms),
+        blocks.Table(table.header, table.rows[:CELLS_SHOWN], table.align),
+        *([blocks.Paragraph(f"{plural(more, 'more cell')}, none of them worse.")] if more > 0 else []),
+        *([blocks.BulletList(tuple(reasons))] if reasons else []),
+        *([blocks.Paragraph(f"{plural(left, 'more reason')}.")] if left > 0 else []),
+    ]
+
+
+def _sections(record: Record, read: Read) -> Iterator[Section]:
+    """Parts in the order of what a reader of an issue needs: the last go first where there is no room."""
+    yield from _failures(record, read)
+    if record.changed:
+        diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
+        yield Section(name="the diff", blocks=(blocks.Heading(3, "From the control to the candidate"), diff))
+    yield Section(name="the versions", blocks=(blocks.Heading(3, "Versions"), _versions(record)))
+    yield Section(name="how to reproduce it", blocks=tuple(_reproduce(record)))
+    files = [("the scenario", SCENARIO_PATH, "yaml")]
+    files += [
+        (f"the candidate's {name}", f"{SOURCE_FOLDER}/candidate/{name}", "")
+        for name in entry_files(record, "candidate")
+    ]
+    for name, path, language in files:
+        text = blocks.Verbatim(read(path).decode("utf-8", "backslashreplace"), language, FILE_LIMIT)
+        yield Section(name=name, blocks=(blocks.Details(f"{name[0].upper()}{name[1:]}", (text,)),))
+
+
+def _failures(record: Record, read: Read) -> Iterator[Section]:
+    """What the ranks printed that failed first: of the control, and of the candidate where it failed."""
+    arms: tuple[Arm, ...] = ("control", "candidate")
+    for arm in arms:
+        shown = next(
+            (found for cell in worst_first(record.judgement.cells) if (found := _printed(cell, arm, read))), None
+        )
+        if shown is not None:
+            cell, how, text = shown
+            who = blocks.Foreign(f"The {arm}, {how} ({cell.id})")
+            log = blocks.Verbatim(text, "text", LOG_LIMIT)
+            yield Section(name=f"what the {arm} printed", blocks=(blocks.Heading(3, who), log))
+
+
+def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
+    """A traceback, or where a hung rank stood: the cell, what it is, the text."""
+    if (hung := cell.hung.get(arm)) is not None and hung.ranks:
+        return cell, f"where rank {hung.ranks[0].rank} stood, innermost call first", "\n".join(hung.ranks[0].calls)
+    sample, tally = cell.samples.get(arm), cell.arms.get(arm)
+    if sample is None or tally is None or sample.outcome != "fail":
+        return None
+    excerpt = printed_first(sample, tally.trials[sample.index])
+    if excerpt is None:
+        return None
+    lines = read(excerpt.path).decode("utf-8", "backslashreplace").splitlines()
+    # What counts stands at the end of a log.
+    left = len(lines) - LOG_LINES
+    text = "\n".join([*([f"... ({left} lines before)"] if left > 0 else []), *lines[-LOG_LINES:]])
+    return cell, f"as rank {excerpt.rank} printed it", text
+
+
+def _versions(record: Record) -> Block:
+    here = record.run.environment
+    versions = {package.name.lower(): package.version for package in here.packages}
+    harness = ", ".join(f"{name} {versions[name]}" for name in COMPUTING if name in versions)
+    rows: list[tuple[Part, ...]] = [
+        ("rankproof", blocks.Foreign(record.run.rankproof)),
+        ("Python", blocks.Foreign(f"{here.implementation} {here.python}")),
+        (
+            "packages of the harness" if record.run.environments else "packages",
+            blocks.Foreign(harness or "none of those that compute"),
+        ),
+        ("system", blocks.Foreign(f"{here.system} {here.release} {here.machine}")),
+        ("processor", blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}")),
+    ]
+    made: dict[str, list[str]] = {}
+    for arm, own in sorted(record.run.environments.items()):
+        named = ", ".join(f"{one.name} {one.version}" for one in own.packages)
+        made.setdefault(f"Python {own.python}; {named}", []).append(arm)
+    rows += [
+        (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200)) for text, arms in made.items()
+    ]
+    return blocks.Table(("what", "version"), tuple(rows))
+
+
+def _reproduce(record: Record) -> Iterator[Block]:
+    source, run = record.run.source, record.run
+    lines = [f"git checkout {source.commit}"] if source.commit else []
+    place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
+    again = " ".join(["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)])
+    lines.append(f"{again}   # the scenario {record.scenario.id}")
+    yield blocks.Heading(3, "How to reproduce it")
+    if source.dirty:
+        yield blocks.Paragraph(
+            "The tree was changed since the commit: the report's bundle has the changes, the commit not."
+        )
+    yield blocks.Verbatim("\n".join(lines), "sh")
+    yield blocks.Paragraph("Or from the report or its bundle: ", blocks.Verbatim("rankproof reproduce report.md"), ".")
+
+
+def _foot(record: Record) -> list[Block]:
+    return [
+        blocks.Paragraph(
+            "Made by ",
+            blocks.Verbatim("rankproof show --issue"),
+            " from run ",
+            blocks.Verbatim(record.run.id),
+            ". This text is not signed; the report is what can be verified.",
+        )
+    ]
+
+
+def alone(block: Block) -> Block:
+    """A block without evidence, calls and folders."""
+    match block:
+        case blocks.Heading(level, text):
+            return blocks.Heading(level, _quiet(text))
+        case blocks.Paragraph(parts):
+            return blocks.Paragraph(*map(_quiet, parts))
+        case blocks.Table(header, rows, align):
+            return blocks.Table(tuple(map(_quiet, header)), tuple(tuple(map(_quiet, row)) for row in rows), align)
+        case blocks.Verbatim(text, language, limit):
+            # A blank at the end of a line only matters where a diff tells of it.
+            lines = text.split("\n") if language == "diff" else [line.rstrip() for line in text.split("\n")]
+            return blocks.Verbatim(without_places("\n".join(lines)), language, limit)
+        case blocks.BulletList(items):
+            return blocks.BulletList(tuple(map(_quiet, items)))
+        case blocks.Terms(rows):
+            return blocks.Terms(tuple((name, _quiet(value)) for name, value in rows))
+        case blocks.Details(summary, inner):
+            return blocks.Details(summary, tuple(map(alone, inner)))
+        case _:
+            return block
+
+
+def _quiet(part: Part) -> Part:
+    match part:
+        case blocks.Claim(text, _):
+            return _quiet(text)
+        case blocks.Text(parts):
+            return blocks.Text(*map(_quiet, parts))
+        case blocks.Verbatim(text, language, limit):
+            return blocks.Verbatim(without_places(text), language, limit)
+        case blocks.Foreign(text, limit):
+            # Cut before it is taken apart, so that the limit holds for all of it.
+            text = without_places(text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more)")
+            return blocks.Text(*_without_calls(text))
+        case _:
+            return part
+
+
+def _without_calls(text: str) -> Iterator[Part]:
+    end = 0
+    for match in CALLS.finditer(text):
+        yield blocks.Foreign(text[end : match.start()])
+        yield blocks.Verbatim(match[0])
+        end = match.end()
+    yield blocks.Foreign(text[end:])
+
+
+def without_places(text: str) -> str:
+    """A text in which no path begins at the root of a machine, and no address says who or where."""
+    return FOLDERS.sub("…/", HOME.sub("…", ADDRESS.sub("…", text)))

@@ -1,0 +1,161 @@
+"""`rankproof show`: of a folder, a report, a bundle; as an issue; and who signed, as the reader's own list has it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.run.replay import RecordReplay
+from harness.trust.folder import verify_folder
+from harness.trust.signers import SignerPolicy
+from harness.trust.verification import Verification
+from tests import forge
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
+
+Run = Callable[..., Ran]
+Write = Callable[..., Path]
+WIDE = {"COLUMNS": "120"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A signed run, its bundle, and the key that signed it."""
+    from tests.run.conftest import run_command
+
+    place = tmp_path_factory.mktemp("shown")
+    folder = place / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(SCENARIO)
+    (folder / "subject.py").write_text(SUBJECT)
+    key = place / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    ran = run_command(place, "run", str(folder), "--key", str(key))
+    assert ran.code == 0, ran.err
+    bundle = place / "it.rankproof.tar.xz"
+    packed = run_command(place, "bundle", str(ran.folder), "--out", str(bundle))
+    assert packed.code == 0, packed.err
+    return ran.folder, bundle, key
+
+
+def verify(folder: Path) -> Verification:
+    named = forge.signer_of(folder / "report.md")
+    return verify_folder(folder / "report.md", policy=SignerPolicy(fingerprints=(named,)), replay=RecordReplay())
+
+
+@pytest.mark.slow
+def test_a_folder_a_report_and_a_bundle_are_shown_alike(made: tuple[Path, Path, Path], rankproof: Run) -> None:
+    """The first screen, the trials as signs and the tracebacks; a bundle shows what its folder does."""
+    folder, bundle, _ = made
+    shown = [rankproof("show", str(given), env=WIDE) for given in (folder, folder / "report.md", bundle)]
+    assert [one.code for one in shown] == [0, 0, 0]
+    bodies = [one.out.split("\nSignature: ")[0] for one in shown]
+    assert len(set(bodies)) == 1
+    for part in (
+        "Control    It failed as stated in 5 of 5 trials: AssertionError at assert thing on rank 1.",
+        "ranks=2,backend=none control: ⊠⊠⊠⊠⊠",
+        "AssertionError",
+        "Signed by  SHA256:",
+    ):
+        assert part in bodies[0], part
+    issues = [rankproof("show", str(given), "--issue") for given in (folder, bundle)]
+    assert issues[0].out == issues[1].out
+    assert "## **PASS** Ranks meet" in issues[0].out
+    assert "assert thing" in issues[0].out
+    assert str(folder) not in issues[0].out
+
+
+@pytest.mark.slow
+def test_the_readers_own_list_says_who_signed(made: tuple[Path, Path, Path], rankproof: Run, tmp_path: Path) -> None:
+    """Unknown without a list, named with one, BAD SIGNATURE where the text was changed, and unsigned is said."""
+    folder, _, key = made
+    place = tmp_path / "repository"
+    place.mkdir()
+    unknown = rankproof("show", str(folder), cwd=place)
+    assert "Signature: UNKNOWN SIGNER: signed by SHA256:" in unknown.out
+    (place / ".rankproof").mkdir()
+    public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+    (place / ".rankproof" / "allowed_signers").write_text(f'release namespaces="report@rankproof" {public}\n')
+    known = rankproof("show", str(folder), cwd=place)
+    assert "allowed_signers lists as release" in known.out
+    changed = shutil.copytree(folder, tmp_path / "changed")
+    report = changed / "report.md"
+    report.write_bytes(report.read_bytes().replace(b"5 of 5", b"6 of 6", 1))
+    assert "Signature: BAD SIGNATURE" in rankproof("show", str(changed), cwd=place).out
+
+
+@pytest.mark.slow
+def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
+    """An unsigned run says so on its first screen and at the end of what is shown."""
+    ran = rankproof("run", str(scenario()), "--unsigned")
+    assert ran.record.run.signer is None
+    shown = rankproof("show", str(ran.folder), env=WIDE).out
+    assert "Signed by  nobody: whoever had this file may have written it." in shown
+    assert "Signature: UNSIGNED" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"AssertionError at `assert thing` on rank 1", b"AssertionError at `assert other` on rank 1"),
+        (b"It failed as stated in 5 of 5 trials", b"It failed as stated in 50 of 50 trials"),
+        (b"**Not shown.** ", b"**Not shown.** Nothing. "),
+        (b"**Signed by.** ", b"**Signed by.** release, "),
+    ],
+)
+def test_a_first_screen_that_is_edited_is_refused(
+    made: tuple[Path, Path, Path], tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    """Under the very same key: the record renders to another text."""
+    folder = shutil.copytree(made[0], tmp_path / "run")
+    assert verify(folder).ok
+    report = folder / "report.md"
+    assert before in report.read_bytes()
+    report.write_bytes(report.read_bytes().replace(before, after, 1))
+    forge.resign(folder, made[2])
+    assert verify(folder).word == "RENDERED DIFFERENTLY"
+
+
+@pytest.mark.slow
+def test_a_report_signed_by_another_key_than_its_record_names(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """Somebody else's good signature under an honest report: who says so is part of what it says."""
+    folder = shutil.copytree(made[0], tmp_path / "run")
+    key = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    (folder / "attestation.dsse.json").unlink()
+    forge.resign(folder, key)
+    found = verify(folder)
+    assert found.word == "SIGNED BY ANOTHER KEY", found
+    assert "the record says that SHA256:" in found.message
+
+
+@pytest.mark.slow
+def test_a_control_that_fails_elsewhere_is_said_on_the_first_screen(rankproof: Run, scenario: Write) -> None:
+    """The line follows from the evidence: another failing line, another sentence, another verdict."""
+    elsewhere = SUBJECT.replace("    assert thing\n", "    assert thing is not None\n")
+    ran = rankproof("run", str(scenario({"subject.py": elsewhere})))
+    assert ran.code == 2
+    said = (ran.folder / "report.md").read_text()
+    assert "**Control.** It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at" in said
+    assert "assert thing is not None" in said.split("\n## ")[0]
+
+
+@pytest.mark.slow
+def test_a_stranger_cannot_make_an_issue_of_files_outside(
+    made: tuple[Path, Path, Path], rankproof: Run, tmp_path: Path
+) -> None:
+    """A record that names a file outside its folder, or a link, is not read out."""
+    folder = shutil.copytree(made[0], tmp_path / "run")
+    secret = tmp_path / "secret.py"
+    secret.write_text("hunter2\n")
+    target = folder / "evidence" / "source" / "candidate" / "subject.py"
+    target.unlink()
+    target.symlink_to(secret)
+    shown = rankproof("show", str(folder), "--issue")
+    assert shown.code == 64
+    assert "hunter2" not in shown.out + shown.err
+    assert "is a link" in shown.err

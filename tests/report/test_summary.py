@@ -1,0 +1,258 @@
+"""The first screen: it says what the evidence says, of the control above all, and changes with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harness.events import Event
+from harness.history import History
+from harness.record.facts import RevisionFacts
+from harness.record.model import Record
+from harness.report.figures import rank_lanes
+from harness.report.markdown import render_markdown
+from harness.report.page import render_page
+from harness.report.report import blocks, render
+from harness.report.terminal import render_terminal
+from harness.report.view import Basis
+from harness.report.words import ranks_in_words
+from harness.scenario import cells, parse_scenario
+from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.shown_trial import lifelines
+from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
+from tests.checks.conftest import healthy
+from tests.records import cell, record
+from tests.stats.test_verdict import broken, clean, judged, loosened
+
+KEY = "SHA256:" + "k" * 43
+REVISION = {"repo": None, "rev": "main", "tree": "cd" * 20, "patch": None, "folder": ""}
+
+
+def shown(judgement: Judgement, **more: Any) -> str:
+    """The first screen of a report on this judgement, without its links."""
+    made = record(**more).model_copy(update={"judgement": judgement})
+    head = render_markdown(blocks(made, manifest_digest="1" * 64)).split("\n## ")[0]
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head)
+
+
+def text(made: Record) -> str:
+    return render(made, manifest_digest="1" * 64).decode()
+
+
+def page(made: Record) -> str:
+    return render_page(Basis(record=made, manifest_digest="1" * 64, read=lambda _: b"<svg/>")).decode()
+
+
+@pytest.mark.parametrize(
+    ("control", "said"),
+    [
+        ([broken()] * 5, "It failed as stated in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1."),
+        (
+            [broken(source="assert vocabulary")] * 5,
+            "It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at 'assert tokenizer'",
+        ),
+        ([broken("KeyError")] * 5, "of 5 trials. Instead, in 5: rank 1 did not raise AssertionError"),
+        (
+            [broken()] * 3 + [broken(ranks=(0, 1))] * 2,
+            "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2: check ready failed on ranks 0, 1",
+        ),
+        ([healthy()] * 5, "It failed as stated in 0 of 5 trials. Instead, in 5: check ready held on every rank."),
+    ],
+)
+def test_how_the_control_failed_is_said_in_words(control: Sequence[list[Event]], said: str) -> None:
+    """Type, line and ranks of the control's failure, in how many trials; where it failed elsewhere, that it did."""
+    first = shown(judged(clean(59), control))
+    assert said in re.sub(r" \(control-\d+/events\.jsonl\)", "", first)
+
+
+def test_ends_that_are_no_errors_are_said_too() -> None:
+    """An exit code, a check that only does not hold, and a hang, each as the scenario states it."""
+    told = {}
+    for name, stated in {
+        "code": "{check: ended, ranks: nonzero, code: 1}",
+        "check": "{check: ready, ranks: nonzero}",
+    }.items():
+        asked = f"""
+schema: 1
+id: it
+title: It
+question: Does it?
+subject:
+  entry: subject:run
+  candidate: {{with: {{a: 1}}}}
+  control: {{with: {{a: 2}}, must_fail: {stated}}}
+matrix: {{ranks: [2], backend: [gloo]}}
+trials: {{candidate: 1, control: 1, accept: {{failure_rate_below: 99%}}}}
+checks:
+  - {{id: ready, kind: event, ranks: every, event: tokenizer.ready}}
+  - {{id: ended, kind: exit, ranks: every, code: 0}}
+"""
+        scenario = parse_scenario(asked.encode(), name="it")
+        one = cells(scenario)[0]
+        ended = [
+            event._replace(values={"code": 1, "signal": None})
+            if (event.rank, event.name) == (1, "rank.exited")
+            else event
+            for event in healthy()
+            if (event.rank, event.name) not in ((1, "subject.end"), (1, "tokenizer.ready"))
+        ]
+        silent = [event for event in healthy() if (event.rank, event.name) != (1, "tokenizer.ready")]
+        events = {"candidate": healthy(), "control": ended if name == "code" else silent}
+        files = {
+            f"{trial_folder(one.slug, arm, 0)}/{EVENTS}": "".join(event.line() + "\n" for event in listed).encode()
+            for arm, listed in events.items()
+        }
+        arms = {arm: ArmCode(files={}, arguments={"a": arm}) for arm in events}
+        facts = CellFacts(id=one.id, skipped=None, candidate=1, control=1)
+        told[name] = shown(judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files))
+    assert "It failed as stated in 1 of 1 trial: code 1 on rank 1." in told["code"]
+    assert "check ready does not hold because `" in told["check"]
+
+
+def test_a_scenario_without_a_control_says_so() -> None:
+    """No control, and a control of which nothing was run: nothing shows that the checks can fail."""
+    without = record(scenario={"must_fail": None})
+    assert "**Control.** There is none: nothing shows that these checks can fail." in text(without)
+    skipped = cell(verdict="SKIPPED")
+    skipped.update(candidate=None, control=None)
+    assert "**Control.** It was not run" in text(record(skipped))
+
+
+def test_who_signs_is_on_the_first_screen() -> None:
+    """The key that the record names, with the name it is listed under; and that nobody signed where nobody did."""
+    assert "**Signed by.** **nobody**: whoever had this file may have written it." in text(record())
+    signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split("\n## ")[0]
+    assert f"`{KEY}`, listed for release@example.org in the repository that was run" in signed
+    assert f"--signer {KEY}" in text(record(run={"signer": {"key": KEY, "name": None}}))
+
+
+def test_the_worst_cell_comes_first() -> None:
+    """FAIL, then INCONCLUSIVE, what was skipped, PASS; of two failures the one with the larger share."""
+    skipped = cell("e=5", verdict="SKIPPED")
+    skipped.update(candidate=None, control=None)
+    made = record(
+        cell("a=1"),
+        skipped,
+        cell("b=2", verdict="INCONCLUSIVE"),
+        cell("c=3", candidate=["fail", *["pass"] * 9]),
+        cell("d=4", candidate=["fail"] * 5),
+    )
+    rows = re.findall(r"^\| ([a-e]=\d) \|", text(made), re.MULTILINE)
+    assert rows[:5] == ["d=4", "c=3", "b=2", "e=5", "a=1"]
+
+
+def test_a_finding_does_not_look_like_a_fix() -> None:
+    """`role: upstream`: neither a green verdict nor green cells, and it is said that nothing is fixed."""
+    made = record(cell(verdict="PASS"), scenario={"role": "upstream"})
+    drawn = page(made)
+    assert '<header class="finding">' in drawn
+    assert '<body class="finding">' in drawn
+    assert "Finding<small>PASS</small>" in drawn
+    assert "it counts for no release. Both arms are the same: nothing is fixed here." in text(made)
+    changed = made.model_copy(update={"changed": ["-a", "+b"]})
+    assert "nothing is fixed" not in text(changed)
+    assert '<header class="pass">' in page(record(cell(verdict="PASS")))
+
+
+def test_each_commit_is_there_in_full_once() -> None:
+    """Of arms from revisions both commits are named, each in full once, and no commit is called unknown."""
+    made = record(source={"commit": None, "tree": None, "dirty": None, "why_unknown": "no repository"})
+    commits = {"candidate": "a1" * 20, "control": "b2" * 20}
+    arms = {
+        name: arm.model_copy(update={"revision": RevisionFacts.model_validate({**REVISION, "commit": commits[name]})})
+        for name, arm in made.arms.items()
+    }
+    report = text(made.model_copy(update={"arms": arms}))
+    assert [report.count(commit) for commit in commits.values()] == [1, 1]
+    assert "commit unknown" not in report
+    assert "commit unknown: no repository" in text(made)
+    assert text(record()).count("ab" * 20) == 1
+
+
+def test_packages_that_no_arm_saw_are_one_line() -> None:
+    """Of programs, and of arms in environments of their own, the harness' packages are counted, not listed."""
+    assert "torch==2.13.0" in text(record())
+    programs = text(record(scenario={"program": ["sh", "rank.sh"]}))
+    assert "torch==" not in programs
+    assert "1 package of the harness, which no rank of an arm saw" in programs
+
+
+def test_blanks_at_the_end_of_a_line_are_readable_in_a_diff() -> None:
+    r"""A changed blank is shown as a sign, an unchanged one not at all; no `\x20` anywhere."""
+    made = record().model_copy(update={"changed": [" ", " same ", "-old ", "+new"]})
+    report = text(made)
+    assert "\\x20" not in report
+    assert "\n\n same\n-old␠\n+new\n" in report
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([], "no rank"),
+        ([3], "rank 3"),
+        ([0, 1], "ranks 0, 1"),
+        (range(1, 64), "ranks 1-63"),
+        ([0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
+    ],
+)
+def test_ranks_in_words(ranks: Sequence[int], words: str) -> None:
+    """Three ranks or more in a row are a span."""
+    assert ranks_in_words(ranks) == words
+
+
+def test_a_world_of_64_ranks_is_told_in_groups() -> None:
+    """Ranks that did the same share a line, a lane and a row: rank 7, which failed, stands alone and first."""
+    badly = {"code": 3, "signal": None}
+    events = [
+        event._replace(values=badly) if (event.rank, event.name) == (7, "rank.exited") else event
+        for event in healthy(64)
+    ]
+    history = History(events, size=64)
+    assert [(ranks_in_words(line.ranks), line.ended) for line in lifelines(history)] == [
+        ("ranks 0-6, 8-63", "code 0"),
+        ("rank 7", "code 3"),
+    ]
+    lanes = rank_lanes(history, title="it").decode()
+    assert lanes.count('fill-opacity="0.2"') == 2
+    assert "ranks 0-6, 8-63" in lanes
+    assert "rank 63</title>" in lanes, "whose tick it is"
+    answers = [
+        {"rank": rank, "passed": rank != 7, "shown": "code 3" if rank == 7 else "code 0", "line": 1}
+        for rank in range(64)
+    ]
+    pids = [{"rank": rank, "passed": True, "shown": f"pid {rank}", "line": 1} for rank in range(64)]
+    rows = [
+        {"check": "ended", "kind": "exit", "passed": False, "cells": answers},
+        {"check": "own", "kind": "event", "passed": True, "cells": pids},
+    ]
+    sample = {"index": 0, "evidence": "evidence/x/events.jsonl", "outcome": "fail", "rows": rows, "printed": []}
+    wide = {**cell("ranks=64", candidate=["fail"] * 5), "ranks": 64}
+    made = record(
+        {**wide, "samples": {"candidate": {**sample, "life": [one.model_dump() for one in lifelines(history)]}}}
+    )
+    report = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text(made))
+    table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| (.*?) \|", report, re.MULTILINE)
+    assert table == [
+        ("rank 7", "**FAILS** code 3"),
+        ("ranks 0-6, 8-63", "code 0"),
+        ("rank 0", "pid 0"),
+        ("ranks 1-63", "hold, with 63 other values: see the events"),
+    ]
+    assert "- ranks 0-6, 8-63: rank.started (server)" in report
+    assert max(map(len, render_terminal(blocks(made, manifest_digest="1" * 64), 100).plain.split("\n"))) <= 100
+
+
+def test_a_control_that_no_rank_failed_is_worded() -> None:
+    """A trial that failed by a check alone says by which and why; one in which all held says that."""
+    fine = shown_control([loosened()] * 5)
+    assert "no rank raised an error, every rank came to its end; these checks do not hold:" in fine
+    assert "outcome fail" not in fine
+    assert ": every rank came to its end, and every check held." in shown_control([healthy()] * 5)
+
+
+def shown_control(control: Sequence[list[Event]]) -> str:
+    made = record().model_copy(update={"judgement": judged(clean(59), control)})
+    return text(made).split("## Negative control")[1].split("\n## ")[0]
