@@ -129,6 +129,8 @@ class Comparison(Model):
             return f"{self.elements} of {self.elements} elements equal{zeros}" if self.shape else "the same number"
         found, expected = self.worst.pair
         apart = self.worst.difference
+        if not self.beyond and self.shape:
+            return f"off by {apart:.4g} at most, at {_shape(self.worst.index)}; all {self.elements} within {tolerance}"
         off = "not finite" if math.isnan(apart) else f"off by {apart:.4g}"
         place = f" at {_shape(self.worst.index)}" if self.shape else ""
         many = f"{self.beyond} of {self.elements} beyond {tolerance}" if self.elements > 1 else f"allowed: {tolerance}"

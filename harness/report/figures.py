@@ -10,7 +10,9 @@ from collections.abc import Callable
 from harness.history import History
 from harness.record.model import Record
 from harness.report import svg
+from harness.report.distances import distances
 from harness.report.words import ranks_in_words, worst_first
+from harness.stats import shown_trial
 from harness.stats.outcome import Trial
 from harness.stats.shown_trial import lifelines
 from harness.stats.verdict import CellVerdict
@@ -29,6 +31,7 @@ SQUARES = {
     "stated": ("×", "control failed as stated"),
     "unstated": ("?", "control did not fail as stated"),
     "void": ("", "void, not counted"),
+    "held": ("=", "control held as stated"),
 }
 FILLS = {
     "pass": (svg.GOOD, svg.GOOD),
@@ -36,6 +39,7 @@ FILLS = {
     "stated": (svg.PAPER, svg.STATED),
     "unstated": (svg.DOUBT, svg.DOUBT),
     "void": (svg.PAPER, svg.FAINT),
+    "held": (svg.PAPER, svg.STATED),
 }
 # Up to so many ranks have a lane each; of more those that went the same way share one.
 LANES = 8
@@ -56,8 +60,26 @@ def figures(record: Record, read: Callable[[str], bytes]) -> dict[str, bytes]:
     for cell in record.judgement.cells:
         for arm, sample in sorted(cell.samples.items()):
             history = History.read(read(sample.evidence), size=cell.ranks)
-            drawings[lanes_path(cell, arm)] = rank_lanes(history, title=f"{cell.id}, {arm} {sample.index}")
+            title = f"{cell.id}, {arm} {sample.index}"
+            drawings[lanes_path(cell, arm)] = rank_lanes(history, title=title)
+            for check, ranks in shown_trial.distances(history).items():
+                drawings[distances_path(cell, arm, check)] = distances(check, ranks, title=title)
     return drawings
+
+
+def sample_paths(cell: CellVerdict) -> list[str]:
+    """Where the pictures of a cell's sample trials lie."""
+    return [
+        path
+        for arm, sample in sorted(cell.samples.items())
+        for path in (lanes_path(cell, arm), *(distances_path(cell, arm, check) for check in sample.compared))
+    ]
+
+
+def legend(record: Record) -> list[tuple[str, str, str]]:
+    """Kind of square, sign and word, of those that can be in a record."""
+    held = any(cell.control_holds for cell in record.judgement.cells)
+    return [(kind, sign, word) for kind, (sign, word) in SQUARES.items() if kind != "held" or held]
 
 
 def lanes_path(cell: CellVerdict, arm: str) -> str:
@@ -65,10 +87,15 @@ def lanes_path(cell: CellVerdict, arm: str) -> str:
     return f"{FOLDER}/{cell.slug}-{arm}.svg"
 
 
+def distances_path(cell: CellVerdict, arm: str, check: str) -> str:
+    """Where the picture of a check of arrays in a cell's sample trial lies."""
+    return f"{FOLDER}/{cell.slug}-{arm}-{check}.svg"
+
+
 def trial_grid(record: Record) -> bytes:
     """A square per trial: a row per arm of each cell, the worst cell first, in the order the trials were planned."""
     shapes: list[str] = []
-    y = TOP
+    y, width = TOP, LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
             shapes.append(svg.label(8, y + 9, f"{cell.id} {arm}"[:40]))
@@ -78,10 +105,10 @@ def trial_grid(record: Record) -> bytes:
                 x, top = LEFT + column * (SQUARE + GAP), y + row * (SQUARE + GAP)
                 shapes += _square(x, top, kind, title=f"{arm} {trial.index}: {word}")
             y += (1 + (max(1, len(tally.trials)) - 1) // PER_ROW) * (SQUARE + GAP) + 4
-    for position, (kind, (_, word)) in enumerate(SQUARES.items()):
-        x = 8.0 + position * KEY
+    kinds = legend(record)
+    for position, (kind, _, word) in enumerate(kinds):
+        x = 8.0 + position * min(KEY, (width - 8) / len(kinds))
         shapes += [*_square(x, 6, kind, title=word), svg.label(x + 14, 15, word, fill=svg.FAINT)]
-    width = LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     return svg.picture(width, y + 6, f"Trials of {record.scenario.id}", shapes)
 
 
@@ -105,6 +132,8 @@ def square(arm: str, trial: Trial) -> tuple[str, str]:
     """The kind of a trial's square, and in words what became of the trial."""
     if trial.outcome == "void":
         return "void", f"void, {trial.void}"
+    if arm == "control" and trial.as_stated and trial.outcome == "pass":
+        return "held", "held as stated"
     if arm == "control":
         return (
             ("stated", "failed as stated") if trial.as_stated else ("unstated", str(trial.otherwise or trial.outcome))

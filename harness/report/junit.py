@@ -92,15 +92,16 @@ def _of_cell(cell: CellVerdict) -> Iterator[tuple[str, str]]:
     if cell.reasons:
         yield "codes", " ".join(reason.code for reason in cell.reasons)
     for arm, tally in cell.arms.items():
-        yield arm, _tally(arm, tally)
+        yield arm, _tally(arm, tally, holds=cell.control_holds)
         for trial in tally.trials:
             yield f"{arm} {trial.index}", f"{_outcome(arm, trial)}, seed {trial.seed}, {trial.ms / 1000:.3f} s"
 
 
-def _tally(arm: str, tally: Tally) -> str:
+def _tally(arm: str, tally: Tally, *, holds: bool) -> str:
     void = f", {tally.voids} void" if tally.voids else ""
     if arm == "control":
-        return f"failed as stated in {tally.as_stated} of {tally.counted}{void}"
+        word = "held" if holds else "failed"
+        return f"{word} as stated in {tally.as_stated} of {tally.counted}{void}"
     return f"{tally.failed} of {tally.counted} failed, failure rate below {percent(tally.upper)}{void}"
 
 
@@ -108,7 +109,9 @@ def _outcome(arm: str, trial: Trial) -> str:
     if trial.outcome == "void":
         return f"void: {trial.void}"
     if arm == "control":
-        return "failed as stated" if trial.as_stated else f"not as stated: {trial.otherwise or trial.outcome}"
+        return (
+            f"{trial.outcome}ed as stated" if trial.as_stated else f"not as stated: {trial.otherwise or trial.outcome}"
+        )
     return trial.outcome
 
 

@@ -13,7 +13,7 @@ from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report import escape
 from harness.report.blocks import Block, Foreign, Heading
-from harness.report.figures import GRID, SQUARES, lanes_path, square
+from harness.report.figures import GRID, SQUARES, legend, sample_paths, square
 from harness.report.html import anchor, inline, render_html
 from harness.report.report import blocks
 from harness.report.stylesheet import STYLE
@@ -32,7 +32,14 @@ HEAD = f"""\
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">"""
 # What became of the trials of one arm, beside its row of squares.
-WORDS = {"pass": "passed", "fail": "failed", "stated": "failed as stated", "unstated": "not as stated", "void": "void"}
+WORDS = {
+    "pass": "passed",
+    "fail": "failed",
+    "stated": "failed as stated",
+    "unstated": "not as stated",
+    "void": "void",
+    "held": "held as stated",
+}
 FOOT = """\
 <footer>
 <p>This page is a view. It was drawn from <code>{record}</code>, sha256 <code>{digest}</code>, and is not signed itself:
@@ -49,9 +56,7 @@ def render_page(basis: Basis) -> bytes:
     # The title is in the header already, and so is a verdict of which nothing more is said.
     first, sections = [without_word(block) for block in report[1:start]], list(_sections(report[start:]))
     pictures = {GRID: _grid(record)} | {
-        path: basis.read(path).decode()
-        for cell in record.judgement.cells
-        for path in (lanes_path(cell, arm) for arm in sorted(cell.samples))
+        path: basis.read(path).decode() for cell in record.judgement.cells for path in sample_paths(cell)
     }
     word, title = record.judgement.verdict, record.scenario.title
     is_upstream = record.scenario.role == "upstream"
@@ -126,7 +131,7 @@ def _grid(record: Record) -> str:
                 f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{arm}: {summary}</b></span>'
                 f'<span class="squares" role="img" aria-label="{summary}">{boxes}</span></div>\n'
             )
-    key = "".join(f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, (sign, word) in SQUARES.items())
+    key = "".join(f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, sign, word in legend(record))
     return f'<div class="grid">\n{"".join(rows)}<div class="key">{key}</div>\n</div>'
 
 

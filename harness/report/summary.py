@@ -120,8 +120,9 @@ def control_in_words(record: Record) -> Part:
         return "There is none: nothing shows that these checks can fail."
     if not tallies:
         return "It was not run: nothing shows that these checks can fail."
-    counted = sum(tally.counted for _, tally in tallies)
-    stated = sum(tally.as_stated or 0 for _, tally in tallies)
+    must = [(cell, tally) for cell, tally in tallies if not cell.control_holds]
+    counted = sum(tally.counted for _, tally in must)
+    stated = sum(tally.as_stated or 0 for _, tally in must)
     parts: list[Part] = [f"It failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"]
     ways = sorted(_ways(tallies), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
@@ -130,6 +131,9 @@ def control_in_words(record: Record) -> Part:
         parts += ["; " if position else "", Claim(text, (evidence,))]
     if len(ways) > WAYS_SHOWN:
         parts.append(f"; and in {plural(len(ways) - WAYS_SHOWN, 'other way')}")
+    if held := [tally for cell, tally in tallies if cell.control_holds]:
+        many = sum(tally.as_stated or 0 for tally in held), sum(tally.counted for tally in held)
+        parts.append(f". In the other cells it held as stated in {many[0]} of {plural(many[1], 'trial')}")
     instead = [(what, cell) for cell, tally in tallies for what in tally.otherwise]
     if instead:
         what, cell = max(instead, key=lambda item: item[0].count)

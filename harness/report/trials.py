@@ -26,8 +26,8 @@ from harness.report.blocks import (
     Verbatim,
     first_open,
 )
-from harness.report.figures import lanes_path
-from harness.report.words import ranks_in_words, worst_first
+from harness.report.figures import distances_path, lanes_path
+from harness.report.words import control_in_words, ranks_in_words, worst_first
 from harness.stats.outcome import Arm, Failure, Moment, Trial
 from harness.stats.shown_trial import Excerpt, ShownCell, ShownRow, ShownTrial, Standing, Step
 from harness.stats.tally import Tally
@@ -39,6 +39,7 @@ DIGEST_SHOWN = 12
 FAILURES_SHOWN = 10
 COLUMNS = 8
 GROUPS = 4
+FAR = "How far apart the arrays are, position by position, in units of what is allowed; above the line is beyond it:"
 LIFE = (
     "The life of each rank in this trial. A tick is an event, named below: black as the rank says it, brown as the "
     "harness does, red for an error."
@@ -67,6 +68,7 @@ def _candidate(cell: CellVerdict) -> list[Block]:
             *_printed(trial, cell.candidate.trials[trial.index]),
             *_life(cell, "candidate"),
         ]
+    section += _reference(cell)
     section += _standing(cell, "candidate")
     section += _failures(cell.candidate)
     section += _durations(cell)
@@ -116,12 +118,34 @@ def _why(failure: Failure) -> str:
 def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
     """The lanes of the ranks of a shown trial, and below them what every tick is."""
     figure = Figure(lanes_path(cell, arm), LIFE)
+    pictures = [Figure(distances_path(cell, arm, check), f"{FAR} {check}.") for check in cell.samples[arm].compared]
     items = []
     for line in cell.samples[arm].life:
         steps = [f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}" for step in line.steps]
         more = [f"{plural(line.more, 'more event')}"] if line.more else []
         items.append(Foreign(f"{ranks_in_words(line.ranks)}: {', '.join([*steps, *more])}; ended: {line.ended}", 4000))
-    return [figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
+    return [*pictures, figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
+
+
+def _reference(cell: CellVerdict) -> list[Block]:
+    """What the ranks were compared with: what it reported and kept, and how long each run of it took."""
+    reference = cell.reference
+    if reference is None:
+        return []
+    runs = [
+        Claim(f"{ms / 1000:.2f} s", (Evidence(path),))
+        for path, ms in zip(reference.evidence, reference.ms, strict=True)
+    ]
+    text: list[Part] = ["Compared with the reference, one process that holds the whole; its runs took "]
+    for place, run in enumerate(runs):
+        text += [", " if place else "", run]
+    rows: list[tuple[Part, ...]] = [(Verbatim(name), Foreign(value)) for name, value in reference.reported.items()]
+    rows += [
+        (Verbatim(one.name), Foreign(f"{one.dtype} {one.shape}, sha256 {one.sha256[:DIGEST_SHOWN]}"))
+        for one in reference.arrays
+    ]
+    table = [Table(("the reference's", "value"), tuple(rows))] if rows else []
+    return [Paragraph(*text, "."), *table]
 
 
 def _ms(step: Step) -> str:
@@ -165,6 +189,12 @@ def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
             rows.append((Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)), *failed))
             continue
         rows += [(Verbatim(row.check), who, value, *failed) for who, value in _shared(trial, row)]
+    for row in trial.values:
+        seen = () if of_candidate is None else ("not checked",)
+        if wide:
+            rows += [(Verbatim(row.check), who, value, *seen) for who, value in _shared(trial, row)]
+        else:
+            rows.append((Verbatim(row.check), *(_value(trial, row, rank) for rank in range(cell.ranks)), *seen))
     return Table(header + (() if of_candidate is None else ("failed trials",)), tuple(rows))
 
 
@@ -265,9 +295,8 @@ def control_section(record: Record) -> list[Block]:
         )
     )
     ran = [(cell, cell.control) for cell in worst_first(record.judgement.cells) if cell.control and cell.control.trials]
-    stated = "{}: failed as stated in {} of {}"
     return section + first_open(
-        (Foreign(stated.format(cell.id, control.as_stated, control.counted)), _control(cell, control))
+        (Foreign(f"{cell.id}: {control_in_words([cell]).removeprefix('the control ')}"), _control(cell, control))
         for cell, control in ran
     )
 

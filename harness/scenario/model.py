@@ -13,6 +13,7 @@ from harness.forms.fields import (
     AnyPath,
     Distinct,
     Event,
+    EventValue,
     Hub,
     Id,
     Inside,
@@ -197,4 +198,7 @@ class Scenario(Model):
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
     faults: Listed[AnyFault] = Field((), description="What is done to the world on purpose.")
     checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(description="What must be true of every rank.")
+    show: Listed[EventValue] = Field(
+        (), description="Values of events that the report tabulates rank by rank, without a check."
+    )
     measure: Listed[Measure] = Field((), description="Rows of the report's impact table.")

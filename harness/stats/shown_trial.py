@@ -10,7 +10,7 @@ from pydantic import Field
 from harness.checks import Finding
 from harness.events import Event
 from harness.forms.model import Model
-from harness.history import History, ended
+from harness.history import ARTEFACT_COMPARED, History, ended
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial
@@ -70,7 +70,10 @@ class Lifeline(Model):
 
 
 class ShownTrial(Model):
-    """One trial: which it is, what every check saw, what its ranks did, and the end of what failed ranks printed."""
+    """One trial: which it is, what every check saw, what its ranks did, and the end of what failed ranks printed.
+
+    `values` are shown without a check; `compared` names the checks of whose arrays there is a picture.
+    """
 
     index: int
     evidence: str
@@ -78,6 +81,8 @@ class ShownTrial(Model):
     rows: list[ShownRow]
     printed: list[Excerpt]
     life: list[Lifeline] = Field(default_factory=list)
+    values: list[ShownRow] = Field(default_factory=list)
+    compared: list[str] = Field(default_factory=list)
 
 
 def make(
@@ -85,6 +90,7 @@ def make(
     findings: Sequence[Finding],
     history: History,
     *,
+    values: Sequence[str],
     read: Callable[[str], bytes],
     names: Collection[str],
 ) -> ShownTrial:
@@ -102,7 +108,32 @@ def make(
         rows=[_row(finding) for finding in findings],
         printed=printed,
         life=lifelines(history),
+        values=[_shown_value(name, history) for name in values],
+        compared=list(distances(history)),
     )
+
+
+def _shown_value(name: str, history: History) -> ShownRow:
+    """What each rank reported, all of it where it did so several times."""
+    event, _, key = name.rpartition(".")
+    cells = []
+    for rank in range(history.size):
+        reports = history.values(rank, event, key)
+        texts = [value for value, _ in reports]
+        text = "not reported" if not texts else shown(texts[0] if len(texts) == 1 else texts)
+        cells.append(ShownCell(rank=rank, passed=True, shown=text, line=reports[0][1] if reports else None))
+    return ShownRow(check=name, kind="show", passed=True, cells=cells)
+
+
+def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
+    """By check of arrays and by rank, how far apart they are along the first axis; of those that differ somewhere."""
+    found: dict[str, dict[int, list[float | None]]] = {}
+    for rank in range(history.size):
+        for seen in history.noted(ARTEFACT_COMPARED, rank):
+            excess = seen.event.values.get("excess")
+            if isinstance(excess, list) and len(excess) > 1 and any(value != 0 for value in excess):
+                found.setdefault(str(seen.event.values.get("check")), {})[rank] = excess
+    return found
 
 
 def lifelines(history: History) -> list[Lifeline]:

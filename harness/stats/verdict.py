@@ -226,7 +226,7 @@ def _judge_cell(
                     values[arm].setdefault(key, []).append(value)
             # A trial that failed shows more than one that passed.
             if trial.outcome != "void" and (arm not in samples or trial.outcome == "fail" != samples[arm].outcome):
-                samples[arm] = shown_trial.make(trial, findings, history, read=read, names=names)
+                samples[arm] = shown_trial.make(trial, findings, history, values=scenario.show, read=read, names=names)
         return judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
@@ -237,12 +237,7 @@ def _judge_cell(
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     histories, summary = references.read_reference(scenario, cell.slug, read=read)
     reference = histories[0][1] if histories else None
-    for evidence, history in histories:
-        heard(evidence, history)
-        unproven.update(_unproven("candidate", arms["candidate"], history))
-        if (origin := arms["candidate"].origin) is not None:
-            ran.hear("candidate", origin, history)
-    unproven.update(references.doubts(scenario, [history for _, history in histories]) if histories else ())
+    unproven.update(_of_reference(scenario, histories, arms["candidate"], ran, heard))
     candidate = tally(scenario, trials("candidate", facts.candidate))
     control, holds = None, False
     if scenario.subject.control is not None:
@@ -270,6 +265,24 @@ def _judge_cell(
             "control_holds": holds,
         }
     )
+
+
+def _of_reference(
+    scenario: Scenario,
+    histories: Iterable[tuple[str, History]],
+    code: ArmCode,
+    ran: provenance.Ran,
+    heard: Callable[[str, History], None],
+) -> Iterator[VerdictReason]:
+    """Why nothing can be compared with the reference, or it is not proved that it ran the candidate's code."""
+    runs = []
+    for evidence, history in histories:
+        heard(evidence, history)
+        runs.append(history)
+        yield from _unproven("candidate", code, history)
+        for why in ran.hear("candidate", code.origin, history) if code.origin is not None else ():
+            yield VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
+    yield from references.doubts(scenario, runs) if runs else ()
 
 
 def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReason]:
