@@ -16,7 +16,7 @@ from harness.forms.text import visible
 from harness.record.model import Record
 from harness.report import blocks, escape
 from harness.report.blocks import Block, Part
-from harness.report.figures import GRID, SQUARES, square
+from harness.report.figures import GRID, legend, square
 from harness.report.words import worst_first
 
 NARROWEST = 6
@@ -27,7 +27,7 @@ STYLES = {
 }
 # A trial: its sign and style.
 SIGNS = {"pass": ("■", "green"), "fail": ("×", "bold red"), "stated": ("⊠", "blue"), "unstated": ("?", "bold yellow")}
-SIGNS["void"] = ("-", "dim")
+SIGNS |= {"void": ("-", "dim"), "held": ("□", "blue")}
 DIFF = {"+": "green", "-": "red", "@": "cyan"}
 PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 
@@ -53,7 +53,7 @@ def _drawn(block: Block, record: Record | None) -> Block | list[Line]:
             for kind, _ in (square(arm, trial) for trial in tally.trials):
                 signs.append(*SIGNS[kind])
             lines.append(Line.assemble(visible(f"{cell.id} {arm}: "), signs))
-    key = (Line.assemble(SIGNS[kind], f" {word}") for kind, (_, word) in SQUARES.items())
+    key = (Line.assemble(SIGNS[kind], f" {word}") for kind, _, word in legend(record))
     return [*lines, Line("   ").join(key)]
 
 
