@@ -116,12 +116,12 @@ def _count(tally: Tally, found: Array, expected: Array) -> None:
     excess, within = _judge(found, expected, tolerance, dtype=tally.dtype)
     tally.differing += int(places.size)
     tally.beyond += int(np.count_nonzero(~within))
-    # The worst of each stretch is enough, and the first of those that are equally far apart.
-    stretches = tally.stretch_of(places + first)
-    order = np.lexsort((places, -excess, stretches))
-    for place in order[np.flatnonzero(np.diff(stretches[order], prepend=-1))]:
-        pair = found[place].item(), expected[place].item()
-        tally.worse(int(places[place]) + first, float(excess[place]), *pair)
+    stretches = tally.stretch_of(places + first)  # ascending, as the places are
+    starts = np.flatnonzero(np.diff(stretches, prepend=-1))
+    for stretch, largest in zip(stretches[starts], np.maximum.reduceat(excess, starts), strict=True):
+        tally.excess[stretch] = max(tally.excess[stretch], float(largest))
+    worst = int(np.argmax(excess))
+    tally.worse(int(places[worst]) + first, float(excess[worst]), found[worst].item(), expected[worst].item())
 
 
 def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -> tuple[Array, Array]:
@@ -134,7 +134,7 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
             steps = np.maximum(found, expected).astype(np.uint64) - np.minimum(found, expected).astype(np.uint64)
             apart, size = steps.astype(np.float64), np.abs(expected.astype(np.float64))
         else:
-            steps = _steps(found, expected, dtype)
+            steps = _steps(found, expected, dtype) if tolerance.ulp is not None else np.zeros(0, np.uint64)
             apart, size = np.abs(found - expected), np.abs(expected)
         limit = tolerance.atol + tolerance.rtol * size
         excess = apart / limit

@@ -15,11 +15,13 @@ from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
 from harness.world.capture import Capture
+from harness.world.environment import launcher_environment
 from harness.world.world import Launch, World
 
 INPUT = "reference"
 """The input under which ranks find the folder."""
 VALUES = "values.json"
+LAUNCHERS = frozenset(launcher_environment(rank=0, size=1, port=0))
 
 
 class NoReference(Exception):
@@ -90,6 +92,8 @@ class References:
                 entry=reference.entry or model.entry,
                 arguments={**reference.with_, **(cell.axes if reference.once == "cell" else {})},
                 seeds=seeds[1:],
+                # Whatever the scenario tells its ranks of their world, this is a world of one.
+                env={name: value for name, value in model.env.items() if name not in LAUNCHERS},
                 gates=(),
                 probes=(),
             )

@@ -127,6 +127,9 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(("inputs", "reference"), message, at_key=True)
     if draft.has("subject", "program") and draft.has(*place, "entry"):
         yield draft.problem((*place, "entry"), "cannot stand beside program, which is the reference's too", at_key=True)
+    if draft.has("hub"):
+        message = "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
+        yield draft.problem(place, message, at_key=True)
     arguments, axes = reference.get("with"), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
     if reference.get("once") == "scenario" and axes:
         message = f"one reference cannot stand for the axis {axes[0]}, which it would be given; leave it at cell"

@@ -250,6 +250,7 @@ def test_arrays_of_anything_but_numbers_are_refused(tmp_path: Path) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+@settings(deadline=None)
 def test_the_next_number_is_one_step_away(value: float) -> None:
     """Across zero, in the denormals, at every size."""
     after = float(np.nextafter(np.float32(value), np.float32(np.inf)))

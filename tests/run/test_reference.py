@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,35 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert "the reference failed" in ran.out + ran.err
     assert "RuntimeError: the model is not there" in ran.out + ran.err
     assert not (ran.results / "latest").exists()
+
+
+PROGRAM = """
+import json, os
+os.write(3, b'{"event": "ready"}\\n')
+os.read(4, 1)
+size = int(os.environ["WORLD_SIZE"])
+off = 1 if os.environ["RANKPROOF_WITH_BROKEN"] == "true" and os.environ["RANK"] != "0" else 0
+assert ("RANKPROOF_INPUT_REFERENCE" in os.environ) == (size > 1)
+os.write(3, json.dumps({"event": "score", "values": {"loss": 4 + off, "size": size}}).encode() + b"\\n")
+"""
+
+
+def test_a_program_is_a_reference_too(tmp_path: Path) -> None:
+    """Told by its variables that it is a world of one, whatever the scenario tells its ranks of their world."""
+    lines = [line for line in SCENARIO.splitlines() if "artefact" not in line]
+    text = "\n".join(lines).replace("check: same", "check: loss").replace("ranks: [2, 3]", "ranks: [2]")
+    text = text.replace("world: {deadline: 30s}", "world: {deadline: 30s, env: {WORLD_SIZE: '2'}}\nshow: [score.size]")
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(text.replace("entry: subject:score", f"program: [{sys.executable}, rank.py]"))
+    (folder / "rank.py").write_text(PROGRAM)
+    ran = run_command(tmp_path, "run", str(folder))
+    assert ran.code == 0, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert cell.reference is not None
+    assert cell.reference.reported == {"score.loss": "4", "score.size": "1"}
+    shown = cell.samples["candidate"].values
+    assert [(row.check, [one.shown for one in row.cells]) for row in shown] == [("score.size", ["2", "2"])]
 
 
 def without_second_run(folder: Path) -> None:
