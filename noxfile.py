@@ -287,6 +287,14 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def docs(session: nox.Session) -> None:
+    """Write docs/api.md and docs/kinds.md from the code, and wrap the prose of every document."""
+    environment = ready(session)
+    for script in ("reference.py", "prose.py"):
+        environment.run(session, f"docs/{script}", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def gate(session: nox.Session) -> None:
     """Apply the trusted release policy to results/; the arguments are those of `rankproof gate`."""
     ready(session).run(session, "-m", "harness.cli", "gate", *session.posargs)

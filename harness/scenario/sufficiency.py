@@ -16,7 +16,7 @@ from harness.scenario.share import Share
 
 MUST_FAIL = ("subject", "control", "must_fail")
 SIGNIFICANT = 0.05
-"""Fisher's one-sided p that sets the control's failures apart from the candidate's is below this (docs/architecture.md)."""
+"""Fisher's one-sided p that sets the control's failures apart must be below this (docs/architecture.md#verdicts)."""
 
 MOST = 100_000
 """Trials of an arm that a scenario may ask for."""
