@@ -75,7 +75,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
         depth = len(line) - len(line.lstrip(" "))
         if item is None and line.strip() and depth < indent:
             indent = 0
-        if not line.strip() or OTHER.match(line) or (item is None and depth >= indent + 4):
+        if not line.strip() or OTHER.match(line) or depth >= indent + 4:
             at += 1
             yield "other", lines[start:at]
             continue
