@@ -100,6 +100,12 @@ class Page:
         return [(token.content, line) for token, line in self._inside() if token.type == "code_inline"]
 
     @property
+    def paragraphs(self) -> list[str]:
+        """The source of every paragraph, one line of text each."""
+        pairs = zip(self._tokens, self._tokens[1:], strict=False)
+        return [" ".join(text.content.split()) for token, text in pairs if token.type == "paragraph_open"]
+
+    @property
     def commands(self) -> list[tuple[str, int]]:
         """Every command that a block shows, with its line: without prompt and comment, continued lines joined."""
         found = []
