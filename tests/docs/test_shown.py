@@ -265,6 +265,30 @@ def test_a_command_that_fails_is_seen(place: Place) -> None:
         assert place.sh(place.filled("rankproof verify README.md --signer SHA256:…")).returncode == 3
 
 
+@pytest.mark.slow
+@pytest.mark.whole
+def test_the_form_for_a_repository_runs(place: Place) -> None:
+    """What the README shows for a package in a repository tells a fix that is not committed from the commit before."""
+    with readme(place):
+        pass
+    whole = (place.work / "scenarios/mean/scenario.yaml").read_text()
+    blocks = Page("README.md", (ROOT / "README.md").read_text(encoding="utf-8")).blocks
+    (subject,) = (one.text for one in blocks if one.info == "yaml" and one.text.startswith("subject:"))
+    (code,) = (one.text for one in blocks if one.info == "python" and "from stats import mean" in one.text)
+    (place.work / "scenarios/mean/scenario.yaml").write_text(
+        re.sub(r"subject:\n.*?(?=matrix:)", lambda _: subject, whole, flags=re.DOTALL)
+    )
+    (place.work / "scenarios/mean/subject.py").write_text(code)
+    package = place.work / "src" / "stats" / "__init__.py"
+    package.parent.mkdir(parents=True)
+    mean = "import torch.distributed as dist\n\n\ndef mean(values):\n    dist.all_reduce(values)\n    {}\n    return values\n"
+    package.write_text(mean.format("if dist.get_rank() == 0: values /= dist.get_world_size()"))
+    place.done("git add -A && git commit -q -m bug")
+    package.write_text(mean.format("values /= dist.get_world_size()"))
+    said = place.done("rankproof run scenarios/mean --try")
+    assert "failed as stated" in said
+
+
 def test_every_page_with_commands_is_prepared() -> None:
     """A page whose commands are run says in what folder."""
     assert sorted(PREPARED) == RUNNING
