@@ -281,10 +281,10 @@ def test_the_form_for_a_repository_runs(place: Place) -> None:
     (place.work / "scenarios/mean/subject.py").write_text(code)
     package = place.work / "src" / "stats" / "__init__.py"
     package.parent.mkdir(parents=True)
-    mean = "import torch.distributed as dist\n\n\ndef mean(values):\n    dist.all_reduce(values)\n    {}\n    return values\n"
-    package.write_text(mean.format("if dist.get_rank() == 0: values /= dist.get_world_size()"))
+    mean = "import torch.distributed as dist\n\ndef mean(x):\n    dist.all_reduce(x)\n    {}\n    return x\n"
+    package.write_text(mean.format("if dist.get_rank() == 0: x /= dist.get_world_size()"))
     place.done("git add -A && git commit -q -m bug")
-    package.write_text(mean.format("values /= dist.get_world_size()"))
+    package.write_text(mean.format("x /= dist.get_world_size()"))
     said = place.done("rankproof run scenarios/mean --try")
     assert "failed as stated" in said
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, Page, pages
+from tests.docs.shown import SESSIONS_EXPECTED_LATER
+from tests.docs.test_commands import sessions
 
 # Pages that somebody else is at work on: to be emptied.
 NOT_WRAPPED_YET = frozenset({"docs/gate.md", "docs/reading.md"})
@@ -104,15 +106,35 @@ def test_wide_prose_is_found_and_mended(shape: str) -> None:
     assert made.split() == text.split() or shape == "quotation"
 
 
+DECISIONS = ROOT / "docs" / "adr"
+INDEX = (DECISIONS / "README.md").read_text(encoding="utf-8")
+
+
+def listed(index: str) -> list[tuple[str, str, str]]:
+    """Number, file and first line of the decisions in an index."""
+    rows = re.findall(r"^\* \[(\d{4})\]\((\S+)\) (.+)$", re.sub(r"\n +", " ", index), re.MULTILINE)
+    return sorted((number, name, f"# {number}: {title}") for number, name, title in rows)
+
+
+def decisions() -> list[tuple[str, str, str]]:
+    """The same of the decisions that are there."""
+    there = sorted(DECISIONS.glob("[0-9]*.md"))
+    return [(path.name[:4], path.name, path.read_text(encoding="utf-8").splitlines()[0]) for path in there]
+
+
 def test_every_decision_is_in_the_index() -> None:
     """docs/adr/README.md lists each decision once, with its title; numbers are given once."""
-    folder = ROOT / "docs" / "adr"
-    index = re.sub(r"\n +", " ", (folder / "README.md").read_text(encoding="utf-8"))
-    listed = re.findall(r"^\* \[(\d{4})\]\((\S+)\) (.+)$", index, re.MULTILINE)
-    there = sorted(folder.glob("[0-9]*.md"))
-    titles = [(path.name[:4], path.name, path.read_text(encoding="utf-8").splitlines()[0]) for path in there]
-    assert sorted((number, name, f"# {number}: {title}") for number, name, title in listed) == titles
-    assert len({number for number, _, _ in titles}) == len(titles)
+    assert listed(INDEX) == decisions()
+    assert len({number for number, _, _ in decisions()}) == len(decisions())
+
+
+@pytest.mark.parametrize(
+    "fault", [("* [0001]", "* 0001"), ("fork server and the ranks", "ranks"), ("(0003-", "(0004-")]
+)
+def test_a_decision_that_is_left_out_is_seen(fault: tuple[str, str]) -> None:
+    """A line that is missing, another title, another file: the index is no longer the decisions."""
+    assert fault[0] in INDEX
+    assert listed(INDEX.replace(*fault)) != decisions()
 
 
 def contracts() -> list[dict[str, Any]]:
@@ -125,8 +147,15 @@ def contracts() -> list[dict[str, Any]]:
 def test_the_layers_are_those_that_are_held() -> None:
     """The table of docs/architecture.md has the layers of pyproject.toml, in their order."""
     (layers,) = (one["layers"] for one in contracts() if one["type"] == "layers")
-    rows = re.findall(r"^\| (`harness\.[^|]*) \|", ARCHITECTURE.text.partition("<!-- layers:")[2], re.MULTILINE)
-    assert [re.findall(r"`([^`]+)`", row) for row in rows] == [layer.split(" | ") for layer in layers]
+    held = [layer.split(" | ") for layer in layers]
+    assert layers_of(ARCHITECTURE.text) == held
+    assert layers_of(ARCHITECTURE.text.replace("| `harness.trust` |", "| `harness.trusts` |")) != held
+
+
+def layers_of(text: str) -> list[list[str]]:
+    """The rooms in the table of a page, row by row."""
+    rows = re.findall(r"^\| (`harness\.[^|]*) \|", text.partition("<!-- layers:")[2], re.MULTILINE)
+    return [re.findall(r"`([^`]+)`", row) for row in rows]
 
 
 def cited_rules() -> Iterator[tuple[str, int]]:
@@ -168,6 +197,13 @@ def test_what_is_not_there_is_found() -> None:
     assert not is_there("harness/nothing.py")
     assert not is_there("harness.world.nothing")
     assert is_there("harness.history.History")
+
+
+def test_contributing_tells_of_every_session() -> None:
+    """The table of CONTRIBUTING.md has every session of noxfile.py, and no other."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `([a-z]+)` \|", text, re.MULTILINE))
+    assert told == sessions() | SESSIONS_EXPECTED_LATER
 
 
 def test_no_page_cites_a_document_that_is_not_here() -> None:
