@@ -91,13 +91,13 @@ def _of_nox(words: list[str]) -> str:
         return f"nox {' '.join(words)}: names no session"
     name, rest = words[1], words[3:]
     if name not in sessions() | SESSIONS_EXPECTED_LATER:
-        return f"there is no session {name}"
+        return f"no session of nox is called {name}"
     return _of_ours([PASSED_ON[name], *rest]) if name in PASSED_ON and rest else ""
 
 
 def _of_ours(words: list[str]) -> str:
     if not words or words[0] not in COMMANDS:
-        return f"rankproof {' '.join(words[:1])}: there is no such command"
+        return f"rankproof {' '.join(words[:1])}: it is not a command"
     later = [word for word in words if (words[0], word) in OPTIONS_EXPECTED_LATER]
     words = [word for word in words if word not in later]
     said = io.StringIO()
@@ -139,15 +139,15 @@ def test_no_reason_is_left_over() -> None:
 
 
 FAULTS = {
-    "rankproof veryfy report.md": "there is no such command",
+    "rankproof veryfy report.md": "it is not a command",
     "rankproof run scenarios/x --trials 5": "unrecognized arguments: --trials",
     "rankproof verify": "the following arguments are required",
     "rankproof run --jobs many": "must be a whole number",
     "rankproof tokenizer same A B": "invalid choice",
-    "pipx run nox -s checks": "there is no session checks",
+    "pipx run nox -s checks": "no session of nox is called checks",
     "pipx run nox -s validate -- --speed 3": "unrecognized arguments: --speed",
-    "nix develop -c nox -s vaildate": "there is no session vaildate",
-    "nix run github:OWNER/rankproof -- veryfy report.md": "there is no such command",
+    "nix develop -c nox -s vaildate": "no session of nox is called vaildate",
+    "nix run github:OWNER/rankproof -- veryfy report.md": "it is not a command",
     "rankprof run": "is not a program that is known here",
     "jq . | rankproof lint --strict": "unrecognized arguments: --strict",
     "rankproof run 'scenarios": "No closing quotation",
@@ -196,7 +196,7 @@ def test_options_and_commands_in_the_text_exist(page: Page) -> None:
         options = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?--[a-z]", word)}
         if words[0] == "rankproof" and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
             if words[1] not in COMMANDS:
-                wrong.append(f"{page.name}:{line}: {span}: there is no such command")
+                wrong.append(f"{page.name}:{line}: {span}: it is not a command")
                 continue
             later = {option for command, option in OPTIONS_EXPECTED_LATER if command == words[1]}
             wrong += [
@@ -205,7 +205,7 @@ def test_options_and_commands_in_the_text_exist(page: Page) -> None:
         elif words[0] in {"--", "nox"} or words[0].startswith("--"):
             wrong += [f"{page.name}:{line}: {span}: no command has {one}" for one in options - known]
         if "nox" in words and "-s" in words and (name := words[words.index("-s") + 1 :][:1]) and name[0].isalpha():
-            wrong += [f"{page.name}:{line}: there is no session {one}" for one in name if one not in sessions()]
+            wrong += [f"{page.name}:{line}: no session of nox is called {one}" for one in name if one not in sessions()]
     assert wrong == []
 
 

@@ -43,7 +43,7 @@ def wrong(page: Page, *, later: frozenset[str] = EXPECTED_LATER) -> Iterator[str
         elif target.as_posix() in later:
             continue
         elif not _is_known(target):
-            yield f"{page.name}:{link.line}: {link.target}: there is no {target} that git keeps"
+            yield f"{page.name}:{link.line}: {link.target}: git keeps nothing at {target}"
         elif parts.fragment and target.suffix == ".md" and parts.fragment not in anchors(target.as_posix()):
             yield f"{page.name}:{link.line}: {link.target}: {target} has no heading #{parts.fragment}"
 
@@ -62,17 +62,17 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 
 FAULTS: Mapping[str, str] = {
-    "[a](nothing.md)": "there is no docs/nothing.md",
-    "![a](images/nothing.svg)": "there is no docs/images/nothing.svg",
+    "[a](nothing.md)": "git keeps nothing at docs/nothing.md",
+    "![a](images/nothing.svg)": "git keeps nothing at docs/images/nothing.svg",
     "[a](verify.md#nothing)": "has no heading #nothing",
     "[a](#nothing)": "has no heading #nothing",
     "[a](../../elsewhere.md)": "leaves the repository",
     "[a](https://nohost/x)": "is not an address",
     "[a](ftp://example.org/x)": "is not an address",
-    '<img src="images/nothing.png">': "there is no docs/images/nothing.png",
-    "| a |\n|---|\n| [a](nothing.md) |": "there is no docs/nothing.md",
-    "[a]\n\n[a]: nothing.md": "there is no docs/nothing.md",
-    "[a](../.git/config)": "that git keeps",
+    '<img src="images/nothing.png">': "git keeps nothing at docs/images/nothing.png",
+    "| a |\n|---|\n| [a](nothing.md) |": "git keeps nothing at docs/nothing.md",
+    "[a]\n\n[a]: nothing.md": "git keeps nothing at docs/nothing.md",
+    "[a](../.git/config)": "git keeps nothing at .git",
 }
 
 

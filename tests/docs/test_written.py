@@ -132,7 +132,7 @@ def test_every_decision_is_in_the_index() -> None:
     "fault", [("* [0001]", "* 0001"), ("fork server and the ranks", "ranks"), ("(0003-", "(0004-")]
 )
 def test_a_decision_that_is_left_out_is_seen(fault: tuple[str, str]) -> None:
-    """A line that is missing, another title, another file: the index is no longer the decisions."""
+    """A line that is missing, another title, another file: then the index is not the list of decisions."""
     assert fault[0] in INDEX
     assert listed(INDEX.replace(*fault)) != decisions()
 
