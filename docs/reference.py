@@ -127,7 +127,8 @@ def blocks(docstring: str) -> Iterator[str]:
             yield f"{lines[0]}\n"
             yield "\n".join(_entries(textwrap.dedent("\n".join(lines[1:]))))
         elif lines[0].startswith("    ") or any("──" in line for line in lines):
-            yield "\n".join(["```text", *textwrap.dedent(block).splitlines(), "```"])
+            word = "text" if "──" in block else "python"
+            yield "\n".join([f"```{word}", *textwrap.dedent(block).splitlines(), "```"])
         elif lines[0].startswith("* "):
             items = re.split(r"(?m)^\* ", block)[1:]
             yield "\n".join(wrapped(item, first="* ", rest="  ") for item in items)
@@ -202,10 +203,11 @@ def described(name: str, thing: Any) -> Iterator[str]:
     if issubclass(thing, enum.Enum):
         yield "\n".join(f"* `{one.name}`: {one.value}" for one in thing)
         return
-    if issubclass(thing, BaseModel) and (
-        own := {key: one for key, one in thing.model_fields.items() if _is_own(thing, key)}
-    ):
-        yield options(own)
+    if issubclass(thing, BaseModel):
+        own = {key: one for key, one in thing.model_fields.items() if _is_own(thing, key)}
+        # A model whose docstring tells of its fields describes none of them.
+        if any(one.description for one in own.values()):
+            yield options(own)
     for key, member in vars(thing).items():
         yield from _member(key, member)
 
@@ -258,6 +260,8 @@ def options(fields: Mapping[str, Any]) -> str:
 def _plain(value: object) -> str:
     if value is None:
         return "null"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -308,7 +312,7 @@ def kinds() -> str:
     for name, subject in _ours(subjects.READY):
         parts += [f"### `{name}`", wrapped(f"{_sentence(subject.does)} On {', '.join(subject.backends)}.")]
         taken = [
-            (f"`{key}`", f"`{one.default}`", f"{one.does}{': ' + ', '.join(one.choices) if one.choices else ''}")
+            (f"`{key}`", f"`{one.default}`", f"{one.does}{'; one of ' + ', '.join(one.choices) if one.choices else ''}")
             for key, one in subject.arguments.items()
         ]
         parts.append(table(("argument", "default", "meaning"), taken))
