@@ -282,7 +282,8 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
-    checked = session.posargs or ["harness", "noxfile.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py"]
+    scripts = ("docs/prose.py", "docs/reference.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py")
+    checked = session.posargs or ["harness", "noxfile.py", *scripts]
     ready(session).run(session, "-m", "mypy", "--strict", *checked)
 
 

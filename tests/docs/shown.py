@@ -165,8 +165,8 @@ SCRIPTS: dict[str, NotRun] = {
     ),
 }
 
-# Written on other branches at the same time. Whoever merges empties all three: a test fails when one of them is there.
+# What pages tell of and other branches bring. To be emptied where those are merged: a test fails when one is there.
 OPTIONS_EXPECTED_LATER = frozenset({("show", "--issue"), ("init", "--program"), ("init", "--package")})
 SESSIONS_EXPECTED_LATER = frozenset({"sample", "pages"})
 PAGES_AT_WORK = frozenset({"docs/gate.md", "docs/reading.md"})
-"""Pages whose commands may be other ones than stand above."""
+"""Pages that another branch changes, so that their commands may be other ones than stand above."""

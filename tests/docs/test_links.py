@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.pages import ROOT, Page, pages, slug_of
 
-# What pages link to and this repository does not have yet. To be emptied: a test fails when one of them is there.
+# What pages link to and another branch brings. To be emptied where it is merged: a test fails when one is there.
 EXPECTED_LATER: frozenset[str] = frozenset({"docs/sample"})
 SOURCES = ("harness", "tests", "scenarios", "locks", "nix", "docs")
 # A page that code or prose names without linking to it.
