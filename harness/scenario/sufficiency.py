@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
-from harness.scenario.share import Share
+from harness.scenario.must_fail import Share
+from harness.scenario.must_fail_lint import MUST_FAIL
 
-MUST_FAIL = ("subject", "control", "must_fail")
 SIGNIFICANT = 0.05
 """Fisher's one-sided p that sets the control's failures apart must be below this (docs/architecture.md#verdicts)."""
 

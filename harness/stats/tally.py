@@ -11,8 +11,8 @@ from pydantic import Field
 from harness.forms.model import Model
 from harness.reason import DeviationCode, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.intervals import fisher, upper_bound
 from harness.stats.outcome import Trial
+from harness.stats.rates import fisher, upper_bound
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 

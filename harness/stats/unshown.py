@@ -17,7 +17,7 @@ from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.history import History
 from harness.scenario import Cell, Scenario
-from harness.scenario.shown_lint import OF_ONE, unasked
+from harness.scenario.lint import OF_ONE, unasked
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
 
