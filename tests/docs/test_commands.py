@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.cli.commands import COMMANDS, parser
+from harness.cli.commands import COMMANDS, MODULES, parser
 from tests.docs.pages import ROOT, Page, pages
 from tests.docs.shown import (
     OPTIONS_EXPECTED_LATER,
@@ -48,7 +48,7 @@ def sessions() -> set[str]:
 
 def line_of(command: str) -> argparse.ArgumentParser:
     """The argument parser with the arguments of one command."""
-    return parser(command, importlib.import_module(f"harness.cli.{command}").arguments)
+    return parser(command, importlib.import_module(f"harness.cli.{MODULES.get(command, command)}").arguments)
 
 
 def complaint(shown: str) -> str:
