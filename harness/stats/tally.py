@@ -122,7 +122,10 @@ def decide(
     *,
     holds: bool = False,
 ) -> tuple[Word, list[VerdictReason]]:
-    """The rules of docs/architecture.md#verdicts, in their order; `holds` is whether the control is stated to hold in this cell."""
+    """The rules of docs/architecture.md#verdicts, in their order.
+
+    `holds` is whether the control is stated to hold in this cell.
+    """
     if unproven:
         return "INCONCLUSIVE", sorted(unproven, key=str)
     accept = scenario.trials.accept
