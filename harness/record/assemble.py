@@ -367,6 +367,7 @@ def _end(stated: End) -> list[str]:
     parts = (
         ("with {}", stated.error),
         ("at {!r}", stated.source),
+        ("in {}", stated.file),
         ("saying {!r}", stated.message),
         ("by {}", stated.signal),
         ("with exit code {}", stated.code),

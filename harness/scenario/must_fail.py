@@ -21,6 +21,14 @@ WITHIN = 10.0
 """Seconds; default of `within`."""
 
 SignalName = Annotated[str, form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV", most=16)]
+LibraryFile = Annotated[
+    str,
+    form(
+        r"^[A-Za-z_][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*\.py$",
+        "must be a file of a library, from its package down, like mlx_lm/models/llama.py",
+        most=300,
+    ),
+]
 ERROR = "Type of the exception; it counts only with source or message."
 SOURCE = "Source line of the last frame inside the subject, without indentation."
 MESSAGE = "A text that the exception's message holds."
@@ -63,6 +71,11 @@ class End(Model):
 
     error: ExceptionName | None = Field(None, description=ERROR)
     source: Line | None = Field(None, description=SOURCE)
+    file: LibraryFile | None = Field(
+        None,
+        description="A file of an installed library, from its package down, such as mlx_lm/models/llama.py: source is "
+        "then the line of the last frame in it.",
+    )
     message: Message | None = Field(None, description=MESSAGE)
     signal: SignalName | None = Field(None, description="Signal that ends the rank, such as SIGSEGV.")
     code: Annotated[int, Field(ge=1, le=255)] | None = Field(None, description=CODE)
@@ -73,6 +86,8 @@ class End(Model):
             raise complaint(
                 "is not enough: any slip may raise it. Name the line too (source), or what the message says", at="error"
             )
+        if self.file is not None and self.source is None:
+            raise complaint("is not enough: name the line in it too (source)", at="file")
         raised = next((name for name in ("error", "source", "message") if getattr(self, name) is not None), None)
         given = [name for name in (raised, "signal" if self.signal else None, "code" if self.code else None) if name]
         if len(given) > 1:

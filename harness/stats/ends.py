@@ -85,14 +85,28 @@ class RankEnd:
             return DeviationCode.SLIP, "was refused by its own context"
         if stated.error is not None and self.error.get("type") != stated.error:
             return DeviationCode.OTHER_ERROR, f"did not raise {stated.error}"
-        if stated.source is not None and self.error.get("source") != stated.source:
-            return DeviationCode.OTHER_SOURCE, f"did not fail at {stated.source!r}"
+        if stated.source is not None and source_of(self.error, stated.file) != stated.source:
+            place = f" in {stated.file}" if stated.file is not None else ""
+            return DeviationCode.OTHER_SOURCE, f"did not fail at {stated.source!r}{place}"
         if stated.message is not None and stated.message not in str(self.error.get("message")):
             return DeviationCode.OTHER_MESSAGE, f"did not say {stated.message!r}"
         # A line or a text alone is not a type: there anything may be raised, a slip too.
         if stated.error is None and self.is_slip:
             return DeviationCode.SLIP, "fell by a slip, whose type must_fail does not name"
         return None
+
+
+def source_of(error: Mapping[str, JSON], file: str | None) -> JSON:
+    """The source line at which a rank failed: of its last frame inside the subject, or in a library's file."""
+    if file is None:
+        return error.get("source")
+    frames = error.get("frames")
+    inside = [
+        frame
+        for frame in (frames if isinstance(frames, list) else ())
+        if isinstance(frame, dict) and frame.get("file") == file and frame.get("subject") is False
+    ]
+    return inside[-1].get("source") if inside else None
 
 
 def classes(error: Mapping[str, JSON]) -> tuple[str, ...]:

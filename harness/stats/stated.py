@@ -17,7 +17,7 @@ from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import MustFail
-from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short
+from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
 from harness.stats.hang import hang_deviation
 
 
@@ -101,7 +101,7 @@ def stated_ends(must_fail: MustFail, findings: Sequence[Finding], history: Histo
         if not must_fail.says_how:
             way = (f"check {must_fail.check} does not hold", "because", short(reasons.get(rank, "")))
         elif error is not None:
-            source, message = error.event.values.get("source"), error.event.values.get("message")
+            source, message = source_of(error.event.values, must_fail.file), error.event.values.get("message")
             where = "at" if source else "saying" if message else ""
             way = (short(str(error.event.values.get("type"))), where, short(str(source or message or "")))
         else:
