@@ -176,7 +176,7 @@ ARTEFACT_KEPT = "artefact.kept"
 ARTEFACT_FOUND = "artefact.found"
 """The harness says so of each, once the rank has ended: artefact, file, bytes, sha256, dtype, shape, stored."""
 ARTEFACT_COMPARED = "artefact.compared"
-"""The harness says so of each check that compares arrays, for each rank: check, found, expected, the comparison."""
+"""The harness says so of each check that compares arrays, for each rank: check, found, expected, comparison."""
 
 
 def artefact_found(history: History, rank: int, name: str) -> Seen | None:

@@ -75,12 +75,14 @@ class AgainstCheck(RankCheck):
         compared = artefact_compared(history, rank, self.id)
         if compared is None:
             return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared")
-        values = dict(compared.event.values)
-        stated = [values.pop(key, None) for key in ("check", "found", "expected", "why")]
-        if stated[3] is not None or stated[1:3] != digests:
-            reason = f"{name} cannot be compared: {stated[3] or 'what was compared is not what was kept'}"
+        values = compared.event.values
+        fault, comparison = values.get("why"), values.get("comparison")
+        if [values.get("found"), values.get("expected")] != digests:
+            fault = "what was compared is not what was kept"
+        if fault is not None or not isinstance(comparison, dict):
+            reason = f"{name} cannot be compared: {fault or 'there is no comparison'}"
             return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line)
-        return self.judge_comparison(rank, values, compared.line)
+        return self.judge_comparison(rank, comparison, compared.line)
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
         """The rank that others are compared with is there, and is not among them; so is the reference."""

@@ -110,8 +110,9 @@ class Artefacts:
         """Compare a rank's array with the one that the check names. What is missing the check itself finds out."""
         if found is None or expected is None:
             return
+        values: dict[str, JSON]
         try:
-            values = check.compare(_array(found), _array(expected))
+            values = {"comparison": check.compare(_array(found), _array(expected))}
         except NotAnArray as error:
             values = {"why": str(error)}
         digests = {"found": found.values["sha256"], "expected": expected.values["sha256"]}

@@ -171,11 +171,11 @@ def edit(folder: Path, trial: str, name: str, change: Callable[[dict[str, Any]],
 
 def smaller_difference(folder: Path) -> None:
     """A candidate that was too far off would be let through so."""
-    edit(folder, "control-00000", "artefact.compared", lambda values: values["worst"].update(found=6.25))
+    edit(folder, "control-00000", "artefact.compared", lambda values: values["comparison"]["worst"].update(found=6.25))
 
 
 def nothing_beyond(folder: Path) -> None:
-    edit(folder, "control-00000", "artefact.compared", lambda values: values.update(beyond=0))
+    edit(folder, "control-00000", "artefact.compared", lambda values: values["comparison"].update(beyond=0))
 
 
 def other_arrays_compared(folder: Path) -> None:
@@ -190,8 +190,7 @@ def no_difference(folder: Path) -> None:
         for line in (folder / "evidence/ranks-2-backend-none/candidate-00000/events.jsonl").read_text().splitlines()
         if json.loads(line)["name"] == "artefact.compared"
     )
-    rest = {key: value for key, value in same.items() if key not in ("found", "expected")}
-    edit(folder, "control-00000", "artefact.compared", lambda values: values.update(rest))
+    edit(folder, "control-00000", "artefact.compared", lambda values: values.update(comparison=same["comparison"]))
 
 
 @pytest.mark.parametrize("forgery", [changed_array, renamed_array, missing_array, added_array, smaller_difference])
