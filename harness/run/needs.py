@@ -12,7 +12,7 @@ from harness.record.facts import Environment
 from harness.record.needs import unmet
 from harness.run.environments.cache import ArmEnvironment
 from harness.scenario import Cell, Scenario
-from harness.world import program
+from harness.world import limits, program
 
 
 def refused(
@@ -40,11 +40,13 @@ def refused(
         return Skip(SkipCode.MACHINE_FAULT, impossible)
     if unavailable:
         return unavailable
+    if lacking := limits.shortage(cell.ranks):
+        return Skip(SkipCode.CELL_LIMIT, lacking)
     if (words := scenario.subject.program) is not None:
         why = program.refusal(words[0], staged=list(staged))
         return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
-    lacking = _backend_refusal(scenario, cell, environments)
-    return Skip(lacking.code, f"backend {cell.backend}: {lacking}") if lacking else None
+    refusal = _backend_refusal(scenario, cell, environments)
+    return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
 
 
 def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:

@@ -43,6 +43,7 @@ from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
 from harness.trust.sshsig import NAMESPACE_REPORT
+from harness.world import limits
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
@@ -237,6 +238,10 @@ def _run(
             declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
         )
         if runnable:
+            largest = max(cell.ranks for cell in runnable)
+            while jobs > 1 and (lacking := limits.shortage(largest, worlds=jobs)):
+                progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
+                jobs -= 1
             trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
             if wrong := slips(loaded, staged, runnable, look=trials.look):
                 raise Slip(wrong)
