@@ -40,7 +40,8 @@ def refused(
         return Skip(SkipCode.MACHINE_FAULT, impossible)
     if unavailable:
         return unavailable
-    if lacking := limits.shortage(cell.ranks):
+    # What a program takes is known of none.
+    if lacking := limits.shortage(cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY):
         return Skip(SkipCode.CELL_LIMIT, lacking)
     if (words := scenario.subject.program) is not None:
         why = program.refusal(words[0], staged=list(staged))

@@ -74,9 +74,9 @@ def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
     ]
 
 
-def shortage(ranks: int, *, worlds: int = 1) -> str:
+def shortage(ranks: int, *, worlds: int = 1, memory: int = LEAST_MEMORY) -> str:
     """Why worlds of so many ranks cannot be had side by side here, and what to do; empty where they can."""
-    return next(filter(None, (limit.shortage(ranks, worlds=worlds) for limit in limits())), "")
+    return next(filter(None, (limit.shortage(ranks, worlds=worlds) for limit in limits(memory=memory))), "")
 
 
 def _descriptors() -> Iterator[Limit]:
