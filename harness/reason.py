@@ -70,6 +70,7 @@ class SkipCode(StrEnum):
 
     CELL_TOO_SMALL = "skip:cell-too-small"
     CELL_GPUS = "skip:cell-gpus"
+    CELL_LIMIT = "skip:cell-limit"
     BACKEND_LIBRARY = "skip:backend-library"
     BACKEND_UNKNOWN = "skip:backend-unknown"
     MACHINE_SYSTEM = "skip:machine-system"

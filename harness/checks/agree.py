@@ -18,6 +18,7 @@ from harness.checks.check import OF_A_VALUE, ValueCheck
 from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
+from harness.forms.ranks import MOST_RANKS
 from harness.forms.strict_json import JSON
 from harness.history import History
 
@@ -31,7 +32,7 @@ class AgreeCheck(ValueCheck):
     example: ClassVar = "{id: same-tokens, kind: agree, ranks: every, value: tokenizer.ready.ids}"
 
     kind: Literal["agree"]
-    against: Annotated[int, Field(ge=0, le=7)] | None = Field(
+    against: Annotated[int, Field(ge=0, lt=MOST_RANKS)] | None = Field(
         None,
         description="The rank whose value the others must have (default: the value that more than half of them have; "
         "where there is none, every rank differs).",

@@ -13,11 +13,12 @@ from harness.run.doctor import examine
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("--results", type=folder, default="results", metavar="FOLDER", help="where runs would be kept")
+    parser.add_argument("--quick", action="store_true", help="start no rank, and do not measure what one costs")
 
 
 def main(options: argparse.Namespace) -> int:
     """Say what this machine can run; exit 2 where something is missing."""
-    answers = examine(results=Path(options.results))
+    answers = examine(results=Path(options.results), measure=not options.quick)
     width = max(len(answer.what) for answer in answers)
     topic = ""
     for answer in answers:

@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal
 from harness.forms.problem import closest, complaint
 from harness.forms.units import written
 
+# The largest world on one machine.
+MOST_RANKS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class RankSet:

@@ -14,8 +14,9 @@ import re
 import sys
 import sysconfig
 import zipimport
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import harness
@@ -198,3 +199,34 @@ def _archived(path: str) -> tuple[str, int]:
         return hashlib.sha256(content).hexdigest(), os.stat(archive).st_ctime_ns
     except (OSError, ImportError):
         return "unreadable: no file", 0
+
+
+def describe(distributions: Iterable[str]) -> dict[str, Any]:
+    """Describe this interpreter.
+
+    Args:
+        distributions: names of the packages to look for.
+
+    Returns:
+        JSON object: `python` (version), `implementation`, `apart` (whether it is a virtual environment), `packages`:
+        name to `version` and `record`, the sha256 of its RECORD file; None for a package that is not there.
+    """
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "implementation": sys.implementation.name,
+        "apart": sys.prefix != sys.base_prefix,
+        "packages": {name: _package(name) for name in distributions},
+    }
+
+
+def _package(name: str) -> dict[str, str | None] | None:
+    # A third of what a fresh rank imports, and most ranks are asked for no package.
+    import importlib.metadata
+
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    record = distribution.read_text("RECORD")
+    digest = hashlib.sha256(record.encode()).hexdigest() if record is not None else None
+    return {"version": distribution.version, "record": digest}

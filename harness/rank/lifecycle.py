@@ -13,6 +13,7 @@ import faulthandler
 import importlib
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -29,12 +30,11 @@ from harness.rank.arm_finder import prefer, strays
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
-from harness.rank.environment import describe
 from harness.rank.groups import Watch
 from harness.rank.inside import load
+from harness.rank.inventory import describe
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, swallowed
-from harness.rank.seeding import seed
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
@@ -128,6 +128,17 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     watch.look()
     emitter.emit("subject.end", {})
     group.leave()
+
+
+def seed(number: int) -> None:
+    """Seed the random generators that are loaded. numpy takes 32 bits, torch 64; nothing is imported for their sake."""
+    random.seed(number)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(number % 2**32)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(number)
+    if (mlx := sys.modules.get("mlx.core")) is not None:
+        mlx.random.seed(number)
 
 
 def _look(spec: RankSpec, emitter: Emitter) -> None:

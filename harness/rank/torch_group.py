@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from harness.rank.resolver import without_name_server
 from harness.rank.spec import RankSpec
 
 LOOPBACK = "127.0.0.1"
@@ -60,15 +61,18 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
     """
     distributed = _distributed()
     port, listener = spec.rendezvous["port"], spec.rendezvous["listener"]
-    store = distributed.TCPStore(
-        LOOPBACK,
-        port,
-        world_size=spec.size,
-        is_master=listener is not None,
-        timeout=TIMEOUT,
-        wait_for_workers=False,
-        master_listen_fd=listener,
-    )
+    # TCPStore writes the name of whatever it connects to into its log. That of 127.0.0.1 in the form of IPv6 stands in
+    # no file: each rank would ask a name server, and wait 5 s for an answer that is lost (docs/adr/0045).
+    with without_name_server():
+        store = distributed.TCPStore(
+            LOOPBACK,
+            port,
+            world_size=spec.size,
+            is_master=listener is not None,
+            timeout=TIMEOUT,
+            wait_for_workers=False,
+            master_listen_fd=listener,
+        )
     distributed.init_process_group(
         backend, store=store, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT, **options
     )

@@ -280,6 +280,8 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return bool(scenario.faults)
         case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
             return bool(missing(scenario, run))
+        case SkipCode.CELL_LIMIT:
+            return True
         case code if code.depends_on in ("cell", "backend"):
             return not program
         case _:

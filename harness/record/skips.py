@@ -30,7 +30,7 @@ def holds(code: SkipCode) -> Holds:
     match code:
         case SkipCode.CELL_TOO_SMALL:
             return Holds.SMALLER
-        case SkipCode.CELL_GPUS:
+        case SkipCode.CELL_GPUS | SkipCode.CELL_LIMIT:
             return Holds.LARGER
         case _:
             return Holds.BACKEND if code.depends_on == "backend" else Holds.ALL

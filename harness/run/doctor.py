@@ -1,14 +1,13 @@
-"""What this machine can run, and the remedy for each no. Starts no rank and makes no key."""
+"""What this machine can run, what a rank costs here, and the remedy for each no. Makes no key and no report."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import refusal
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
+from harness.forms.ranks import MOST_RANKS
 from harness.plugins import PluginFailed, Registry
 from harness.record import environment
 from harness.record.facts import Environment
@@ -25,15 +25,13 @@ from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
-from harness.world import driver
-from harness.world.pool import is_linux
+from harness.world import cost, driver, limits
+from harness.world.fork_server import ServerFailed
+from harness.world.pool import ServerPool, is_linux
 from harness.world.ports import NoPort, PortLease
 
-MOST_RANKS = 8
-# Per rank three pipes of two ends, the backend's sockets, and what the interpreter holds; and the harness' own.
-DESCRIPTORS_WANTED = 1024
-PROCESSES_WANTED = 256
-RANK_BYTES = 200 * 2**20
+# Fewer than most scenarios want.
+FEW_RANKS = 8
 SCRATCH_BYTES = 256 * 2**20
 
 
@@ -46,7 +44,7 @@ class Answer:
         what: what was looked at.
         word: `yes`, `no` (something cannot run), or `note` (it can, and something is worth knowing).
         detail: what was found.
-        remedy: what to do about a no; empty otherwise.
+        remedy: what to do about a no, or about a note where something can be done.
     """
 
     topic: str
@@ -56,13 +54,15 @@ class Answer:
     remedy: str = ""
 
 
-def examine(*, results: Path) -> list[Answer]:
+def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     """Look at everything a run needs.
 
     Args:
         results: the folder that runs would be written to.
+        measure: whether small worlds are started, to tell what a rank costs.
     """
     machine = environment.capture()
+    costs = _costs() if measure else {}
     looks: tuple[Callable[[], Iterator[Answer]], ...] = (
         _starts,
         _backends,
@@ -70,7 +70,8 @@ def examine(*, results: Path) -> list[Answer]:
         _plugins,
         lambda: _tools(machine),
         _signing,
-        _limits,
+        lambda: _ranks(costs),
+        lambda: _limits([found.private for found in costs.values() if isinstance(found, cost.Cost)]),
         lambda: _storage(results),
         lambda: _nix(machine),
         lambda: _environment(machine),
@@ -133,10 +134,6 @@ def _tools(machine: Environment) -> Iterator[Answer]:
         ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
     ):
         yield _whether("machine", program, shutil.which(program), what, remedy)
-    memory = environment.memory()
-    detail = f"{memory / 2**30:.1f} GiB for up to {MOST_RANKS} ranks of about {RANK_BYTES // 2**20} MiB"
-    remedy = "run smaller worlds: --set 'matrix.ranks=[2]'"
-    yield _whether("machine", "memory", memory >= MOST_RANKS * RANK_BYTES, detail, remedy)
 
 
 def _signing() -> Iterator[Answer]:
@@ -153,23 +150,52 @@ def _signing() -> Iterator[Answer]:
         yield Answer("signing", "passed over", "note", reason)
 
 
-def _limits() -> Iterator[Answer]:
-    yield _limit("descriptors", resource.RLIMIT_NOFILE, DESCRIPTORS_WANTED, "ulimit -n 4096")
-    if hasattr(resource, "RLIMIT_NPROC"):
-        yield _limit("processes", resource.RLIMIT_NPROC, PROCESSES_WANTED, "ulimit -u 1024")
+def _costs() -> dict[str, cost.Cost | str]:
+    """What a rank costs, by how it is started; or why it could not be."""
+    joined = [name for name in ("gloo", "mlx-ring") if refusal(name, size=2) is None]
+    kinds: dict[str, dict[str, Any]] = {}
+    if is_linux():
+        kinds = {f"{name}, warm": {"backend": name} for name in joined or ["none"]}
+    first = next(iter(joined), "none")
+    kinds[f"{first}, fresh"] = {"backend": first, "warm": False, "sizes": (2,)}
+    kinds["program (sh)"] = {"backend": "none", "warm": False, "program": True, "sizes": (8,)}
+    found: dict[str, cost.Cost | str] = {}
+    with ServerPool() as pool:
+        for name, how in kinds.items():
+            try:
+                found[name] = cost.measure(pool, **how)
+            except (ServerFailed, OSError) as error:
+                found[name] = str(error)
+    return found
+
+
+def _ranks(costs: Mapping[str, cost.Cost | str]) -> Iterator[Answer]:
+    for name, found in costs.items():
+        if isinstance(found, str):
+            yield Answer("a rank costs", name, "no", found, "see `rankproof run SCENARIO --try`")
+            continue
+        private, share = (f"{size / 2**20:.1f} MiB" for size in (found.private, found.share))
+        memory = f"; {private} of its own, {share} with its part of what ranks share" if found.private else ""
+        yield Answer("a rank costs", name, "yes", f"{found.seconds:.3f} s until it has met the others{memory}")
+
+
+def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
+    """How many ranks of one world each limit bears; memory for the dearest that was measured."""
+    least: dict[str, limits.Limit] = {}
+    for limit in limits.limits(memory=max(sizes, default=limits.LEAST_MEMORY)):
+        least[limit.what] = min(limit, least.get(limit.what, limit), key=lambda one: one.bears)
+    for what, limit in least.items():
+        word: Literal["yes", "no", "note"] = "yes" if not (why := limit.shortage(MOST_RANKS)) else "note"
+        word = "no" if limit.shortage(FEW_RANKS) else word
+        known = f" of {limit.per_rank} MiB" if sizes and what == "MiB of memory" else ""
+        bears = f"{limit.left:,} left: a world can have {min(limit.bears, MOST_RANKS)} ranks{known}"
+        yield Answer("limits", what, word, bears, why.rpartition(": ")[2])
     try:
         with PortLease() as ports:
             ports.take(MOST_RANKS)
         yield Answer("limits", "ports", "yes", f"{MOST_RANKS} loopback ports can be leased")
     except (NoPort, OSError) as error:
         yield Answer("limits", "ports", "no", str(error), "end what listens there, or other runs of Rankproof")
-
-
-def _limit(what: str, which: int, wanted: int, remedy: str) -> Answer:
-    soft, _ = resource.getrlimit(which)
-    enough = soft == resource.RLIM_INFINITY or soft >= wanted
-    shown = "no limit" if soft == resource.RLIM_INFINITY else str(soft)
-    return _whether("limits", what, enough, f"{shown}, {wanted} wanted", remedy)
 
 
 def _storage(results: Path) -> Iterator[Answer]:

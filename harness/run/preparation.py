@@ -20,7 +20,7 @@ from harness.run.environments.cache import ArmEnvironment
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
-from harness.world import program
+from harness.world import limits, program
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,14 @@ def _refusal(
         return Skip(SkipCode.MACHINE_NUMERIC, f"arrays are compared: {absent}")
     if unavailable:
         return unavailable
+    # What a program takes is known of none.
+    if lacking := limits.shortage(cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY):
+        return Skip(SkipCode.CELL_LIMIT, lacking)
     if (words := scenario.subject.program) is not None:
         why = program.refusal(words[0], staged=staged)
         return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
-    lacking = _backend_refusal(scenario, cell, environments)
-    return Skip(lacking.code, f"backend {cell.backend}: {lacking}") if lacking else None
+    refusal = _backend_refusal(scenario, cell, environments)
+    return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
 
 
 def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:

@@ -46,6 +46,7 @@ from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
 from harness.trust.signers import ALLOWED_SIGNERS, name_of
 from harness.trust.sshsig import NAMESPACE_REPORT
+from harness.world import limits
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
@@ -186,6 +187,7 @@ def run(
                 declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
             )
             if runnable:
+                jobs = _borne(jobs, ranks=max(cell.ranks for cell in runnable), progress=progress)
                 trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
                 if wrong := slips(loaded, staged, runnable, look=trials.look):
                     raise Slip(wrong)
@@ -279,6 +281,14 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
     finally:
         progress.done()
+
+
+def _borne(jobs: int, *, ranks: int, progress: Progress) -> int:
+    """How many worlds of so many ranks the limits of this machine bear side by side."""
+    while jobs > 1 and (lacking := limits.shortage(ranks, worlds=jobs)):
+        progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
+        jobs -= 1
+    return jobs
 
 
 def _listed(folder: Path, fingerprint: str) -> str | None:

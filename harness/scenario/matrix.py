@@ -14,6 +14,7 @@ from harness.backends import KINDS
 from harness.forms.fields import Distinct, Listed, Scalar
 from harness.forms.model import Model
 from harness.forms.problem import closest, complaint
+from harness.forms.ranks import MOST_RANKS
 from harness.forms.text import listed
 from harness.forms.units import written
 
@@ -40,7 +41,7 @@ class Matrix(Model):
     model_config = ConfigDict(extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}})
     __pydantic_extra__: dict[str, Distinct[Scalar]]
 
-    ranks: Distinct[Annotated[int, Field(ge=1, le=8)]] = Field(description="World sizes, 1 to 8.")
+    ranks: Distinct[Annotated[int, Field(ge=1, le=MOST_RANKS)]] = Field(description=f"World sizes, 1 to {MOST_RANKS}.")
     backend: Distinct[Backend] = Field(("gloo",), description="Communication backends.")
     exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(
         (), description="Combinations that are left out: mappings from axis to value, all of which must match."

@@ -27,8 +27,9 @@ class Collectives:
         self._left_out = left_out
 
     def payload(self, rank: int) -> Tensor:
-        """What a rank puts in: 1, 2 and 3, so that even a product of 8 ranks is exact in float32."""
-        return (torch.arange(self._elements, device=self._device) * (rank + 1) % 3 + 1).to(self._type)
+        """What a rank puts in: 1, 2 and 3, from the ninth on 1 and 2: a product of 64 ranks is exact in float32."""
+        values = 3 if rank < 8 else 2
+        return (torch.arange(self._elements, device=self._device) * (rank + 1) % values + 1).to(self._type)
 
     def mine(self) -> Tensor:
         """What this rank really puts in. The last one is left out where that is the defect."""

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from harness.subjects.subject import NO_DEFECT, Argument, ReadySubject
 
+HEADS = 8
+
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
     """What the subject raises ValueError for: a control that did so would seem to fail as stated."""
     layers = arguments["layers"]
     if arguments["parallel"] != "pipeline":
-        return None
+        return ("parallel", f"tensor splits {HEADS} heads, too few for {ranks} ranks") if ranks > HEADS else None
     if arguments["defect"] == "own-part":
         return "defect", "is a defect of parallel: tensor; between layers no parts are summed"
     if isinstance(layers, int) and layers < ranks:

@@ -21,7 +21,8 @@ from harness.world.launch import Launch
 from harness.world.rank_states import RankStates
 from harness.world.stacks import parse
 
-STACKS_WITHIN = 1.0
+# And for each rank that is asked: they take turns at the processors.
+STACKS_WITHIN, STACKS_EACH = 1.0, 0.05
 # How much later than asked for the harness may wake up before the time counts as not its ranks'.
 OVERSLEPT = 1.0
 QUIET = 0.05
@@ -121,7 +122,8 @@ class Ending:
                 which = f"ranks {living} did not end" if living else "the keeper did not finish"
                 raise ServerFailed(f"{which} within {self._grace + KILL_WITHIN:g} s")
         elif self._stacks_at is not None:
-            if now >= self._stacks_at + STACKS_WITHIN or self._stacks_are_quiet():
+            latest = self._stacks_at + STACKS_WITHIN + STACKS_EACH * len(self._texts)
+            if now >= latest or self._stacks_are_quiet():
                 self._keep_stacks()
                 if self._rounds > 0:
                     self._ask()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import secrets
 import selectors
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.digest import sha256
-from harness.world import driver
+from harness.world import driver, requests
 from harness.world.names import ROOT, shorten
 from harness.world.preload import LIST
 from harness.world.removal import remove
@@ -201,13 +202,14 @@ class Server:
 
         Raises:
             ServerFailed: the server is gone.
+            OSError: so many descriptors cannot be handed over.
         """
-        line = json.dumps({"world": str(world), "descriptors": len(descriptors)}).encode() + b"\n"
         try:
             with self._lock:
-                sent = socket.send_fds(self._control, [line], list(descriptors))
-                self._control.sendall(line[sent:])
+                requests.send(self._control, {"world": str(world)}, descriptors)
         except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:
+                raise  # not the server's end: this process may not have so many descriptors under way
             raise ServerFailed(f"the fork server is gone ({error}); its last words: {self._last_words()}") from error
 
     def is_well(self) -> bool:
@@ -215,7 +217,7 @@ class Server:
         token = time.monotonic_ns()
         with self._lock:
             try:
-                self._control.sendall(json.dumps({"ping": token}).encode() + b"\n")
+                requests.send(self._control, {"ping": token})
                 message = self._hear(ANSWER_WITHIN)
             except (OSError, ValueError):  # closed meanwhile: a socket without a descriptor cannot be waited for
                 return False

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.rank.inside import load
+from harness.rank.lifecycle import seed
 from harness.rank.loaded import take_stock
-from harness.rank.seeding import seed
 
 MODULES = ("numpy", "numpy.random", "torch", "torch.distributed", "tokenizers", "transformers", "mlx.core")
 # What a warm rank finds loaded, and what a subject may bring a copy of its own of.

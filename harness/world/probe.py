@@ -25,14 +25,27 @@ def probe(pid: int) -> dict[str, JSON] | None:
         io = (folder / "io").read_text()
     except OSError:
         return None
-    private = sum(_field(rollup, name) for name in ("Private_Clean:", "Private_Dirty:"))
     ticks = int(stat[11]) + int(stat[12])
     return {
-        "private_bytes": private * 1024,
+        "private_bytes": _private(rollup),
         "cpu_seconds": round(ticks / os.sysconf("SC_CLK_TCK"), 3),
         "read_bytes": _field(io, "rchar:"),
         "written_bytes": _field(io, "wchar:"),
     }
+
+
+def footprint(pid: int) -> tuple[int, int]:
+    """Memory of a process in bytes: its own alone, and that with its share of what it has in common with others.
+
+    Raises:
+        OSError: it is gone, or the system does not tell.
+    """
+    rollup = (PROC / str(pid) / "smaps_rollup").read_text()
+    return _private(rollup), _field(rollup, "Pss:") * 1024
+
+
+def _private(rollup: str) -> int:
+    return 1024 * sum(_field(rollup, name) for name in ("Private_Clean:", "Private_Dirty:"))
 
 
 def _field(text: str, name: str) -> int:

@@ -10,7 +10,6 @@ it has no `wait4`.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import fcntl
 import json
@@ -26,11 +25,10 @@ from typing import Any
 from harness.world import keeper
 from harness.world.descendants import adopt_orphans, child_alarm, extinguish
 from harness.world.preload import preload
+from harness.world.requests import Requests
 
 # Descriptors that ranks get at fixed numbers (events, gates, the backend's): nothing else may live there.
 RESERVED = range(3, 24)
-MESSAGE_LIMIT = 64 * 1024
-DESCRIPTOR_LIMIT = 253  # Linux' SCM_MAX_FD
 
 
 def serve(control: int, scratch: str, *, warm: bool) -> None:
@@ -74,8 +72,7 @@ class Server:
         self._wakeup = wakeup
         self._baseline = baseline
         self._keepers: set[int] = set()
-        self._buffer = b""
-        self._received: list[int] = []
+        self._requests = Requests(channel)
 
     def run(self) -> None:
         """Serve until the harness closes the socket."""
@@ -91,42 +88,29 @@ class Server:
                 return
 
     def _listen(self) -> bool:
-        """Take what the harness sent: lines, and the descriptors they speak of. False when the harness is gone.
-
-        Requests of two lanes may arrive in one piece, or one in two: a line says how many descriptors are its own, and
-        they never arrive later than the line's last byte.
-        """
+        """Do what the harness asks. False when it is gone."""
         try:
-            data, descriptors = _receive(self._channel)
-        except ConnectionError:
+            for request, descriptors in self._requests.receive():
+                if "ping" in request:
+                    # Asked when its one world is over: who hears the answer knows that nobody of it is left.
+                    self._reap(every_keeper=True)
+                    _tell(self._channel, {"is": "pong", "ping": request["ping"]})
+                elif len(descriptors) == request["descriptors"]:
+                    self._fork(Path(request["world"]), descriptors)
+                else:  # the kernel drops descriptors when this process has too many
+                    _refuse(descriptors, f"{len(descriptors)} of {request['descriptors']} descriptors arrived")
+                for descriptor in descriptors:
+                    os.close(descriptor)
+        except EOFError:
             return False
-        if not data:
-            return False
-        self._received += descriptors
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            request = json.loads(line)
-            if "ping" in request:
-                # Asked when the one world that it has is over: who hears the answer knows that nobody of it is left.
-                self._reap(every_keeper=True)
-                _tell(self._channel, {"is": "pong", "ping": request["ping"]})
-                continue
-            count = request["descriptors"]
-            own, self._received = self._received[:count], self._received[count:]
-            if len(own) == count:
-                self._fork(Path(request["world"]), own)
-            else:  # the kernel drops descriptors when this process has too many: the world ends when they close
-                print(f"{count} descriptors were sent, {len(own)} arrived", file=sys.stderr, flush=True)
-            for descriptor in own:
-                os.close(descriptor)
         return True
 
     def _fork(self, world: Path, descriptors: list[int]) -> None:
         server = os.getpid()
         try:
             pid = os.fork()
-        except OSError:  # too many processes: the world's socket closes, and the harness says so
-            sys.excepthook(*sys.exc_info())
+        except OSError as error:  # too many processes
+            _refuse(descriptors, str(error))
             return
         if pid:
             self._keepers.add(pid)
@@ -156,15 +140,10 @@ class Server:
             extinguish(spare=self._keepers)
 
 
-def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """Receive bytes and descriptors, the descriptors closed on exec."""
-    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-    data, ancillary, _, _ = channel.recvmsg(MESSAGE_LIMIT, socket.CMSG_SPACE(4 * DESCRIPTOR_LIMIT), flags)
-    descriptors = array.array("i")
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-    return data, list(descriptors)
+def _refuse(descriptors: list[int], why: str) -> None:
+    """Say why a world cannot be, in its keeper's place; without a descriptor, that its socket closes has to do."""
+    with contextlib.suppress(OSError, IndexError):
+        os.write(descriptors[0], json.dumps({"is": "unable", "ns": time.monotonic_ns(), "why": why}).encode() + b"\n")
 
 
 def _settle(control: int) -> socket.socket:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
+from harness.forms.ranks import MOST_RANKS
 from harness.world.pool import ServerPool
 from tests.bench import verifying
 from tests.bench.launchers import mlx_launch, torchrun
@@ -89,6 +90,7 @@ def main() -> None:
 
 def worlds(options: argparse.Namespace) -> dict[str, Any]:
     """Measure worlds and launchers in turn."""
+    torch = KINDS["gloo"].refusal(size=MOST_RANKS) is None
     contests = [
         Contest(backend="gloo", ranks=4, launcher=torchrun),
         Contest(backend="mlx-ring", ranks=2, launcher=mlx_launch, launches=5),
@@ -107,11 +109,18 @@ def worlds(options: argparse.Namespace) -> dict[str, Any]:
             warm_world(pool, folder, backend=contest.backend, ranks=contest.ranks)
             for _ in range(options.rounds):
                 contest.round(pool, folder)
+        # Without a launcher beside it: torchrun takes minutes for so many on a small machine.
+        many = sorted(warm_world(pool, folder, backend="gloo", ranks=MOST_RANKS) for _ in range(20)) if torch else []
     if not options.json:
         for contest in contests:
             contest.print()
+        if many:
+            print(f"gloo, {MOST_RANKS} ranks, until the first collective is done")
+            print(f"  {'a warm world':<14} {statistics.median(many):.3f} s (of 20; {many[0]:.3f} to {many[-1]:.3f})")
         print(f"server start: {server:.2f} s, once per run")
     by_name = {f"{contest.backend}-{contest.ranks}": contest.figures() for contest in contests}
+    if many:
+        by_name[f"gloo-{MOST_RANKS}"] = {"warm_world_seconds": [many[0], statistics.median(many), many[-1]]}
     return by_name | {"server_start_seconds": server}
 
 

@@ -77,7 +77,7 @@ def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
 def test_results_in_a_locked_folder_are_what_the_doctor_names(tmp_path: Path) -> None:
     """The doctor goes on where it may not look, and says that results cannot be written there."""
     (tmp_path / "locked").mkdir(mode=0)
-    words = [["doctor", "--results", "locked/x"]]
+    words = [["doctor", "--quick", "--results", "locked/x"]]
     codes, said = ours(with_rights("-dac_override,-dac_read_search"), words, tmp_path)
     assert codes == [2]
     assert "locked/x can not be written" in said

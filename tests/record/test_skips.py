@@ -44,6 +44,8 @@ def scenario() -> Scenario:
         (cell(4, "nccl"), GPUS, cell(2, "nccl"), ""),
         (cell(4, "nccl"), GPUS, cell(8, "nccl"), "as many ranks or more"),
         (cell(4, "nccl"), GPUS, cell(8, "gloo"), ""),
+        (cell(4, "gloo"), SkipCode.CELL_LIMIT, cell(2, "gloo"), ""),
+        (cell(4, "gloo"), SkipCode.CELL_LIMIT, cell(8, "gloo"), "as many ranks or more"),
         (cell(2, "mlx-ring"), MLX, cell(2, "gloo"), ""),
         (cell(4, "mlx-ring"), MLX, cell(2, "mlx-ring"), "every cell of this backend"),
         (cell(2, "none"), SkipCode.MACHINE_PROGRAM, cell(4, "none"), "every cell"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ def test_every_no_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """On a machine without programs on its path, each missing one is a no with what to do, as signing says."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    answers = examine(results=tmp_path / "results")
+    answers = examine(results=tmp_path / "results", measure=False)
     missing = {answer.what: answer.remedy for answer in answers if answer.word == "no"}
     assert {"git", "ssh-keygen"} <= set(missing)
     assert all(missing.values())
@@ -30,8 +31,8 @@ def test_every_no_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_makes_nothing(rankproof: Run, tmp_path: Path) -> None:
-    """Looking makes no key, no results folder and starts no rank; the key that a run would make is announced."""
-    ran = rankproof("doctor")
+    """Looking makes no key and no results folder, quickly it starts no rank; the key a run would make is announced."""
+    ran = rankproof("doctor", "--quick")
     assert ran.code == 0, ran.out + ran.err
     assert "is not made yet" in ran.out
     assert "yes   gloo" in ran.out
@@ -47,7 +48,7 @@ def test_a_limit_that_is_too_low_is_told(tmp_path: Path, rankproof: Run) -> None
     from tests.run.conftest import environment
 
     done = subprocess.run(
-        ["sh", "-c", f"ulimit -n 100 && exec {sys.executable} -m harness.cli doctor"],
+        ["sh", "-c", f"ulimit -n 100 && exec {sys.executable} -m harness.cli doctor --quick"],
         env=environment(tmp_path / "home"),
         cwd=tmp_path,
         capture_output=True,
@@ -55,7 +56,25 @@ def test_a_limit_that_is_too_low_is_told(tmp_path: Path, rankproof: Run) -> None
         check=False,
     )
     assert done.returncode == 2
-    assert "ulimit -n 4096" in done.stdout
+    assert "ulimit -n 1024" in done.stdout
+
+
+@pytest.mark.slow
+def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
+    """Small worlds are started, and what one rank more takes is told with how many the machine bears; nothing stays."""
+    answers = examine(results=tmp_path / "results")
+    costs = {answer.what: answer.detail for answer in answers if answer.topic == "a rank costs"}
+    assert {"gloo, warm", "gloo, fresh", "program (sh)"} <= set(costs)
+    seconds, private, share = (
+        {what: float(re.findall(r"[0-9.]+", detail)[at]) for what, detail in costs.items()} for at in range(3)
+    )
+    # A new interpreter imports torch, a forked one shares it: what is measured tells them apart.
+    assert seconds["gloo, warm"] < seconds["gloo, fresh"]
+    assert private["program (sh)"] < private["gloo, warm"] < private["gloo, fresh"] / 4
+    assert all(private[what] <= share[what] for what in costs)
+    borne = next(answer for answer in answers if answer.what == "MiB of memory")
+    assert f"ranks of {math.ceil(private['gloo, fresh'])} MiB" in borne.detail
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])
@@ -69,7 +88,9 @@ def test_the_state_of_nix_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RANKPROOF_DRIVER", str(tmp_path / "none"))
     for name in ("RANKPROOF_NIX", "RANKPROOF_SOURCE", "RANKPROOF_SHELL"):
         monkeypatch.delenv(name, raising=False)
-    answers = {answer.what: answer for answer in examine(results=tmp_path) if answer.topic == "environment"}
+    answers = {
+        answer.what: answer for answer in examine(results=tmp_path, measure=False) if answer.topic == "environment"
+    }
     assert (answers["Nix"].word, answers["Nix"].detail) == ("yes", str(tmp_path))
     assert (answers["shell"].word, answers["shell"].detail) == ("no", "older than locks/wheels.json")
     assert "nix develop" in answers["shell"].remedy
@@ -83,6 +104,8 @@ def test_the_state_of_nix_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_variable_without_nix_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RANKPROOF_ENV that names no environment of Nix is a note, not a yes."""
     monkeypatch.setenv("RANKPROOF_ENV", str(tmp_path))
-    answers = {answer.what: answer for answer in examine(results=tmp_path) if answer.topic == "environment"}
+    answers = {
+        answer.what: answer for answer in examine(results=tmp_path, measure=False) if answer.topic == "environment"
+    }
     assert answers["Nix"].word == "note"
     assert answers["RANKPROOF_ENV"].word == "note"

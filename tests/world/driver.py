@@ -1,7 +1,7 @@
 """A harness for the tests to kill: worlds without end, one that hangs with stopped and departed ranks among them.
 
 Prints a line when its servers start and one per gate, and `cancelled` when it was interrupted. With the argument
-`hold`, one gate is never answered.
+`hold`, one gate is never answered; with `many`, there is one world, of 64 ranks, and a line for each that has begun.
 """
 
 import os
@@ -23,20 +23,23 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.write(write, b"x"))
 
+    many = "many" in sys.argv
+    size = 64 if many else 2
+
     def run(entry: str, warm: bool) -> None:
         launch = Launch(
             about={},
-            size=2,
+            size=size,
             backend="gloo" if warm else "none",  # a new interpreter that imports torch takes seconds
             warm=warm,
             entry=entry,
             folder=SUBJECTS,
             arguments={},
             inputs={},
-            seeds=[1, 2],
+            seeds=list(range(size)),
             deadline=600.0,
             preload=Preload(modules=("torch", "torch.distributed")),
-            gates=("child" if entry.startswith("breeding") else "subject.begin",),
+            gates=("rank.begin" if many else "child" if entry.startswith("breeding") else "subject.begin",),
         )
 
         def at_gate(*_: object) -> None:
@@ -62,7 +65,7 @@ def main() -> None:
                 ("stuck:stop_itself", True),
                 ("breeding:daemon", True),
                 ("breeding:stopped", False),
-            )
+            )[: 1 if many else None]
         ]
         for thread in lanes:
             thread.start()

@@ -1,0 +1,38 @@
+"""Where this process looks for the names of addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+SERVICES = Path("/etc/nsswitch.conf")
+
+
+@contextlib.contextmanager
+def without_name_server() -> Iterator[None]:
+    """Look into this machine's own file of hosts alone, for as long as it lasts; then as the system says again.
+
+    Nothing changes where the C library cannot be told so, or the system says nothing (see nsswitch.conf(5)).
+    """
+    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)  # glibc's, declared in nss.h
+    usual = _services()
+    if configure is None or not usual:
+        yield
+        return
+    configure(b"hosts", b"files")
+    try:
+        yield
+    finally:
+        configure(b"hosts", usual)
+
+
+def _services() -> bytes:
+    """What the system asks for the names of hosts, in its order; empty where that is not said."""
+    try:
+        found = re.search(rb"^\s*hosts:([^#\n]*)", SERVICES.read_bytes(), re.MULTILINE)
+    except OSError:
+        return b""
+    return found[1].strip() if found else b""
