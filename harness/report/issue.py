@@ -46,7 +46,7 @@ Read = Callable[[str], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the text that can be left out where there is no room for it."""
+    """A part of the text that can be left out where room is short."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -90,7 +90,7 @@ def _head(record: Record) -> list[Block]:
 
 
 def _sections(record: Record, read: Read) -> Iterator[Section]:
-    """Parts in the order of what a reader of an issue needs: the last go first where there is no room."""
+    """Parts in the order of what a reader of an issue needs: the last ones go first where room is short."""
     yield from _failures(record, read)
     if record.changed:
         diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)

@@ -31,7 +31,7 @@ class Way(Model):
 
     Attributes:
         what: type of the error, signal, exit code, `hang`, or the check that does not hold where no end was stated.
-        where: what joins `place` to it: `at`, `in`, `after`, `saying`; empty where there is no place.
+        where: what joins `place` to it: `at`, `in`, `after`, `saying`; empty without a place.
         place: source line, function, event or message.
         ranks: the ranks, ascending.
         first: index of the first of these trials.
