@@ -30,7 +30,7 @@ LONGEST = 65_000
 DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 8_000, 12_000
 LOG_LINES = 50
 CELLS_SHOWN, REASONS_SHOWN = 30, 8
-COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy", "rankproof")
+COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b")
 # The home folder of somebody; then all folders above the last name of a path that begins at a root. Not the path of an
