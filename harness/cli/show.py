@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> int:
     """Show a run's record as a report. It is a view: of the evidence nothing is verified."""
     try:
         with report_of(options.run) as report:
-            folder = report.parent
+            folder = report.parent if report.name == REPORT else report
             if not (folder / PATH).exists() and (folder / "latest" / PATH).exists():
                 folder = folder / "latest"
             return _show(options, folder)
@@ -67,7 +67,8 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
         print(f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle", file=sys.stderr)
         return USAGE
     except (RecordError, Unreadable) as error:
-        print(f"{path}: {error}", file=sys.stderr)
+        what = f"{folder}: {error.message}" if isinstance(error, Unreadable) else f"{path}: {error}"
+        print(what, file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)
     print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width, record=record))

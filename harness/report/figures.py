@@ -156,7 +156,7 @@ def rank_lanes(history: History, *, title: str) -> bytes:
     lanes = (
         [[rank] for rank in range(history.size)]
         if history.size <= LANES
-        else [line.ranks for line in lifelines(history)]
+        else [line.ranks for line in lifelines(history) if line.ranks]
     )
     bottom = TOP + len(lanes) * (LANE + BETWEEN)
     shapes = _axis(span, scale, bottom)

@@ -30,7 +30,7 @@ LONGEST = 65_000
 DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 8_000, 12_000
 LOG_LINES = 50
 CELLS_SHOWN, REASONS_SHOWN = 30, 8
-COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy", "rankproof")
+COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b")
 # The home folder of somebody; then all folders above the last name of a path that begins at a root. Not the path of an
@@ -46,7 +46,7 @@ Read = Callable[[str], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the text that can be left out where there is no room for it."""
+    """A part of the text that can be left out where room is short."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -90,7 +90,7 @@ def _head(record: Record) -> list[Block]:
 
 
 def _sections(record: Record, read: Read) -> Iterator[Section]:
-    """Parts in the order of what a reader of an issue needs: the last go first where there is no room."""
+    """Parts in the order of what a reader of an issue needs: the last ones go first where room is short."""
     yield from _failures(record, read)
     if record.changed:
         diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)

@@ -42,7 +42,7 @@ line-height:1.45}pre code{font-size:.8125rem}
 table{width:100%;border-collapse:collapse;margin:.7rem 0;font-size:.875rem;font-variant-numeric:tabular-nums}
 th{color:var(--faint);font-weight:500;font-size:.8125rem;vertical-align:bottom}
 th,td{padding:.4rem .9rem .4rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;
-overflow-wrap:break-word;min-width:4.5rem}
+overflow-wrap:break-word;min-width:4.5rem}td:first-child{min-width:5.4rem}
 main>section:first-child td:first-child{min-width:min(13.8rem,40vw)}
 th.right,td.right{min-width:5rem;text-align:right}th.center,td.center{text-align:center}
 tr>:last-child{padding-right:0}

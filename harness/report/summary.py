@@ -183,8 +183,9 @@ def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, i
             named = ["every rank"]
         else:
             named = [ranks_in_words(ranks) for ranks in sorted(sets)]
-        first = next(trial for trial in group[0][1].trials if trial.as_stated)
-        yield group[0][2], sum(way.count for _, _, way in group), " or ".join(named), Evidence(first.evidence)
+        _, tally, way = group[0]
+        evidence = Evidence(tally.trials[way.first].evidence)
+        yield way, sum(way.count for _, _, way in group), " or ".join(named), evidence
 
 
 def _not_shown(record: Record) -> Part:

@@ -134,7 +134,7 @@ def _table(table: blocks.Table, width: int) -> list[Line]:
         cell.stylize("bold")
     widths = [max(row[i].cell_len for row in rows) for i in range(len(table.header))]
     room = width - 2 * (len(widths) - 1)
-    # A word is only broken where there is no other way.
+    # A word is only broken where nothing else helps.
     words = [max(len(word) for row in rows for word in row[i].plain.split() or [""]) for i in range(len(widths))]
     while sum(widths) > room and (loose := [i for i, word in enumerate(words) if widths[i] > max(word, NARROWEST)]):
         widths[max(loose, key=widths.__getitem__)] -= 1

@@ -123,7 +123,9 @@ def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
     for line in cell.samples[arm].life:
         steps = [f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}" for step in line.steps]
         more = [f"{plural(line.more, 'more event')}"] if line.more else []
-        items.append(Foreign(f"{ranks_in_words(line.ranks)}: {', '.join([*steps, *more])}; ended: {line.ended}", 4000))
+        who = ranks_in_words(line.ranks) if line.ranks else "the world"
+        how = f"; ended: {line.ended}" if line.ranks else ""
+        items.append(Foreign(f"{who}: {', '.join([*steps, *more])}{how}", 4000))
     return [*pictures, figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
 
 

@@ -61,7 +61,10 @@ class Step(Model):
 
 
 class Lifeline(Model):
-    """Ranks with the same events in the same order; `more` of them are left out, and so `ended` all of these ranks."""
+    """Ranks with the same events in the same order; `more` of them are left out, and so `ended` all of these ranks.
+
+    Without ranks it is what is told of the world as a whole.
+    """
 
     ranks: list[int]
     steps: list[Step]
@@ -139,11 +142,11 @@ def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
 
 def lifelines(history: History) -> list[Lifeline]:
     """What became of each rank of a trial, event by event; ranks that went the same way are told together."""
-    alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[int, list[Event]]] = {}
-    for rank in range(history.size):
+    alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[int | None, list[Event]]] = {}
+    for rank in (*range(history.size), None):
         events = [seen.event for seen in history.seen if seen.event.rank == rank]
-        end = history.exit(rank)
-        how = ended(end.event.values) if end is not None else "its end was not seen"
+        end = None if rank is None else history.exit(rank)
+        how = ended(end.event.values) if end is not None else "" if rank is None else "its end was not seen"
         alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = events
 
     def ms(ns: int) -> float:
@@ -157,7 +160,8 @@ def lifelines(history: History) -> list[Lifeline]:
             for (by, name), times in zip(path, moments, strict=True)
         ]
         more = max(0, len(steps) - STEPS_SHOWN)
-        lines.append(Lifeline(ranks=list(of_ranks), steps=steps[:STEPS_SHOWN], more=more, ended=how))
+        ranks = [rank for rank in of_ranks if rank is not None]
+        lines.append(Lifeline(ranks=ranks, steps=steps[:STEPS_SHOWN], more=more, ended=how))
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -31,15 +31,17 @@ class Way(Model):
 
     Attributes:
         what: type of the error, signal, exit code, `hang`, or the check that does not hold where no end was stated.
-        where: what joins `place` to it: `at`, `in`, `after`, `saying`; empty where there is no place.
+        where: what joins `place` to it: `at`, `in`, `after`, `saying`; empty without a place.
         place: source line, function, event or message.
         ranks: the ranks, ascending.
+        first: index of the first of these trials.
     """
 
     what: str
     where: str
     place: str
     ranks: list[int]
+    first: int
     count: int
 
 
@@ -88,7 +90,12 @@ def tally(scenario: Scenario, trials: list[Trial]) -> Tally:
 
 
 def tally_control(
-    scenario: Scenario, trials: list[Trial], candidate: Tally, ends: Mapping[StatedEnd, int], *, holds: bool = False
+    scenario: Scenario,
+    trials: list[Trial],
+    candidate: Tally,
+    ends: Mapping[StatedEnd, Sequence[int]],
+    *,
+    holds: bool = False,
 ) -> Tally:
     """Count those of the control, as stated or not, and hold them against the candidate's.
 
@@ -96,7 +103,7 @@ def tally_control(
         scenario: what is asked.
         trials: of the control.
         candidate: its counts.
-        ends: how ranks of the control failed as stated, with the number of trials.
+        ends: how ranks of the control failed as stated, with the trials in which they did, in order.
         holds: whether the control is stated to hold in this cell: then nothing has to set it apart.
     """
     counts = tally(scenario, trials)
@@ -107,8 +114,8 @@ def tally_control(
         for what, count in sorted(counted.items(), key=lambda item: item[0].text)
     ]
     how = [
-        Way(what=end.what, where=end.where, place=end.place, ranks=list(end.ranks), count=count)
-        for end, count in sorted(ends.items(), key=lambda item: (-item[1], item[0]))
+        Way(what=end.what, where=end.where, place=end.place, ranks=list(end.ranks), first=of[0], count=len(of))
+        for end, of in sorted(ends.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     p_value = None if holds else fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
     return counts.model_copy(update={"as_stated": as_stated, "how": how, "otherwise": otherwise, "p_value": p_value})

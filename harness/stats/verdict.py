@@ -6,7 +6,7 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -213,7 +213,8 @@ def _judge_cell(
                 stood = shown_trial.hung_trial(arm, history, index=index, evidence=evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
             if trial.as_stated and scenario.subject.control is not None:
-                ends.update(stated_ends(scenario.subject.control.must_fail, findings, history))
+                for end in stated_ends(scenario.subject.control.must_fail, findings, history):
+                    ends[end].append(index)
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
             if (origin := arms[arm].origin) is not None:
@@ -231,7 +232,7 @@ def _judge_cell(
 
     samples: dict[str, shown_trial.ShownTrial] = {}
     hung: dict[Arm, shown_trial.HungTrial] = {}
-    ends: Counter[StatedEnd] = Counter()
+    ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}

@@ -15,6 +15,7 @@ from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
 from tests import forge
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.run.repositories import git
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]
@@ -159,3 +160,21 @@ def test_a_stranger_cannot_make_an_issue_of_files_outside(
     assert shown.code == 64
     assert "hunter2" not in shown.out + shown.err
     assert "is a link" in shown.err
+
+
+@pytest.mark.slow
+def test_the_repository_that_was_run_may_list_the_signer(rankproof: Run, scenario: Write, tmp_path: Path) -> None:
+    """Whom its own allowed_signers lists the key for is in the record, and on the first screen as what it is."""
+    folder = scenario()
+    git(folder, "init", "-q")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+    (folder / ".rankproof").mkdir()
+    (folder / ".rankproof" / "allowed_signers").write_text(f'release namespaces="report@rankproof" {public}\n')
+    ran = rankproof("run", str(folder), "--key", str(key))
+    signer = ran.record.run.signer
+    assert signer is not None
+    assert signer.name == "release"
+    said = (ran.folder / "report.md").read_text().split("\n## ")[0]
+    assert f"`{signer.key}`, listed for release in the repository that was run" in said

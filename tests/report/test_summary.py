@@ -214,6 +214,7 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
     assert [(ranks_in_words(line.ranks), line.ended) for line in lifelines(history)] == [
         ("ranks 0-6, 8-63", "code 0"),
         ("rank 7", "code 3"),
+        ("no rank", ""),
     ]
     lanes = rank_lanes(history, title="it").decode()
     assert lanes.count('fill-opacity="0.2"') == 2
@@ -242,6 +243,7 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
         ("ranks 1-63", "hold, with 63 other values: see the events"),
     ]
     assert "- ranks 0-6, 8-63: rank.started (server)" in report
+    assert "- the world: world.begin (harness) 0.0" in report
     assert max(map(len, render_terminal(blocks(made, manifest_digest="1" * 64), 100).plain.split("\n"))) <= 100
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ import pytest
 
 from harness.trust import sshsig
 from harness.trust.folder import verify_folder
-from harness.trust.signers import SignerPolicy, parse_at
+from harness.trust.signers import SignerPolicy, name_of, parse_at
 from harness.trust.sshsig import BEGIN, END, NAMESPACE_REPORT, fingerprint, parse
 from tests.trust.conftest import MADE
 
@@ -246,3 +247,14 @@ class Asking:
 
     def verify(self, *given: Any, **more: Any) -> bool:
         return sshsig.verify(*given, **more)
+
+
+def test_whom_a_list_names_a_key_for(keys: Keys) -> None:
+    """One name of one line; nobody for a key that is not there, for several names, and for a list that is malformed."""
+    other = fingerprint(base64.b64decode(keys.public("other").split()[1]))
+    mine = fingerprint(base64.b64decode(keys.public("ci").split()[1]))
+    listed = keys.line("ci").encode()
+    assert name_of(listed, mine) == "ci@example.org"
+    assert name_of(listed, other) is None
+    assert name_of(f"ci,release {keys.public('ci')}\n".encode(), mine) is None
+    assert name_of(b"ci\n" + listed, mine) is None
