@@ -293,6 +293,12 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def sample(session: nox.Session) -> None:
+    """Make the signed report in docs/sample, with a key that is thrown away; `-- --check` verifies what lies there."""
+    ready(session).run(session, "-m", "tests.sample", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def bench(session: nox.Session) -> None:
     """Measure how fast worlds start, beside torchrun and mlx.launch."""
     ready(session).run(session, "-m", "tests.bench", *session.posargs)
