@@ -57,11 +57,7 @@ class Answer:
 
 
 def examine(*, results: Path) -> list[Answer]:
-    """Look at everything a run needs.
-
-    Args:
-        results: the folder that runs would be written to.
-    """
+    """Look at everything a run needs that would write into the folder `results`."""
     machine = environment.capture()
     looks: tuple[Callable[[], Iterator[Answer]], ...] = (
         _starts,

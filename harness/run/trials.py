@@ -44,9 +44,7 @@ LOOK_WITHIN = 20.0
 def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
     """Whether ranks start warm here, unless a server of an arm's own environment turns out not to fork safely.
 
-    Args:
-        scenario: what is asked.
-        packages: for each arm, the modules and packages at the top of its code.
+    `packages` are, for each arm, the modules and packages at the top of its code.
     """
     changed = {name for fault in scenario.faults for name in fault.variables}
     return (
