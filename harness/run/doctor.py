@@ -8,7 +8,7 @@ import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -59,20 +59,8 @@ class Answer:
 def examine(*, results: Path) -> list[Answer]:
     """Look at everything a run needs that would write into the folder `results`."""
     machine = environment.capture()
-    looks: tuple[Callable[[], Iterator[Answer]], ...] = (
-        _starts,
-        _backends,
-        _faults,
-        _plugins,
-        lambda: _tools(machine),
-        _signing,
-        _limits,
-        lambda: _storage(results),
-        lambda: _nix(machine),
-        lambda: _environment(machine),
-        _cached,
-    )
-    return [answer for look in looks for answer in look()]
+    looks = (_starts(), _backends(), _faults(), _plugins(), _tools(machine), _signing(), _limits(), _storage(results))
+    return [answer for look in (*looks, _nix(machine), _environment(machine), _cached()) for answer in look]
 
 
 def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> Answer:

@@ -177,11 +177,7 @@ class Trials:
         return signature.of_values(said[0].event.values) if said else None
 
     def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
-        """Make every trial of the cells, and replace void ones as often as the scenario allows.
-
-        Args:
-            cells: the cells that can run here.
-            jobs: how many worlds live at the same time.
+        """Make every trial of the cells that can run here, `jobs` worlds at a time; void ones are replaced as allowed.
 
         Returns:
             Per cell id and arm, how many trials were made, void ones included.
