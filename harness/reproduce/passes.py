@@ -9,9 +9,8 @@ from typing import Literal
 
 from harness.forms.digest import sha256
 from harness.record import environment
-from harness.record.change import SEEDS, is_shown, override
 from harness.record.facts import ChangeFacts
-from harness.record.reproduced import Here
+from harness.record.reproduced import SEEDS, Here, is_shown, override
 from harness.reproduce.rerun import Prepared, another
 from harness.reproduce.source import SourceError
 from harness.reproduce.vary import WALKED, Change, Walk, Word, walk, word

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from harness.record.change import SEEDS, override
 from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
-from harness.record.reproduced import ReproducedRun
+from harness.record.reproduced import SEEDS, ReproducedRun, override
 from harness.reproduce import inputs, source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError

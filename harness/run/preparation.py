@@ -11,7 +11,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.reason import Skip, SkipCode
 from harness.record import environment
 from harness.record.facts import Environment
-from harness.record.needs import unmet
+from harness.record.skips import unmet
 from harness.run.arms.staging import StagedArm
 from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment

@@ -9,14 +9,11 @@ from harness import __version__
 from harness.forms.digest import sha256
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.plugins import PluginFailed
-from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.assemble import assemble, difference
-from harness.record.contradiction import Contradiction
 from harness.record.facts import FORMAT
 from harness.record.facts import PATH as RUN_PATH
-from harness.record.model import PATH, Record, RecordError
-from harness.record.unknown import Unknown
+from harness.record.model import PATH, Contradiction, Record, RecordError, Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.report.view import Basis, View
@@ -96,7 +93,7 @@ def _judged(read: Read, names: Sequence[str]) -> Record | str:
     except Unknown as error:
         raise CannotJudge(str(error)) from None
     except Contradiction as error:
-        raise Refused(RefusalWord(error.word.value), str(error)) from None
+        raise Refused(error.word, str(error)) from None
     except RecordError as error:
         return str(error)
     if (found := difference(read(PATH), record.encode())) is not None:

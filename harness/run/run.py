@@ -16,15 +16,13 @@ from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
 from harness.record.assemble import PATCH_PATH, assemble
-from harness.record.contradiction import Contradiction
-from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, CellFacts, Reproduces, RoomFacts, RunFacts, Source
+from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, Source
 from harness.record.model import PATH as RECORD_PATH
-from harness.record.model import Record
+from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
-from harness.record.recipe import recipe
 from harness.record.reproduced import REPRODUCED_PATH
 from harness.record.results import ResultsError, ResultsFolder
-from harness.record.unknown import Unknown
+from harness.record.sources import recipe
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
@@ -40,6 +38,7 @@ from harness.run.progress import Plan, Progress
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
 from harness.scenario import LoadedScenario, Problem, Scenario, override
+from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender

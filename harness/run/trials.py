@@ -9,10 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
-from harness.history import History
-from harness.history.silence import longest_silence, window
+from harness.history import History, longest_silence, window
 from harness.rank.look import LOOKED
-from harness.record.assemble import EVENTS, trial_folder
 from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
 from harness.run import hub
@@ -25,7 +23,7 @@ from harness.run.progress import MadeTrial, Progress
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
-from harness.stats.outcome import Arm
+from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
 from harness.world.capture import Capture
 from harness.world.environment import is_import_time
@@ -311,7 +309,7 @@ class Trials:
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)
         history = History(capture.events, size=cell.ranks)
-        trial, _ = outcome.judge(scenario, arm, index=index, seed=str(seed), evidence=folder, history=history)
+        trial, _ = outcome.judge(scenario, cell, arm, index, history)
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))

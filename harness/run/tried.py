@@ -15,7 +15,6 @@ from typing import get_args
 
 from harness.checks import Finding
 from harness.history import History
-from harness.record.assemble import EVENTS, trial_folder
 from harness.record.results import ResultsError, ResultsFolder
 from harness.run import inputs
 from harness.run.arms import staging
@@ -26,9 +25,9 @@ from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.trials import Trials
-from harness.scenario import Cell, LoadedScenario, cells, derive_seed
+from harness.scenario import Cell, LoadedScenario, cells
 from harness.stats import outcome
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
@@ -176,8 +175,7 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
 def _judged(loaded: LoadedScenario, cell: Cell, arm: Arm, folder: ResultsFolder, seconds: float) -> TriedArm:
     scenario, place = loaded.scenario, trial_folder(cell.slug, arm, 0)
     history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks)
-    seed = str(derive_seed(scenario.seed, scenario.id, cell.id, 0))
-    trial, findings = outcome.judge(scenario, arm, index=0, seed=seed, evidence=place, history=history)
+    trial, findings = outcome.judge(scenario, cell, arm, 0, history)
 
     def left(ending: str) -> dict[int, bytes]:
         names = {rank: f"{place}/rank-{rank}.{ending}" for rank in range(cell.ranks)}

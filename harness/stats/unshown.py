@@ -1,4 +1,4 @@
-"""What a run does not show, worked out from the run: by who made it, and again by who verifies it (design, rule 15).
+"""What a run does not show, worked out from the run: by who made it, and again by who verifies it (rule 15).
 
 Each sentence follows from the scenario and the events of this run; what no run of any scenario shows is recited by the
 report itself.

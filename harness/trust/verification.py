@@ -14,7 +14,7 @@ The rules, in the order in which they are applied. Each refusal has its own word
               EVIDENCE MISSING, EVIDENCE EDITED, EVIDENCE IS A LINK, EVIDENCE TOO LARGE
  6. unlisted  The folder holds nothing else.
               UNLISTED FILE
- 7. judged    The evidence does not contradict itself (`harness.record.contradiction`), and the verdicts follow from it.
+ 7. judged    The evidence does not contradict itself (`harness.record.witness`), and the verdicts follow from it.
               EVENTS SHARED, EVENTS OF ANOTHER TRIAL, EVENTS OUT OF TIME, SECONDS TOO SHORT, TRIALS NOT PLANNED,
               SKIP CONTRADICTED, JUDGED DIFFERENTLY, NOT JUDGED
  8. rendered  The body is what the record renders to, byte for byte.

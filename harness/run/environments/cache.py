@@ -30,7 +30,7 @@ from harness.forms.digest import fold, lines, sha256, sha256_of
 from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
-from harness.record.arm_environment import own_environments
+from harness.record.arms import own_environments
 from harness.record.facts import ArmEnvironmentFacts, Installed
 from harness.run.environments import interpreters, pip
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
