@@ -302,6 +302,24 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def sample(session: nox.Session) -> None:
+    """Make the signed report in docs/sample, with a key that is thrown away; `-- --check` verifies what lies there."""
+    ready(session).run(session, "-m", "tests.sample", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def pages(session: nox.Session) -> None:
+    """Look at report pages with Chromium: desktop, phone, dark, paper; pictures: build/pages, or `-- --out FOLDER`."""
+    chromium = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+    if not any(map(shutil.which, chromium)):
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            session.error("Chromium is not on PATH. On Debian: apt-get install --no-install-recommends chromium")
+        for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "chromium"]):
+            session.run("apt-get", *words, env={"DEBIAN_FRONTEND": "noninteractive"}, external=True, **PATIENCE)
+    ready(session).run(session, "-m", "tests.pages", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def bench(session: nox.Session) -> None:
     """Measure how fast worlds start, beside torchrun and mlx.launch."""
     ready(session).run(session, "-m", "tests.bench", *session.posargs)

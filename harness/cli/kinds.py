@@ -38,13 +38,7 @@ def main(options: argparse.Namespace) -> int:
 def print_kinds(
     registry: Registry[Any], lines: Callable[[Any], Iterable[str]], *, about: Callable[[Any], str] = lambda _: ""
 ) -> int:
-    """Print every kind with what its lines say, where it is from another distribution, and what cannot be used.
-
-    Args:
-        registry: of the kinds.
-        lines: makes those of one kind.
-        about: what follows its name.
-    """
+    """Print every kind, `about` behind its name, what its `lines` say, where it is from; and what cannot be used."""
     for name, kind in registry.items():
         print(f"{name}{about(kind)}")
         try:

@@ -10,8 +10,7 @@ from harness.cli.load import load_all
 from harness.forms.text import visible
 from harness.run import inputs
 from harness.run.arms.entry import seen
-from harness.run.arms.preview import previewed
-from harness.run.arms.staging import ArmError
+from harness.run.arms.staging import ArmError, previewed
 from harness.scenario import LoadedScenario, Scenario
 from harness.world.environment import is_import_time
 

@@ -43,11 +43,7 @@ EMPTY = sha256(b"")
 
 
 def lines(files: Mapping[str, str]) -> bytes:
-    """Files as `sha256sum` lists them, sorted by path; names that are not UTF-8 stay as they are.
-
-    Args:
-        files: path inside the folder to sha256, both as text.
-    """
+    """Files, by path to sha256, as `sha256sum` lists them, sorted; names that are not UTF-8 stay as they are."""
     text = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
     return text.encode("utf-8", "surrogateescape")
 

@@ -13,6 +13,7 @@ from harness.forms.text import escape
 
 SIZE_LIMIT = 256 * 1024
 """Bytes of a file. The longest sensible scenario is a twentieth of that."""
+TOO_LARGE = f"is too large; it may have {SIZE_LIMIT} bytes, keep data in files of their own"
 
 NAMES = {
     "\0": "a NUL",
@@ -53,14 +54,14 @@ def read_source(path: Path, *, remedy: str = "name a scenario file or a folder w
         return read_regular(path, limit=SIZE_LIMIT)
     except OSError as error:
         if error.errno == errno.EFBIG:
-            raise too_large(str(path), f"more than {SIZE_LIMIT} bytes") from None
+            raise refusal(str(path), TOO_LARGE, found=f"more than {SIZE_LIMIT} bytes") from None
         raise refusal(str(path), f"cannot be read ({error.strerror}); {remedy}") from None
 
 
 def decode(data: bytes, *, name: str) -> str:
     """Decode UTF-8 without a byte order mark; raise ScenarioError with the place of what is not plain text."""
     if len(data) > SIZE_LIMIT:
-        raise too_large(name, f"{len(data)} bytes")
+        raise refusal(name, TOO_LARGE, found=f"{len(data)} bytes")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(data) > 1 and (data[0] == 0) != (data[1] == 0)):
         raise refusal(name, "is UTF-16 or UTF-32; save the file as UTF-8 without a byte order mark")
     if data.startswith(b"\xef\xbb\xbf"):
@@ -102,12 +103,6 @@ def position(text: str, index: int) -> tuple[int, int]:
     return text.count("\n", 0, index) + 1, index - start + 1
 
 
-def refusal(file: str, message: str) -> ScenarioError:
+def refusal(file: str, message: str, *, found: str = "") -> ScenarioError:
     """Build the error for a file that is refused as a whole."""
-    return ScenarioError([Problem(file, 1, 1, "", "", message)])
-
-
-def too_large(file: str, found: str) -> ScenarioError:
-    """Build the error for a file over the limit."""
-    message = f"is too large; it may have {SIZE_LIMIT} bytes, keep data in files of their own"
     return ScenarioError([Problem(file, 1, 1, "", found, message)])

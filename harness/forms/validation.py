@@ -74,13 +74,7 @@ def schema_of(model: type[BaseModel]) -> Schema:
 
 
 def problems_of(failure: ValidationError, document: Document, *, schema: Schema) -> list[Problem]:
-    """Turn all errors of one validation into problems, leaving out those that follow from another one.
-
-    Args:
-        failure: pydantic's errors.
-        document: what was validated.
-        schema: the JSON Schema of the model.
-    """
+    """Turn all errors of one validation into problems, leaving out those that follow from another one."""
     problems: list[Problem] = []
     explained: set[Path] = set()
     missing: list[Path] = []

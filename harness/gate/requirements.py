@@ -53,13 +53,9 @@ class Requirement(Model):
 def requirements(
     basis: Basis, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
 ) -> list[Requirement]:
-    """Hold every rule of the policy against the reports.
+    """Hold every rule of the policy against the verified reports of the commit, and those of it that were refused.
 
-    Args:
-        basis: the policy and what it is applied to.
-        reports: those of the commit that were verified.
-        refusals: those that claim to be of the commit and were not.
-        elsewhere: other commits that reports in the folder say they are of, for messages.
+    `elsewhere` are other commits that reports in the folder say they are of, for messages.
     """
     rows = [_verified(reports, refusals)]
     for required in basis.policy.require:

@@ -86,10 +86,7 @@ class Index(Model):
 def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) -> None:
     """Write a bundle. The same index and contents give the same bytes, with one version of liblzma.
 
-    Args:
-        out: where to.
-        index: what it holds.
-        open_member: opens the content of a member by its path.
+    `open_member` opens the content of a member by its path.
 
     Raises:
         ArchiveError: a name or size that no bundle may have, or a content that is not what the index says.
@@ -116,11 +113,7 @@ def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) ->
 
 
 def unpack(file: BinaryIO, target: Path) -> Index:
-    """Unpack a bundle into a new folder; memory is bounded, and nothing is left of one that is refused.
-
-    Args:
-        file: the bundle.
-        target: a folder that is not there yet.
+    """Unpack a bundle into a folder that is not there yet, in bounded memory; nothing is left of one that is refused.
 
     Raises:
         ArchiveError: it is not, byte for byte, a bundle.

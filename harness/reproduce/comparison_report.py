@@ -25,14 +25,7 @@ NOTE = (
 
 
 def blocks(found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]) -> Iterator[Block]:
-    """The comparison as blocks.
-
-    Args:
-        found: the comparison.
-        first: the first record.
-        second: the second.
-        verified: whether each was verified.
-    """
+    """The comparison as blocks; `verified` says of each record whether it was."""
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
     pairs = f"{plural(found.pairs, 'pair')} of trials share their seed" if found.pairs else "no trials share their seed"
     yield Paragraph(Strong(found.word.upper()), f": {pairs}.")

@@ -18,13 +18,7 @@ class InputMissing(Exception):
 def find(
     wanted: list[InputFacts], *, given: Mapping[str, Path], carried: Path | None, folder: Path | None
 ) -> dict[str, ResolvedInput]:
-    """Find every input of the run, file by file the same.
-
-    Args:
-        wanted: as the record names them.
-        given: where they lie, by name, as the user says.
-        carried: the folder of inputs of a bundle, or None.
-        folder: the scenario's folder in the source, or None.
+    """Find every input of the run, file by file the same: where the user says, in the bundle, or beside the scenario.
 
     Raises:
         InputMissing: one is not here, or differs.

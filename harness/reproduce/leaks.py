@@ -40,12 +40,7 @@ class Needles:
     """What must not leave, as patterns over bytes."""
 
     def __init__(self, *, allowed: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> None:
-        """Gather them.
-
-        Args:
-            allowed: kinds that may leave.
-            environ: the environment whose secrets are looked for; by default this process's.
-        """
+        """Gather them, but for kinds that may leave; secrets from `environ`, by default this process's environment."""
         words: list[tuple[Kind, str, str]] = [
             ("home", names.folder_of(place), "the path of the home folder") for place in names.homes()
         ]

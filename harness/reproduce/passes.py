@@ -131,13 +131,9 @@ def why_not_varied(answer: Answer) -> str:
 
 
 def between(scenario: Scenario, one: Finished, other: Finished, *, tests: int = 1) -> Answer:
-    """Whether one pass reproduces another, by the rules for any two runs.
+    """Whether one pass of a reproduction reproduces another, by the rules for any two runs.
 
-    Args:
-        scenario: what both asked.
-        one: a pass.
-        other: another one of the same reproduction.
-        tests: how many such comparisons are made; they share the level.
+    `tests` is how many such comparisons are made; they share the level.
     """
     return reproduction(scenario, _cells(scenario, one), _cells(scenario, other), tests=tests).answer
 

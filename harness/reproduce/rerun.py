@@ -72,13 +72,7 @@ def _top(files: Iterable[str]) -> frozenset[str]:
 
 
 def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
-    """Rebuild the source and find the inputs; nothing runs.
-
-    Args:
-        copy: the report, verified.
-        wish: what is asked for.
-        here: the folder that the user stands in.
-        scratch: a folder of our own.
+    """Rebuild the source and find the inputs, from `here`, where the user stands, into a scratch folder; nothing runs.
 
     Raises:
         SourceError: the source cannot be had, or differs.

@@ -22,7 +22,6 @@ from harness.reproduce import origins
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.workspace import lay_out
 from harness.run.arms import staging
-from harness.run.arms.preview import previewed
 from harness.run.arms.provenance import Origin, revision, standing
 from harness.run.arms.revision import GitRepository, RevisionError
 from harness.run.inputs import leaves
@@ -178,7 +177,6 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         SourceError: the folder is not there, or the scenario's subject is not in it.
     """
     _demand_own_code(copy)
-    _demand_inside(copy.record.run.source)
     if not folder.is_dir():
         raise SourceError(f"--source {folder} is not a folder")
     place = folder / (copy.record.run.source.scenario or "")
@@ -210,7 +208,6 @@ def from_revision(copy: ReportCopy, rev: str, repository: Path, *, results: Path
         SourceError: the revision is not there, or the scenario's subject is not in it.
     """
     _demand_own_code(copy)
-    _demand_inside(copy.record.run.source)
     try:
         git = GitRepository(repository, given=str(repository))
         commit = git.commit(rev)
@@ -310,7 +307,7 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
     """The arms as a run from this folder would have them."""
-    with previewed(scenario, folder=folder) as found:
+    with staging.previewed(scenario, folder=folder) as found:
         return {
             name: ArmFiles(
                 {
@@ -361,6 +358,7 @@ def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
 
 def _demand_own_code(copy: ReportCopy) -> None:
     """A ready subject comes with Rankproof: no folder and no revision holds another one."""
+    _demand_inside(copy.record.run.source)
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
             f"the subject is the ready subject {use}, which comes with Rankproof: no other source holds its candidate"

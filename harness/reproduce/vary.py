@@ -122,13 +122,7 @@ class Walk:
 
 
 def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
-    """Find what can be changed.
-
-    Args:
-        scenario: as it runs here.
-        reproduced: the first run.
-        here: where it runs now.
-    """
+    """Find what can be changed in the scenario as it runs here, and what else differs from the first run."""
     changes: list[Change] = []
     left: list[Left] = []
     rare = 0

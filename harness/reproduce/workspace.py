@@ -19,13 +19,7 @@ LARGEST = 2048 * 2**20
 
 
 def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | None) -> Path:
-    """Lay out a commit, with the changes its tree had.
-
-    Args:
-        repository: a folder in the repository that has it.
-        commit: its full id.
-        target: a folder that is not there yet.
-        changes: a patch as the record keeps it, or None.
+    """Lay out a commit, by its full id, with the changes its tree had, in a folder that is not there yet.
 
     Returns:
         The top of the laid-out tree.

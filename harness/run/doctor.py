@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -55,7 +55,7 @@ class Answer:
 
 
 def examine(*, results: Path, measure: bool = True) -> list[Answer]:
-    """Look at everything a run needs.
+    """Look at everything a run needs that would write into the folder `results`.
 
     Args:
         results: the folder that runs would be written to.
@@ -63,21 +63,12 @@ def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     """
     machine = environment.capture()
     costs = _costs() if measure else {}
-    looks: tuple[Callable[[], Iterator[Answer]], ...] = (
-        _starts,
-        _backends,
-        _faults,
-        _plugins,
-        lambda: _tools(machine),
-        _signing,
-        lambda: _ranks(costs),
-        lambda: _limits([found.private for found in costs.values() if isinstance(found, cost.Cost)]),
-        lambda: _storage(results),
-        lambda: _nix(machine),
-        lambda: _environment(machine),
-        _cached,
+    sizes = [found.private for found in costs.values() if isinstance(found, cost.Cost)]
+    looks = (
+        *(_starts(), _backends(), _faults(), _plugins(), _tools(machine), _signing(), _ranks(costs)),
+        *(_limits(sizes), _storage(results), _nix(machine), _environment(machine), _cached()),
     )
-    return [answer for look in looks for answer in look()]
+    return [answer for look in looks for answer in look]
 
 
 def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> Answer:

@@ -9,10 +9,13 @@ import keyword
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from harness.scenario import parse_scenario
+from harness.forms.git import git
+from harness.scenario import parse_scenario, schema_text
 
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+Kind = Literal["error", "hang", "program", "package"]
 # Ids that YAML reads as something else than a text; what begins with a digit may be a number.
 YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
@@ -29,47 +32,62 @@ class Answers:
         id: name of the scenario, lower-case words joined by hyphens.
         title: one line that says what a PASS means.
         question: what the verdict answers.
+        kind: `error`: it raises; `hang`: a rank stands still; `program`: ranks are programs; `package`: it is in a
+            release of a package that is installed.
         ranks: world sizes.
         error: type of the exception the bug ends with.
         source: the source line it ends at.
         failing: ranks the bug shows on: `every`, `nonzero`, or a list such as `[1]`.
-        hang: whether the bug is a hang: then a deadlock is played, and no error.
         backend: what joins the ranks; with `none` they have no group, and the code that is written asks for none.
+        package: name of the package, with `candidate` and `control`: its release with the fix, and the one without.
     """
 
     id: str
     title: str
     question: str
+    kind: Kind = "error"
     ranks: tuple[int, ...] = (2, 4)
     error: str = "AssertionError"
     source: str = "assert tokenizer"
     failing: str = "nonzero"
-    hang: bool = False
     backend: str = "gloo"
+    package: str = ""
+    candidate: str = ""
+    control: str = ""
 
 
 SCENARIO = """\
-# yaml-language-server: $schema={schema}
+# yaml-language-server: $schema=../scenario.schema.json
 schema: 1
 id: {id}
 title: {title}
 question: {question}
 
 subject:
-  entry: subject:check                  # the function `check` in subject.py, called in every rank process
-  candidate: {{with: {{fixed: true}}}}      # your fix; instead of arguments, `file: other.py` takes another file
+{subject}
   control:                              # the bug: if it does not {fail}, the run proves nothing
-    with: {{fixed: false}}
+    {control}
     must_fail: {{{must_fail}}}
 
-matrix: {{ranks: {ranks}, backend: [{backend}]}}
-trials: {{candidate: 59, control: {control}}}     # 59 clean trials put the failure rate below 5% at 95% confidence
+matrix: {{ranks: {ranks}{backend}}}
+trials: {{candidate: 59, control: {trials}}}     # 59 clean trials put the failure rate below 5% at 95% confidence
 
 checks:
   - {{id: works, kind: event, ranks: every, event: works}}
   - {{id: all-finished, kind: exit, ranks: every, code: 0}}
   - {{id: nobody-left, kind: no-survivors}}
 """
+
+OF_CODE = """\
+  entry: subject:check                  # the function `check` in subject.py, called in every rank process
+  candidate: {with: {fixed: true}}      # your fix; instead of arguments, `file: other.py` takes another file"""
+OF_A_PROGRAM = """\
+  program: [sh, rank.sh, "{fixed}"]     # any command line; a word that is a file of this folder becomes its full path
+  candidate: {with: {fixed: true}}      # your fix; its arguments take the place of words in braces"""
+OF_A_PACKAGE = """\
+  entry: subject:check                  # the function `check` in subject.py, called in every rank process
+  of: installed                         # what is asked is the installed package, not the code of this repository
+  candidate: {environment: {packages: {PACKAGE: CANDIDATE}}}"""
 
 SUBJECT = '''\
 """The code under test for `{id}`, as every rank runs it.
@@ -113,6 +131,47 @@ def check(context, *, fixed):
     context.emit("works", value=total.item())
 '''
 
+PACKAGE_SUBJECT = '''\
+"""A question to PACKAGE, whichever release of it the arm's environment holds.
+
+As it stands it only tells the two releases apart. Put the call in its place that the broken release gets wrong, and say
+in scenario.yaml how that ends.
+"""
+
+from importlib.metadata import version
+
+
+def check(context):
+    """Entry. `context` has rank, size, inputs, seed and emit."""
+    release = version("PACKAGE")
+    assert release != CONTROL
+    context.emit("works", release=release)
+'''
+
+PROGRAM = """\
+# The program under test for `{id}`: one process for each rank, in any language; here in POSIX shell.
+# Events go to descriptor 3, one JSON object a line; answers come on descriptor 4.
+#
+# As it stands it plays a bug that only some ranks have. Call your own program in its place, or name that in
+# scenario.yaml: it reports `ready`, reads a line from descriptor 4, works, and reports `works`.
+set -eu
+fixed=$1
+
+printf '%s\\n' '{{"event": "ready"}}' >&3
+read -r _ <&4 # comes when every rank is ready
+
+tokenizer="a tokenizer"
+if [ "$fixed" != true ]; then
+    case "$RANKPROOF_RANK" in {failing}) tokenizer= ;; esac
+fi
+if [ -z "$tokenizer" ]; then
+    echo "no tokenizer on rank $RANKPROOF_RANK" >&2
+    exit {code} # how the broken program ends: `code` in scenario.yaml
+fi
+printf '%s\\n' '{{"event": "works"}}' >&3
+"""
+CODE = 3
+
 OTHER_FAILURE = """\
     if tokenizer is None:
         {line}"""
@@ -127,7 +186,7 @@ class {error}(Exception):
 
 
 def write(folder: Path, answers: Answers) -> list[Path]:
-    """Write `scenario.yaml` and `subject.py` into a new folder.
+    """Write `scenario.yaml` and the subject into a new folder, and beside it the schema, where none is there.
 
     Returns:
         The files.
@@ -149,47 +208,98 @@ def write(folder: Path, answers: Answers) -> list[Path]:
             raise InitError(f"{folder} is not an empty folder: name another one, nothing was written")
     except OSError as error:
         raise InitError(f"{folder} cannot be read: {error.strerror}") from None
-    texts = {"scenario.yaml": _scenario(folder, answers), "subject.py": _subject(answers)}
+    subject = ("rank.sh", _program) if answers.kind == "program" else ("subject.py", _subject)
+    texts = {folder / "scenario.yaml": _scenario(answers), folder / subject[0]: subject[1](answers)}
     try:
         "".join(texts.values()).encode()
     except UnicodeEncodeError:
         raise InitError("an answer is no UTF-8: type it again") from None
-    parse_scenario(texts["scenario.yaml"].encode(), name=str(folder / "scenario.yaml"))
+    parse_scenario(texts[folder / "scenario.yaml"].encode(), name=str(folder / "scenario.yaml"))
     try:
+        if not (schema := folder.parent / "scenario.schema.json").exists():
+            texts[schema] = schema_text()
         folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for name, text in texts.items():
-            path = folder / name
+        for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
-            written.append(path)
     except OSError as error:
         raise InitError(f"{folder} cannot be written: {error.strerror}") from None
-    return written
+    return list(texts)
 
 
-def _scenario(folder: Path, answers: Answers) -> str:
-    schema = "../scenario.schema.json" if (folder.parent / "scenario.schema.json").exists() else "scenario.schema.json"
-    if answers.hang:
-        fail, must_fail = "hang here, on these ranks", "hang: {source: dist.all_reduce(total)}, ranks: [0], within: 10s"
-    else:
-        line = f"source: {_quoted(answers.source)}" if _plays(answers) else f"message: {NO_TOKENIZER}"
-        fail, must_fail = "fail like this", f"check: works, ranks: {answers.failing}, error: {answers.error}, {line}"
+def ignore_results(here: Path, results: str = "results") -> Path | None:
+    """Let git ignore what runs from a folder will leave there, where nothing says so yet.
+
+    Returns:
+        The `.gitignore` that says it now; None where git ignores it already, or the folder is in no repository.
+
+    Raises:
+        InitError: it cannot be written.
+    """
+    if git("check-ignore", "--quiet", f"{results}/run/report.md", folder=here).returncode != 1:
+        return None
+    file = here / ".gitignore"
+    try:
+        before = file.read_bytes() if file.exists() else b""
+        line = b"\n" if before and not before.endswith(b"\n") else b""
+        file.write_bytes(
+            before + line + f"# What `rankproof run` leaves: one folder for each run\n/{results}/\n".encode()
+        )
+    except OSError as error:
+        raise InitError(f"{file} cannot be written: {error.strerror}; add /{results}/ to it") from None
+    return file
+
+
+def _scenario(answers: Answers) -> str:
+    subject, control, trials = OF_CODE, "with: {fixed: false}", 5
+    fail, must_fail = "fail like this", f"check: works, ranks: {answers.failing}"
+    backend = f", backend: [{answers.backend}]"
+    match answers.kind:
+        case "error":
+            line = f"source: {_quoted(answers.source)}" if _plays(answers) else f"message: {NO_TOKENIZER}"
+            must_fail = f"{must_fail}, error: {answers.error}, {line}"
+        case "hang":
+            fail, must_fail = (
+                "hang here, on these ranks",
+                "hang: {source: dist.all_reduce(total)}, ranks: [0], within: 10s",
+            )
+            trials = 3
+        case "program":
+            subject, must_fail, backend = OF_A_PROGRAM, f"{must_fail}, code: {CODE}", ""
+        case "package":
+            subject, control = _of_package(OF_A_PACKAGE, answers), "environment: {packages: {PACKAGE: CONTROL}}"
+            control, backend = _of_package(control, answers), ", backend: [none]"
+            line = _quoted(f"assert release != {_quoted(answers.control)}")
+            must_fail = f"check: works, ranks: every, error: AssertionError, source: {line}"
     return SCENARIO.format(
-        schema=schema,
         id=answers.id if answers.id[0].isalpha() and answers.id not in YAML_WORDS else _quoted(answers.id),
         title=_quoted(answers.title),
         question=_quoted(answers.question),
+        subject=subject,
         fail=fail,
+        control=control,
         must_fail=must_fail,
         ranks=json.dumps(list(answers.ranks)),
-        backend=answers.backend,
-        control=3 if answers.hang else 5,
+        backend=backend,
+        trials=trials,
     )
+
+
+def _of_package(text: str, answers: Answers) -> str:
+    text = text.replace("PACKAGE", answers.package)
+    return text.replace("CANDIDATE", _quoted(answers.candidate)).replace("CONTROL", _quoted(answers.control))
+
+
+def _program(answers: Answers) -> str:
+    """The shell program, in which the ranks fail that the scenario says."""
+    failing = {"nonzero": "[!0]*", "every": "*"}.get(answers.failing, "|".join(re.findall("[0-9]+", answers.failing)))
+    return PROGRAM.format(id=answers.id, failing=failing or "''", code=CODE)
 
 
 def _subject(answers: Answers) -> str:
     """The template, playing the user's own failing line where a line can be played without their code."""
-    if answers.hang:
+    if answers.kind == "package":
+        return _of_package(PACKAGE_SUBJECT, answers)
+    if answers.kind == "hang":
         return HANG_SUBJECT.replace("{id}", answers.id)
     own = not _raises(answers.error)
     if answers.source == "assert tokenizer" and _plays(answers):

@@ -47,9 +47,7 @@ LOOK_WITHIN = 20.0
 def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
     """Whether ranks start warm here, unless a server of an arm's own environment turns out not to fork safely.
 
-    Args:
-        scenario: what is asked.
-        packages: for each arm, the modules and packages at the top of its code.
+    `packages` are, for each arm, the modules and packages at the top of its code.
     """
     changed = {name for fault in scenario.faults for name in fault.variables}
     return (
@@ -184,11 +182,7 @@ class Trials:
         return signature.of_values(said[0].event.values) if said else None
 
     def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
-        """Make every trial of the cells, and replace void ones as often as the scenario allows.
-
-        Args:
-            cells: the cells that can run here.
-            jobs: how many worlds live at the same time.
+        """Make every trial of the cells that can run here, `jobs` worlds at a time; void ones are replaced as allowed.
 
         Returns:
             Per cell id and arm, how many trials were made, void ones included.

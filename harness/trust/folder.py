@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from harness.forms.digest import sha256
 from harness.forms.manifest import DEEPEST, MOST_FILES
@@ -29,9 +30,6 @@ from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import Ssh
 from harness.trust.statement import NAME as STATEMENT
 from harness.trust.verification import Refused, Verification, Verifier
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MIB = 2**20
 LARGEST_REPORT = 16 * MIB

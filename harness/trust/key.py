@@ -15,9 +15,10 @@ import os
 import stat
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from filelock import FileLock
 
@@ -25,9 +26,6 @@ from harness.forms.git import git
 from harness.forms.source import expanded
 from harness.trust import sshsig
 from harness.trust.sshsig import NAMESPACE_REPORT, Fields, MalformedSignature, SigningFailed, fingerprint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VARIABLE = "RANKPROOF_SIGNING_KEY"
 LARGEST_KEY = 64 * 1024

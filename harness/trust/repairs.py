@@ -6,12 +6,9 @@ A repair is only ever used to explain. A file that would be good after a repair 
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from harness.forms.digest import sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LARGEST = 2**20  # an explanation is not worth more time than this takes
 

@@ -12,14 +12,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from harness.reason import RefusalWord
 from harness.trust.footer import Refusal
-from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, fingerprint
-
-if TYPE_CHECKING:
-    from harness.trust.sshsig import SshSignature
+from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, SshSignature, fingerprint
 
 _FIELD = re.compile(r'(?:"[^"]*"|[^\s"])+')
 _OPTION = re.compile(r'(?P<name>[A-Za-z-]+)(?:=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^,"]*)))?(?:,|$)')

@@ -18,14 +18,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
+from typing import Protocol
 
 NAMESPACE_REPORT = "report@rankproof"
 # Another one, so that the signature of a report never stands for that of a statement.

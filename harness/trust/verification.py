@@ -41,8 +41,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from harness.forms.digest import sha256
 from harness.forms.manifest import NAME as MANIFEST
@@ -56,9 +57,6 @@ from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.signers import SignerPolicy, choose
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, MalformedSignature, Ssh, SshSignature
 from harness.trust.sshsig import parse as parse_signature
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 STEPS = ("footer", "signature", "signer", "manifest", "files", "unlisted", "judged", "rendered", "statement", "views")
 WEAK = frozenset(

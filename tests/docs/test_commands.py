@@ -30,7 +30,17 @@ PROGRAMS = {
 }
 # Options in the text that are not ours.
 OF_OTHERS = {
-    *("--build", "--upgrade", "--no-index", "--find-links", "--require-hashes", "--user", "--soak", "--experimental"),
+    *(
+        "--build",
+        "--upgrade",
+        "--check",
+        "--no-index",
+        "--find-links",
+        "--require-hashes",
+        "--user",
+        "--soak",
+        "--experimental",
+    ),
 }
 # What nox passes on, to which command.
 PASSED_ON = {"validate": "run", "gate": "gate"}

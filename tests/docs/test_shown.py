@@ -215,6 +215,13 @@ def tokenizers(place: Place) -> Iterator[None]:
 
 
 @contextmanager
+def the_sample(place: Place) -> Iterator[None]:
+    """The sample, where it lies in the repository."""
+    shutil.copytree(ROOT / "docs" / "sample", place.work / "docs" / "sample")
+    yield
+
+
+@contextmanager
 def nothing(_: Place) -> Iterator[None]:
     """Nothing is needed."""
     yield
@@ -226,6 +233,7 @@ PREPARED: Mapping[str, Callable[[Place], object]] = {
     "docs/hub.md": nothing,
     "docs/reading.md": two_runs,
     "docs/reproduce.md": of_reproduction,
+    "docs/sample/README.md": the_sample,
     "docs/scenarios.md": two_revisions,
     "docs/tokenizer.md": tokenizers,
     "docs/verify.md": of_verification,

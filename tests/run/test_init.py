@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.run.init import Answers, InitError, write
-from harness.scenario import ScenarioError, load_scenario
+from harness.run.init import Answers, InitError, ignore_results, write
+from harness.scenario import ScenarioError, load_scenario, schema_text
 from tests.run.conftest import Ran
+from tests.run.repositories import git
 
 Run = Callable[..., Ran]
 FEW = ("--set", "trials.candidate=5", "--set", "trials.accept.failure_rate_below=60%")
@@ -64,12 +66,68 @@ def test_an_answer_that_no_scenario_can_hold_writes_nothing(tmp_path: Path) -> N
         write(tmp_path / "it", Answers(id="It's", title="t", question="q"))
 
 
-def test_what_is_written_can_be_read_by_an_editor(tmp_path: Path) -> None:
-    """The schema line points at the schema beside the scenarios, where there is one."""
-    (tmp_path / "scenario.schema.json").write_text("{}")
-    write(tmp_path / "it", Answers(id="it", title="t", question="q"))
-    assert "$schema=../scenario.schema.json" in (tmp_path / "it" / "scenario.yaml").read_text()
-    assert load_scenario(tmp_path / "it").scenario.id == "it"
+@pytest.mark.parametrize("kind", ["error", "hang", "program", "package"])
+def test_what_is_written_can_be_read_by_an_editor(tmp_path: Path, kind: Any) -> None:
+    """The schema line names a file that is there: this version's, or the one that lay there before."""
+    answers = Answers(id="it", title="t", question="q", kind=kind, package="greeting", candidate="2.0", control="1.0")
+    written = write(tmp_path / "scenarios" / "it", answers)
+    named = (tmp_path / "scenarios" / "it" / "scenario.yaml").read_text().partition("$schema=")[2].partition("\n")[0]
+    place = (tmp_path / "scenarios" / "it" / named).resolve()
+    assert place.read_text() == schema_text()
+    assert place in [path.resolve() for path in written]
+    place.write_text("{}")
+    assert place not in [path.resolve() for path in write(tmp_path / "scenarios" / "other", answers)]
+    assert place.read_text() == "{}"
+    assert load_scenario(tmp_path / "scenarios" / "it").scenario.id == "it"
+
+
+@pytest.mark.parametrize("before", [None, "*.pyc", "*.pyc\n"])
+def test_results_are_ignored_where_nothing_says_so(tmp_path: Path, before: str | None) -> None:
+    """One line is added to the folder's .gitignore, once; what stood there stays."""
+    git(tmp_path, "init", "--quiet")
+    file = tmp_path / ".gitignore"
+    if before is not None:
+        file.write_text(before)
+    assert ignore_results(tmp_path) == file
+    assert file.read_text().startswith(before or "# What")
+    assert "\n/results/\n" in file.read_text()
+    text = file.read_text()
+    assert ignore_results(tmp_path) is None
+    assert file.read_text() == text
+    (tmp_path / "results" / "run").mkdir(parents=True)
+    (tmp_path / "results" / "run" / "report.md").write_text("x")
+    assert "results" not in git(tmp_path, "status", "--short")
+
+
+def test_a_gitignore_that_says_so_and_no_repository_are_left_alone(tmp_path: Path) -> None:
+    """`results` ignored in another way needs no second line; outside of a repository nothing is written."""
+    assert ignore_results(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / ".gitignore").write_text("/res*/*\n!/results/README.md\n")
+    assert ignore_results(tmp_path) is None
+    below = tmp_path / "below"
+    below.mkdir()
+    assert ignore_results(below) == below / ".gitignore"
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_wrote(rankproof: Run, tmp_path: Path) -> None:
+    """Scenario, subject, schema and .gitignore are named, the last only where it was written."""
+    git(tmp_path, "init", "--quiet")
+    made = rankproof("init", "scenarios/one", "--program")
+    assert made.code == 0, made.err
+    for name in (
+        "scenarios/one/scenario.yaml",
+        "scenarios/one/rank.sh",
+        "scenarios/scenario.schema.json",
+        ".gitignore",
+    ):
+        assert f"wrote {name}" in made.out
+        assert (tmp_path / name).is_file()
+    again = rankproof("init", "scenarios/two", "--program")
+    assert ".gitignore" not in again.out
+    assert "schema" not in again.out
 
 
 @pytest.mark.parametrize("name", ["123", "1e3", "0x1f", "true", "null", "on", "a1"])
@@ -110,8 +168,46 @@ def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> N
     assert rankproof("verify", str(ran.folder / "report.md"), "--signer", signer).code == 0
 
 
-def test_a_hang_raises_nothing(rankproof: Run) -> None:
-    """What an error needs is refused beside --hang."""
-    made = rankproof("init", "my-hang", "--hang", "--error", "ValueError")
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", ["nonzero", "every", "[1, 2]"])
+def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
+    """`init --program` writes a shell program whose control ends as stated on the ranks that are asked for."""
+    made = rankproof("init", "my-program", "--program", "--ranks", "3", "--failing", failing)
+    assert made.code == 0, made.err
+    assert rankproof("lint", "my-program").code == 0
+    ran = rankproof("run", "my-program", *FEW)
+    assert ran.code == 0, ran.out + ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_two_releases_of_a_package_are_written_and_run(rankproof: Run, offered: dict[str, str]) -> None:
+    """`init --package` writes a scenario whose arms differ in one release; it tells them apart and passes."""
+    releases = ("--candidate", "2.0", "--control", "1.0")
+    assert rankproof("init", "my-package", "--package", "greeting", *releases, "--ranks", "2").code == 0
+    assert rankproof("lint", "my-package").code == 0
+    ran = rankproof("run", "my-package", *FEW, env=offered)
+    assert ran.code == 0, ran.out + ran.err
+    versions = {arm: facts.versions["greeting"] for arm, facts in ran.record.run.environments.items()}
+    assert versions == {"candidate": "2.0", "control": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--hang", "--error", "ValueError"), "--error is for a bug that raises; leave it out, or leave out --hang"),
+        (("--program", "--source", "x"), "--source is for a bug that raises"),
+        (("--hang", "--failing", "every"), "--failing is for a bug that ends the ranks it shows on"),
+        (("--control", "1.0"), "--control is for --package; leave it out\n"),
+        (("--package", "filelock"), "--package filelock needs --control VERSION"),
+        (("--package", "no-such-package", "--control", "1.0"), "needs --candidate VERSION"),
+        (("--package", "a b", "--candidate", "2.0", "--control", "1.0"), "must be the name of a package"),
+        (("--hang", "--program"), "not allowed with"),
+    ],
+)
+def test_flags_that_do_not_go_together(rankproof: Run, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    """What a kind of bug does not have is refused, and nothing is written."""
+    made = rankproof("init", "mine", *words)
     assert made.code == 64
-    assert "--error is for a bug that raises" in made.err
+    assert message in made.err
+    assert not (tmp_path / "mine").exists()

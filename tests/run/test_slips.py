@@ -12,8 +12,7 @@ import pytest
 from harness.record.environment import capture
 from harness.run.arms import signature
 from harness.run.arms.entry import seen, slips
-from harness.run.arms.preview import previewed
-from harness.run.arms.staging import NotThere
+from harness.run.arms.staging import NotThere, previewed
 from harness.run.interrupt import Interrupt
 from harness.run.preparation import Preparation
 from harness.run.trials import Trials

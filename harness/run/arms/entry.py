@@ -33,11 +33,7 @@ def slips(
 ) -> list[Problem]:
     """Every slip of the entry or the program, at its place in the file; empty where the trials can begin.
 
-    Args:
-        loaded: the scenario.
-        staged: its arms.
-        cells: those that can run here.
-        look: imports an arm's entry and looks at it.
+    The cells are those that can run here; `look` imports an arm's entry and looks at it.
     """
     if loaded.scenario.subject.use is not None or not cells:
         return []

@@ -121,12 +121,7 @@ class Recorded:
 
 
 def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -> dict[str, Origin]:
-    """Where the code of each arm comes from.
-
-    Args:
-        scenario: what is run.
-        folder: the scenario's folder.
-        staged: its arms.
+    """Where the code of each arm of a scenario in a folder comes from.
 
     Raises:
         RevisionError: a repository cannot be read, or a patch does not apply.

@@ -34,11 +34,7 @@ class GitRepository:
     """
 
     def __init__(self, path: Path, *, given: str) -> None:
-        """Find it.
-
-        Args:
-            path: a folder in it.
-            given: what the scenario or the command line calls it, for messages.
+        """Find it from a folder in it; `given` is what the scenario or the command line calls it, for messages.
 
         Raises:
             RevisionError: the folder is not there, no repository, or no git.

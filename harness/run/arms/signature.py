@@ -93,13 +93,7 @@ def of_values(values: JSON) -> Entry | None:
 
 
 def misfits(signature: Signature, arguments: Collection[str], *, called: str) -> list[Misfit]:
-    """Why `function(context, **arguments)` would fail; empty where it binds.
-
-    Args:
-        signature: of the function.
-        arguments: names of the arguments.
-        called: the function, in words.
-    """
+    """Why `function(context, **arguments)` would fail, empty where it binds; `called` is the function, in words."""
     try:
         signature.bind(None, **dict.fromkeys(arguments))
     except TypeError as error:

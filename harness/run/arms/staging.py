@@ -11,7 +11,9 @@ folder: the same subject over each arm's code.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -99,13 +101,7 @@ class Place(Protocol):
 
 
 def stage_arms(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> dict[str, StagedArm]:
-    """Copy the code of every arm into the results folder.
-
-    Args:
-        scenario: what to stage.
-        folder: the scenario's folder.
-        inputs: paths of inputs, which are not code and are not copied.
-        results: where the copies go.
+    """Copy the code of every arm into the results folder, without the inputs of the scenario that lie in its folder.
 
     Raises:
         ArmError: a file that is not there or not readable, no entry module, more code than 20 MiB, a revision that
@@ -115,6 +111,29 @@ def stage_arms(scenario: Scenario, *, folder: Path, inputs: list[Path], results:
         return _Staging(scenario, folder=real_place(folder), inputs=inputs, results=results).stage_all()
     except (RevisionError, TooMuchCode, CodeUnreadable) as error:
         raise ArmError(str(error)) from None
+
+
+class _Folder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, by its path from there."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+@contextmanager
+def previewed(scenario: Scenario, *, folder: Path) -> Iterator[dict[str, StagedArm]]:
+    """Lay the arms out as a run from this folder would, in a folder that is gone afterwards.
+
+    Raises:
+        ArmError: as for `stage_arms`.
+    """
+    inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
+    with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
+        yield stage_arms(scenario, folder=folder, inputs=inputs, results=_Folder(Path(text)))
 
 
 def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: bool) -> Path:

@@ -93,11 +93,7 @@ def cache() -> Path:
 
 
 def provide(wanted: Environment, *, says: Callable[[str], None] = lambda _text: None) -> ArmEnvironment:
-    """Find an environment in the cache, or make it.
-
-    Args:
-        wanted: interpreter and packages.
-        says: hears what takes long, and what was wrong with the cache.
+    """Find an environment in the cache, or make it; `says` hears what takes long, and what was wrong with the cache.
 
     Raises:
         Unavailable: no such interpreter, or a package that cannot be had here: the cells are SKIPPED.

@@ -1,0 +1,1 @@
+"""Pages people look at, rendered by Chromium and measured (`nox -s pages`)."""
