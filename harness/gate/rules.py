@@ -109,7 +109,7 @@ def _control(basis: Basis, required: Required, report: Report) -> Ruling:
     bare = [cell.id for cell in ran if cell.control is None or not cell.control.as_stated]
     if "control" not in report.record.arms or bare:
         return "REFUSED", f"no control failed as stated: {some(bare or ['the scenario has none'])}"
-    if not any(cell.control is not None and cell.control.failed for cell in ran):
+    if ran and not any(cell.control is not None and cell.control.failed for cell in ran):
         return "REFUSED", f"the control is stated to hold in every required cell: {some([cell.id for cell in ran])}"
     holds = sum(cell.control is not None and not cell.control.failed for cell in ran)
     return "MET", "a control failed as stated in every required cell" + (f", or held ({holds})" if holds else "")
