@@ -16,7 +16,7 @@ from harness.record.assemble import assemble
 from harness.record.facts import PATH, SCENARIO_PATH, RunFacts
 from harness.record.model import PATH as RECORD
 from harness.record.model import Record, RecordError, read_model
-from harness.record.recipe import recipe
+from harness.record.sources import recipe
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.report.views import checked

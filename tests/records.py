@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.record.model import Record
-from harness.stats.intervals import fisher, upper_bound
 from harness.stats.measured import summarise
+from harness.stats.rates import fisher, upper_bound
 from harness.stats.tally import Word
 from harness.stats.verdict import merge
 

@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 from harness.checks.check import CheckProperties, FailsAt, RankCheck
 from harness.checks.finding import Finding, RankFinding
 from harness.forms.problem import complaint
-from harness.history import History
-from harness.history.hub_log import END, incomplete, of_rank
+from harness.history import HUB_END, History, hub_log_flaw, hub_requests
 from harness.hub.rules import Roles
 
 
@@ -43,14 +42,14 @@ class RequestsCheck(RankCheck):
 
     def judge(self, history: History) -> Finding:
         """A log that is not whole counts nobody's requests."""
-        if why := incomplete(history):
+        if why := hub_log_flaw(history):
             return Finding(check=self.id, kind=self.kind, reason=why)
         return super().judge(history)
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         every = "any" in self.role
-        counted = [seen for seen in of_rank(history, rank) if every or seen.event.values.get("role") in self.role]
-        count, most, end = len(counted), self.at_most, history.noted(END)[0].line
+        counted = [seen for seen in hub_requests(history, rank) if every or seen.event.values.get("role") in self.role]
+        count, most, end = len(counted), self.at_most, history.noted(HUB_END)[0].line
         missing = count < self.at_least
         if most is not None and count > most:
             reason, line = f"{count} requests, at most {most} are allowed", counted[most].line

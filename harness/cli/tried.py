@@ -15,7 +15,7 @@ from harness.history import Seen, ended
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.tried import NoSuchCell, Tried, TriedArm, attempt
 from harness.scenario import LoadedScenario, Scenario, ScenarioError
-from harness.stats.describe import shown
+from harness.stats.ends import shown
 
 VALUES_LIMIT = 160
 LINE_LIMIT = 300

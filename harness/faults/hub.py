@@ -16,8 +16,7 @@ from harness.faults.fault import Fault, FaultProperties
 from harness.faults.proof import Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.fields import Line
-from harness.history import History, Seen
-from harness.history.hub_log import incomplete, of_everybody, of_rank
+from harness.history import History, Seen, all_hub_requests, hub_log_flaw, hub_requests
 from harness.hub import rules
 
 
@@ -76,14 +75,14 @@ class HubFault(Fault):
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if struck is None:
             return proof.missed(history, rank=rank, what="the harness did not see it start")
-        if why := incomplete(history):
+        if why := hub_log_flaw(history):
             return Proof(proved=False, description=why, lines=(struck.line,))
-        own = of_rank(history, rank)
+        own = hub_requests(history, rank)
         if hit := _hit(own, self.id):
             shown = f"{len(hit)} of its {len(own)} requests, the first: {_shown(hit[0])}"
             return Proof(proved=True, description=shown, lines=(struck.line, hit[0].line))
         when = self.when
-        if (when.shared or when.probability is not None) and (peers := _hit(of_everybody(history), self.id)):
+        if (when.shared or when.probability is not None) and (peers := _hit(all_hub_requests(history), self.id)):
             shown = f"none of its {len(own)} requests, {len(peers)} of its peers', the first: {_shown(peers[0])}"
             return Proof(proved=True, description=shown, lines=(struck.line, peers[0].line))
         return proof.missed(history, rank=rank, what=f"none of its {len(own)} requests to the hub was struck")

@@ -16,48 +16,46 @@ from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.forms.digest import sha256
 from harness.plugins import PluginFailed
-from harness.reason import Skip, SkipCode
+from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
-from harness.record import provenance, sources
-from harness.record.arm_environment import arm_environments, changed_environment, missing
-from harness.record.contradiction import Contradiction, Word
+from harness.record import sources
+from harness.record.arms import arm_environments, changed_environment, demand_lists, missing, repositories
 from harness.record.facts import (
     HOME_INPUT,
     PATCH_FOLDER,
     SCENARIO_PATH,
     SOURCE_FOLDER,
-    CellFacts,
     RevisionFacts,
     RunFacts,
 )
-from harness.record.model import ArmSummary, FaultSummary, Record, RecordError, ScenarioSummary, read_model
-from harness.record.needs import unmet
-from harness.record.own import demand_own, demand_planned
-from harness.record.plugins import demand_installed, demand_named
-from harness.record.recipe import recipe
+from harness.record.model import (
+    ArmSummary,
+    Contradiction,
+    FaultSummary,
+    Record,
+    RecordError,
+    ScenarioSummary,
+    Unknown,
+    read_model,
+)
+from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
-from harness.record.skips import contradiction
-from harness.record.unknown import Unknown, unknown_kinds
-from harness.record.witness import Witness
+from harness.record.skips import contradiction, unmet
+from harness.record.sources import recipe
+from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
-from harness.scenario import Cell, End, Scenario, ScenarioError, cells, derive_seed, parse_scenario
-from harness.stats.outcome import Arm
+from harness.scenario import Cell, End, Scenario, ScenarioError, cells, parse_scenario
+from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
-from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
+from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
 
 Read = Callable[[str], bytes]
-EVENTS = "events.jsonl"
 PATCH_PATH = "evidence/source.patch"
 OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PATH}
 PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in get_args(Arm)}
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 DIFF_LINES = 200
-
-
-def trial_folder(slug: str, arm: str, index: int) -> str:
-    """Where a trial's evidence lies."""
-    return f"evidence/{slug}/{arm}-{index:05d}"
 
 
 def assemble(read: Read, names: Collection[str]) -> Record:
@@ -85,7 +83,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
-    planned = _cell_files(scenario, run, names)
+    planned = _cells(scenario, run, names)
     _demand_all_used(planned, names)
     environments = arm_environments(scenario, run)
     recipes = {
@@ -101,7 +99,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
     }
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
-    origins = provenance.sources(scenario, run, environments)
+    origins = repositories(scenario, run, environments)
     codes = {
         arm: ArmCode(
             files=summary.files,
@@ -122,7 +120,7 @@ def assemble(read: Read, names: Collection[str]) -> Record:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
     witness.demand()
     demand_planned(scenario, judgement)
-    provenance.demand_lists(judgement, read, names)
+    demand_lists(judgement, read, names)
     return Record(
         run=run,
         scenario=about,
@@ -203,46 +201,51 @@ def _revision(name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Col
     return found
 
 
-def _cell_files(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[CellFiles]:
+def _cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[tuple[Cell, CellFacts]]:
     planned = cells(scenario)
     if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
         raise RecordError("the run's cells are not the scenario's matrix")
-    ran = [cell for cell, fact in zip(planned, run.cells, strict=True) if fact.skipped is None]
+    pairs = list(zip(planned, run.cells, strict=True))
+    ran = [cell for cell, fact in pairs if fact.skipped is None]
     if not ran and run.server_pids:
-        raise Contradiction(Word.SKIP, "every cell is skipped, and the run started what forks ranks")
-    return [_files(scenario, run, cell, fact, ran, names) for cell, fact in zip(planned, run.cells, strict=True)]
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, "every cell is skipped, and the run started what forks ranks"
+        )
+    for cell, fact in pairs:
+        _demand_possible(scenario, run, cell, fact, ran, names)
+    return pairs
 
 
-def _files(
+def _demand_possible(
     scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, ran: Sequence[Cell], names: Collection[str]
-) -> CellFiles:
+) -> None:
     if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
         if not _bears_out(fact.skipped, scenario, run):
             message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
-            raise Contradiction(Word.SKIP, message)
+            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
-            raise Contradiction(Word.SKIP, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
-        return CellFiles(cell=cell, skipped=fact.skipped)
+            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
+        return
     if reason := unmet(scenario.needs, run.environment):
-        raise Contradiction(Word.SKIP, f"cell {cell.id} ran, and its scenario {reason}")
+        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
     for arm in missing(scenario, run):
-        raise Contradiction(Word.SKIP, f"cell {cell.id} ran, and the {arm}'s environment was not made")
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"
+        )
     counts: dict[Arm, tuple[int, int]] = {
         "candidate": (fact.candidate, scenario.trials.candidate),
         "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
     }
-    trials: dict[Arm, Sequence[TrialFile]] = {}
-    for arm in get_args(Arm):
-        count, planned = counts[arm]
+    for arm, (count, planned) in counts.items():
         if not planned <= count <= planned + scenario.trials.max_voids:
-            raise Contradiction(Word.PLAN, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}")
-        trials[arm] = [_file(scenario, cell, arm, index) for index in range(count)]
-        for file in trials[arm]:
-            if file.evidence not in names:
-                raise RecordError(f"the events of a planned trial are missing: {file.evidence}")
-    return CellFiles(cell=cell, skipped=None, candidate=trials["candidate"], control=trials["control"])
+            raise Contradiction(
+                RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
+            )
+        for index in range(count):
+            if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:
+                raise RecordError(f"the events of a planned trial are missing: {events}")
 
 
 def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
@@ -263,14 +266,14 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return skipped == unmet(scenario.needs, run.environment)
 
 
-def _file(scenario: Scenario, cell: Cell, arm: Arm, index: int) -> TrialFile:
-    seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
-    return TrialFile(index=index, seed=str(seed), evidence=f"{trial_folder(cell.slug, arm, index)}/{EVENTS}")
-
-
-def _demand_all_used(planned: Sequence[CellFiles], names: Collection[str]) -> None:
+def _demand_all_used(planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]) -> None:
     """No trial may lie there that the record does not count, and nothing else that the run did not write."""
-    folders = {file.evidence.rpartition("/")[0] for cell in planned for file in (*cell.candidate, *cell.control)}
+    folders = {
+        trial_folder(cell.slug, arm, index)
+        for cell, fact in planned
+        for arm, count in fact.trials.items()
+        for index in range(count)
+    }
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is.

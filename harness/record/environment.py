@@ -1,7 +1,9 @@
-"""Capturing where a run takes place. No torch, no GPU library is imported for it."""
+"""Capturing where a run takes place and what is installed there. No torch, no GPU library is imported for it."""
 
 from __future__ import annotations
 
+import csv
+import importlib.metadata
 import json
 import os
 import platform
@@ -12,8 +14,7 @@ from pathlib import Path
 
 from harness.forms.digest import sha256
 from harness.record import nix
-from harness.record.facts import Environment
-from harness.record.packages import packages
+from harness.record.facts import Environment, Package
 from harness.world.names import hide
 
 # Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and misses the next secret.
@@ -22,6 +23,8 @@ PREFIXES = ("OMP_", "MKL_", "OPENBLAS_", "TOKENIZERS_", "NCCL_", "GLOO_", "MLX_"
 VALUE_LIMIT = 200
 MADE = "rankproof-environment.json"
 ANSWER_WITHIN = 10.0
+# Written by whoever installs, beside what the wheel brings.
+INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
 
 def capture() -> Environment:
@@ -108,3 +111,38 @@ def _first_line(command: list[str]) -> str | None:
         return None
     text = (done.stdout.strip() or done.stderr.strip()) if done.returncode == 0 else ""
     return text.splitlines()[0][:VALUE_LIMIT] if text else None
+
+
+def packages() -> list[Package]:
+    """Every distribution of this interpreter, by name."""
+    by_name: dict[str, Package] = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if not name or name in by_name:
+            continue
+        record = distribution.read_text("RECORD")
+        digest = wheel_digest(record) if record else None
+        by_name[name] = Package(name=name, version=distribution.version, record=digest)
+    return [by_name[name] for name in sorted(by_name, key=str.lower)]
+
+
+def wheel_digest(record: str) -> str:
+    """One sha256 over the lines of an installed RECORD that came with the wheel.
+
+    Left out: compiled files, which have no digest; what the installer adds; and scripts, whose first line names the
+    environment's folder. So the same wheel in a virtual environment and in a Nix store has one digest.
+
+    Args:
+        record: the text of RECORD: path, digest and size of each file.
+    """
+    lines = [
+        ",".join(row)
+        for row in csv.reader(record.splitlines())
+        if len(row) > 1 and row[1] and not row[0].startswith(("../", "/")) and not _is_installers(row[0])
+    ]
+    return sha256("".join(f"{line}\n" for line in sorted(lines)).encode())
+
+
+def _is_installers(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder.endswith(".dist-info") and name in INSTALLERS

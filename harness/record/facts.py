@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue
 from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.plugins import Plugin
-from harness.reason import Skip
+from harness.stats.verdict import CellFacts
 
 PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"
@@ -28,7 +28,8 @@ HOME_INPUT = "world.home"
 class Package(Model):
     """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
 
-    The same wheel gives the same value on every machine, whoever installed it and wherever: `harness.record.packages`.
+    The same wheel gives the same value on every machine, whoever installed it and wherever:
+    `harness.record.environment.wheel_digest`.
     """
 
     name: str
@@ -257,20 +258,12 @@ class SourceFacts(Model):
     files: dict[str, str]
 
 
-class CellFacts(Model):
-    """How many trials of a cell there are, or why there are none. `arguments` are the entry's, per arm."""
-
-    id: str
-    skipped: Skip | None
-    candidate: Annotated[int, Field(ge=0)]
-    control: Annotated[int, Field(ge=0)]
-
-
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
     Attributes:
         challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
+        arguments: the entry's, per arm.
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
         plugins: the kinds of other distributions that the run used.

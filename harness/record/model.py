@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
+from harness.reason import RefusalWord
 from harness.record.facts import RevisionFacts, RunFacts
 from harness.record.reproduced import Comparison
 from harness.stats.verdict import Judgement
@@ -17,6 +18,18 @@ PATH = "results.json"
 
 class RecordError(ValueError):
     """A record, or the evidence it is made from, that cannot be read; the message says which part."""
+
+
+class Unknown(RecordError):
+    """The record rests on what this version does not know, so nothing is said about its signer."""
+
+
+class Contradiction(RecordError):
+    """Evidence that contradicts itself, and by which word it is refused. No run writes it, whatever its ranks did."""
+
+    def __init__(self, word: RefusalWord, message: str) -> None:
+        super().__init__(message)
+        self.word = word
 
 
 class FaultSummary(Model):

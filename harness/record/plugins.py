@@ -1,20 +1,24 @@
-"""Plug-ins that a run used: named in its record, and demanded of whoever judges it again."""
+"""Kinds that judge a run and that not every version has: plug-ins are named in its record, and demanded of a verifier.
+
+Without what is said of unknown kinds, a record from a newer version would read as if its signer had changed it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import backends, checks, faults, plugins
 from harness.forms.digest import sha256
+from harness.forms.document import parse_document
 from harness.plugins import Plugin, Registry
 from harness.record.facts import RunFacts
-from harness.record.model import RecordError
-from harness.record.unknown import Unknown
-from harness.scenario import Scenario
+from harness.record.model import RecordError, Unknown
+from harness.scenario import Scenario, ScenarioError, override
 from harness.subjects import READY
 
 VIEWS = "rankproof.views"
+SCHEMA = 1
 
 
 def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[Plugin]:
@@ -82,3 +86,40 @@ def demand_named(scenario: Scenario, run: RunFacts) -> None:
         raise RecordError(f"the run {what} the plug-in {name} ({group})")
     if len(run.plugins) != len({(facts.group, facts.name) for facts in run.plugins}):
         raise RecordError("the run names a plug-in twice")
+
+
+def unknown_kinds(text: bytes, *, overrides: Sequence[str]) -> list[str]:
+    """Every kind that a scenario names and this version does not know, in words; empty where it cannot be read at all.
+
+    Args:
+        text: the scenario's file.
+        overrides: what was given beside it.
+    """
+    try:
+        document = parse_document(text, name="")
+        override.apply(document, overrides)
+    except ScenarioError:
+        return []
+    tree = document.tree
+    return list(_unknown(tree)) if isinstance(tree, dict) else []
+
+
+def _unknown(tree: dict[Any, Any]) -> Iterator[str]:
+    schema = tree.get("schema")
+    if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
+        yield f"schema {schema}"
+    subject, matrix = tree.get("subject"), tree.get("matrix")
+    if isinstance(subject, dict):
+        yield from _beyond("subject", [subject.get("use")], READY)
+    if isinstance(matrix, dict):
+        given = matrix.get("backend")
+        yield from _beyond("backend", given if isinstance(given, list) else [given], backends.KINDS)
+    for key, what, known in (("checks", "check", checks.KINDS), ("faults", "fault", faults.KINDS)):
+        listed = tree.get(key)
+        kinds = [one.get("kind") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        yield from _beyond(what, kinds, known)
+
+
+def _beyond(what: str, named: Sequence[object], known: Collection[str]) -> Iterator[str]:
+    unknown = {name for name in named if isinstance(name, str) and name not in known}
+    return (f"{what} {name!r}" for name in sorted(unknown))

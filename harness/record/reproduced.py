@@ -1,4 +1,4 @@
-"""The report that a run reproduces, as `evidence/original.json` keeps it, and how the two runs compare.
+"""The report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and what a pass changed.
 
 Whoever made the reproduction worked it out from the other run's own evidence; whoever verifies the reproduction has
 that file, and judges the comparison again.
@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from harness import __version__
 from harness.forms.model import Model
-from harness.record.facts import Environment, Package, RunFacts
+from harness.record.facts import ChangeFacts, Environment, Package, RunFacts
 from harness.scenario import Needs, Scenario
 from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
@@ -30,6 +30,13 @@ MATTERS = {
 }
 # Compared apart, or the same fact under another name.
 APART = {"variables", "packages", "lock", "nix"}
+# What a pass may change on purpose.
+SEEDS = "seeds"
+AFFINITY = "affinity"
+START = "ranks started"
+JOBS = "worlds at a time"
+VARIABLE = "variable "
+SETTING = "world.env."
 
 
 class ReproducedRun(Model):
@@ -193,3 +200,26 @@ def _version(package: Package | None, *, files: bool) -> str | None:
     if package is None:
         return None
     return f"{package.version} ({(package.record or '')[:12]})" if files else package.version
+
+
+def is_shown(change: ChangeFacts, run: RunFacts) -> bool:
+    """Whether the run's own facts hold the changed value."""
+    what, after = change.what, change.after
+    if what == SEEDS or what.startswith(SETTING):
+        # The last one given is the one that holds.
+        said = [given for given in run.overrides if given.startswith(f"{override_key(what)}=")]
+        return bool(said) and after is not None and said[-1] == override(what, after)
+    if what.startswith(VARIABLE):
+        return run.environment.variables.get(what.removeprefix(VARIABLE)) == after
+    facts = {AFFINITY: str(run.environment.affinity), START: run.start, JOBS: str(run.jobs)}
+    return facts.get(what) == after and after is not None
+
+
+def override(what: str, value: str) -> str:
+    """The override of the scenario that makes the change."""
+    return f'{override_key(what)}="{value}"'
+
+
+def override_key(what: str) -> str:
+    """The key of the scenario that a change sets."""
+    return {SEEDS: "seed", START: "world.start"}.get(what, what)

@@ -1,4 +1,4 @@
-"""Whether a cell can have been skipped for the reason it states, after what else the same run did.
+"""What a machine lacks for a scenario, and whether a cell can have been skipped for the reason it states. Pure.
 
 A failing cell that is deleted and called skipped is the cheapest way to a PASS. A reason holds for all that it depends
 on: where one of these cells ran, the reason is contradicted.
@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from harness.reason import Skip, SkipCode
-from harness.record.facts import RunFacts
-from harness.record.needs import unmet
-from harness.scenario import Cell, Scenario
+from harness.record.facts import Environment, RunFacts
+from harness.scenario import Cell, Needs, Scenario
+
+GIB = 2**30
 
 
 class Holds(StrEnum):
@@ -68,3 +69,20 @@ def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
             return other.backend == cell.backend and other.ranks <= cell.ranks
         case Holds.LARGER:
             return other.backend == cell.backend and other.ranks >= cell.ranks
+
+
+def unmet(needs: Needs, here: Environment) -> Skip | None:
+    """Why a machine cannot run a scenario: a reason to skip, never to pass. None where it can."""
+    system = here.system.lower()
+    if needs.os is not None and system not in needs.os:
+        return Skip(SkipCode.MACHINE_SYSTEM, f"needs {' or '.join(needs.os)}, this is {system}")
+    if needs.cores is not None and here.cores < needs.cores:
+        return Skip(SkipCode.MACHINE_CORES, f"needs {needs.cores} cores, this machine has {here.cores}")
+    if needs.memory is not None and here.memory < needs.memory:
+        lacking = f"needs {needs.memory / GIB:.1f} GiB of memory, this machine has {here.memory / GIB:.1f} GiB"
+        return Skip(SkipCode.MACHINE_MEMORY, lacking)
+    if needs.gpus and here.gpu is None:
+        return Skip(SkipCode.MACHINE_GPUS, f"needs {needs.gpus} GPUs, and no NVIDIA driver answers")
+    if needs.nix and here.nix is None:
+        return Skip(SkipCode.MACHINE_NIX, "needs the Nix environment: run it inside `nix develop`")
+    return None

@@ -1,22 +1,30 @@
-"""Whether all trials of a run can have happened: heard one by one as they are judged, and held against each other.
+"""Whether the trials of a run are its own, and can all have happened: heard one by one, and held against each other.
 
 Pure. What a run writes always passes, because it comes from the clock and the processes of one machine: a process
-belongs to one trial, time goes one way, and no two stretches of it are alike to the nanosecond.
+belongs to one trial, time goes one way, and no two stretches of it are alike to the nanosecond. The words of
+`CONTRADICTIONS` are for evidence that was changed and signed again. A forgery that is consistent with itself has none:
+docs/verify.md lists both.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import gt, itemgetter, sub
 
+from harness.events import Event, EventError, parse_lines
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import History
-from harness.record.contradiction import Contradiction, Word
+from harness.reason import RefusalWord
 from harness.record.facts import RunFacts
+from harness.record.model import Contradiction, RecordError, Unknown
+from harness.record.sources import KEY as RECIPE
+from harness.scenario import Cell, Scenario, derive_seed
+from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.verdict import CellFacts, Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
 # a program, and of what a rank says, which may be in a loop.
@@ -26,6 +34,15 @@ LONG = 1_000_000
 # The run rounds its seconds to a tenth.
 ROUNDED = 50_000_000
 _event = itemgetter(0)
+# What is contradicted, in the order in which it is told where there is more than one.
+CONTRADICTIONS = (
+    RefusalWord.EVENTS_SHARED,
+    RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
+    RefusalWord.EVENTS_OUT_OF_TIME,
+    RefusalWord.SECONDS_TOO_SHORT,
+    RefusalWord.TRIALS_NOT_PLANNED,
+    RefusalWord.SKIP_CONTRADICTED,
+)
 
 
 class Witness:
@@ -37,7 +54,7 @@ class Witness:
         self._spans: list[tuple[int, int, int, str]] = []
         self._heard: list[tuple[Sequence[int], Sequence[int | None], Sequence[str]]] = []
         self._gaps: dict[int, tuple[str, int | None]] = {}
-        self._found: dict[Word, str] = {}
+        self._found: dict[RefusalWord, str] = {}
 
     def hear(self, evidence: str, history: History) -> None:
         """Take one trial, by the path of its events."""
@@ -68,21 +85,26 @@ class Witness:
         """
         self._compare()
         self._measure()
-        for word in Word:
+        for word in CONTRADICTIONS:
             if word in self._found:
                 raise Contradiction(word, self._found[word])
 
-    def _refuse(self, word: Word, message: str) -> None:
+    def _refuse(self, word: RefusalWord, message: str) -> None:
         self._found.setdefault(word, message)
 
     def _hear_order(self, evidence: str, history: History, ns: Sequence[int]) -> None:
         first, last = history.seen[0].event, history.seen[-1].event
         for seen, name in ((first, "world.begin"), (last, "world.end")):
             if (seen.by, seen.name) != ("harness", name) or len(history.noted(name)) != 1:
-                self._refuse(Word.TIME, f"{evidence} has events outside its world.begin and world.end")
+                self._refuse(
+                    RefusalWord.EVENTS_OUT_OF_TIME, f"{evidence} has events outside its world.begin and world.end"
+                )
         if any(map(gt, ns, ns[1:])):
             line = next(line for line in range(1, len(ns)) if ns[line] < ns[line - 1])
-            self._refuse(Word.TIME, f"{evidence}, line {line + 1}: time goes back by {ns[line - 1] - ns[line]} ns")
+            self._refuse(
+                RefusalWord.EVENTS_OUT_OF_TIME,
+                f"{evidence}, line {line + 1}: time goes back by {ns[line - 1] - ns[line]} ns",
+            )
 
     def _hear_ranks(self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]) -> None:
         """The ranks are of this world, of this backend, and in the interpreter that the run names."""
@@ -102,7 +124,9 @@ class Witness:
                 pids[rank] = started.event.pid
                 if started.event.values.get("world") != world:
                     place = f"{evidence}, line {started.line}"
-                    self._refuse(Word.TRIAL, f"{place}: rank {rank} was started in another world")
+                    self._refuse(
+                        RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{place}: rank {rank} was started in another world"
+                    )
             for name, wanted in named_by:
                 said = history.said(rank, name)
                 # One that says so is enough: a subject may write into the channel of its rank what it likes.
@@ -110,17 +134,22 @@ class Witness:
                     values = said[0].event.values
                     key = next(key for key in wanted if values.get(key) != wanted[key])
                     what = f"the {key} of rank {rank} is {values.get(key)!r}, not {wanted[key]!r}"
-                    self._refuse(Word.TRIAL, f"{evidence}, line {said[0].line}: {what}")
+                    self._refuse(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {said[0].line}: {what}")
         for whose, pid in processes:
             if pids.get(whose) != pid:
-                self._refuse(Word.TRIAL, f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}")
+                self._refuse(
+                    RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
+                    f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}",
+                )
 
     def _hear_gaps(self, owner: tuple[str, int | None], moments: Sequence[int], *, size: int) -> None:
         stretches = dict.fromkeys(_stretches(moments, size=size), owner)
         if not self._gaps.keys().isdisjoint(stretches):
             other = next(self._gaps[gaps] for gaps in stretches if gaps in self._gaps)
             copies = " and ".join(file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other))
-            self._refuse(Word.SHARED, f"{copies} are alike to the nanosecond, one event after another: a copy")
+            self._refuse(
+                RefusalWord.EVENTS_SHARED, f"{copies} are alike to the nanosecond, one event after another: a copy"
+            )
         self._gaps |= stretches
 
     def _compare(self) -> None:
@@ -141,7 +170,7 @@ class Witness:
             if shared := beside.keys() & events.keys():
                 ns, pid, name = min(shared, key=itemgetter(0))
                 other = beside[ns, pid, name]
-                self._refuse(Word.SHARED, f"{file} and {other} both hold {name} of pid {pid} at {ns} ns")
+                self._refuse(RefusalWord.EVENTS_SHARED, f"{file} and {other} both hold {name} of pid {pid} at {ns} ns")
             beside |= events
 
     def _measure(self) -> None:
@@ -152,7 +181,7 @@ class Witness:
         begin, end = min(self._spans)[0], max(map(itemgetter(1), self._spans))
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
-            self._refuse(Word.SECONDS, f"the run says that it took {seconds} s, and {took}")
+            self._refuse(RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, and {took}")
         # At the same moment, what ends goes before what begins.
         begun = [(first, 1, file) for first, _, _, file in self._spans]
         ended = [(last, 0, "") for _, last, _, _ in self._spans]
@@ -161,7 +190,9 @@ class Witness:
             living += 1 if begins else -1
             if living > self._run.jobs:
                 lanes = f"the run had {self._run.jobs} at a time"
-                self._refuse(Word.TIME, f"{file} began while {living - 1} other trials went on, and {lanes}")
+                self._refuse(
+                    RefusalWord.EVENTS_OUT_OF_TIME, f"{file} began while {living - 1} other trials went on, and {lanes}"
+                )
                 return
 
 
@@ -173,3 +204,75 @@ def _stretches(moments: Sequence[int], *, size: int) -> Iterable[int]:
         return ()
     rows = zip(*(gaps[first:] for first in range(size)), strict=False)
     return compress(map(hash, rows), map(LONG.__le__, map(sub, moments[size:], moments)))
+
+
+def demand_own(
+    scenario: Scenario,
+    run: RunFacts,
+    planned: Sequence[tuple[Cell, CellFacts]],
+    recipes: Mapping[str, str],
+    read: Callable[[str], bytes],
+) -> None:
+    """The first line of every trial says of which run, cell, arm and place it is, and what it is made of.
+
+    Raises:
+        Contradiction: it says another.
+        Unknown: it does not say what it is made of.
+        RecordError: it is not a first line.
+    """
+    begun: dict[int, str] = {}
+    for cell, facts in planned:
+        for arm, count in facts.trials.items():
+            for index in range(count):
+                evidence = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
+                begin = _first_event(read(evidence), evidence)
+                if RECIPE not in begin.values:
+                    raise Unknown(f"{evidence} does not say what its trial is made of: another version made it")
+                spellings = {
+                    "scenario": scenario.id,
+                    "cell": cell.id,
+                    "arm": arm,
+                    "trial": index,
+                    "seed": str(derive_seed(scenario.seed, scenario.id, cell.id, index)),
+                    "start": run.start,
+                    "host": run.environment.host,
+                    RECIPE: recipes[arm],
+                    "size": cell.ranks,
+                    "backend": cell.backend,
+                    "harness_pid": run.harness_pid,
+                    "program": True if scenario.subject.program is not None else None,
+                }
+                for key, value in spellings.items():
+                    if (found := begin.values.get(key)) != value:
+                        message = f"{evidence} is of another trial: its {key} is {found!r}, not {value!r}"
+                        raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
+                if begin.ns in begun:
+                    raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[begin.ns]}")
+                begun[begin.ns] = evidence
+
+
+def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
+    """A void trial is replaced, as often as the scenario allows, and no other trial is made twice.
+
+    Raises:
+        Contradiction: there are more trials, or fewer.
+    """
+    wanted = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
+    for cell in judgement.cells:
+        for arm, tally in cell.arms.items():
+            planned = wanted[arm]
+            if len(tally.trials) != planned + min(tally.voids, scenario.trials.max_voids):
+                made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
+                raise Contradiction(
+                    RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {made}, and its scenario plans {planned}"
+                )
+
+
+def _first_event(text: bytes, name: str) -> Event:
+    try:
+        event = parse_lines(text.partition(b"\n")[0] + b"\n")[0]
+    except EventError as error:
+        raise RecordError(f"{name}: {error}") from None
+    if (event.by, event.name) != ("harness", "world.begin"):
+        raise RecordError(f"{name} does not begin with its world")
+    return event

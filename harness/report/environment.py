@@ -1,4 +1,4 @@
-"""The section on where a run took place: the machine, the harness' own environment, and those of the arms."""
+"""The section on where a run took place: machine, the harness' own environment, Nix's answer for it, the arms' own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.arm_environment import installed
-from harness.record.facts import RunFacts
+from harness.record.arms import installed
+from harness.record.facts import Environment, RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
+    BulletList,
     Claim,
     Details,
     Evidence,
@@ -23,7 +24,6 @@ from harness.report.blocks import (
     Text,
     Verbatim,
 )
-from harness.report.nix import made_by, nix_rows, nix_warnings
 
 RUN = Evidence(facts.PATH)
 
@@ -37,33 +37,22 @@ def environment_section(record: Record) -> list[Block]:
         for name in ("torch", "transformers", "tokenizers", "mlx", "numpy")
         if name in versions
     ]
-    rows: list[tuple[Part, ...]] = [
-        ("environment", Claim(Foreign(made_by(here)), (RUN,))),
+    machine = f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores}, {here.memory / 2**30:.1f} GiB"
+    processes = f"harness pid {run.harness_pid}, fork server pid {', '.join(map(str, run.server_pids)) or 'none'}"
+    facts_of_run: list[tuple[str, Part]] = [
+        ("environment", Foreign(made_by(here))),
         *nix_rows(here),
-        ("packages of the harness" if run.environments else "packages", Claim(Foreign(", ".join(shown)), (RUN,))),
-        ("system", Claim(Foreign(f"{here.system} {here.release} {here.machine}"), (RUN,))),
-        (
-            "processor, memory",
-            Claim(
-                Foreign(f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores}, {here.memory / 2**30:.1f} GiB"),
-                (RUN,),
-            ),
-        ),
-        ("GPU", Claim(Foreign(here.gpu or "none answers"), (RUN,))),
-        ("host", Claim(Text(Verbatim(here.host), " (digest of its boot id)"), (RUN,))),
-        *(("plug-in", Claim(Foreign(f"{one}, sha256 {one.sha256}"), (RUN,))) for one in run.plugins),
-        (
-            "run",
-            Claim(
-                f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; harness pid "
-                f"{run.harness_pid}, fork server pid {', '.join(map(str, run.server_pids)) or 'none'}",
-                (RUN,),
-            ),
-        ),
+        ("packages of the harness" if run.environments else "packages", Foreign(", ".join(shown))),
+        ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
+        ("processor, memory", Foreign(machine)),
+        ("GPU", Foreign(here.gpu or "none answers")),
+        ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
+        *(("plug-in", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.plugins),
+        ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
+        ("home, caches, temporary folder", _room(run)),
     ]
-    if run.room is not None:
-        rows.append(("home, caches, temporary folder", Claim(_room(run), (RUN,))))
-    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
+    rows = tuple((name, Claim(fact, (RUN,))) for name, fact in facts_of_run)
+    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), rows), *nix_warnings(here)]
     section += _own(record)
     if run.inputs:
         section.append(
@@ -140,3 +129,64 @@ def _own(record: Record) -> list[Block]:
 def _row(name: str, versions: Sequence[str | None]) -> tuple[Part, ...]:
     same = "" if len(versions) < 2 else "the same" if len(set(versions)) == 1 else "DIFFER"
     return (Foreign(name), *(Claim(Foreign(version or "not there"), (RUN,)) for version in versions), same)
+
+
+def made_by(here: Environment) -> str:
+    """Who made the environment: Nix with its store path, or a lock with its sha256, or nobody knows."""
+    lock = f"lock {here.lock}, sha256 {here.lock_sha256}" if here.lock else "made by hand, no lock"
+    if here.nix is None:
+        return f"no Nix: Python {here.python}, {lock}"
+    how = "Nix shell" if here.nix.source is None else "nix run"
+    return f"{how}, store path {here.nix.environment}; Python {here.python}, {lock}"
+
+
+def nix_rows(here: Environment) -> list[tuple[str, Part]]:
+    """What the environment was built from, where Nix built it: names and values of a table."""
+    nix = here.nix
+    if nix is None:
+        return []
+    parts: list[Part] = []
+    if nix.flake_lock_sha256:
+        parts += ["flake.lock sha256 ", Verbatim(nix.flake_lock_sha256), "; "]
+    if nix.nixpkgs:
+        parts += ["nixpkgs ", Verbatim(nix.nixpkgs), "; "]
+    parts += ["wheels.json sha256 ", Verbatim(nix.wheels_sha256 or "unknown")]
+    rows: list[tuple[str, Part]] = [("Nix built it from", Text(*parts))]
+    if nix.shell:
+        rows.append(("Nix shell, derivation", Foreign(nix.shell)))
+    if nix.source:
+        rows.append(("code, store path", Foreign(nix.source)))
+    if here.variant == "cuda":
+        rows.append(("NVIDIA driver, from the system", Foreign(", ".join(nix.driver) or "none found")))
+    return rows
+
+
+def nix_warnings(here: Environment) -> list[Block]:
+    """What makes the environment another one than the commit and its flake.lock stand for. Empty where nothing does."""
+    nix = here.nix
+    if nix is None:
+        return []
+    doubts: list[Part] = []
+    if nix.as_locked is not True:
+        doubts.append(
+            "The nixpkgs that was used is not the one in flake.lock."
+            if nix.as_locked is False
+            else "It is unknown whether the nixpkgs that was used is the one in flake.lock."
+        )
+    if nix.stale:
+        doubts.append(Foreign(f"Changed since the Nix shell was entered: {', '.join(nix.stale)}."))
+    if nix.changed:
+        doubts.append(
+            Foreign(f"The flake is dirty, {plural(len(nix.changed), 'file')} changed: {', '.join(nix.changed)}.")
+        )
+    if nix.untracked:
+        doubts.append(
+            Foreign(
+                f"Git does not know these files of the source, so Nix does not see them: {', '.join(nix.untracked)}."
+            )
+        )
+    if nix.source is None and nix.changed is None:
+        doubts.append("Git does not say whether the flake is as committed.")
+    if not doubts:
+        return []
+    return [Paragraph("The commit and flake.lock alone do not give this environment:"), BulletList(tuple(doubts))]

@@ -17,22 +17,22 @@ _HTML = str.maketrans({**_ENTITY, '"': "&quot;", "'": "&#39;", "`": "&#96;", "\\
 _CODE_HTML = re.compile(r"[!-+:-@\[-`{-~]|(?<=www)\.|^ | $", re.ASCII)
 
 
-def escape_markdown(text: str, limit: int | None = None) -> str:
+def markdown(text: str, limit: int | None = None) -> str:
     r"""One line that GitHub's markdown shows as the words of `text`, with no markup, link, HTML, maths or table bar.
 
-    A bar becomes `&#124;` because parsers disagree about `\\|` behind a backslash. `escape_block_start` is still needed
+    A bar becomes `&#124;` because parsers disagree about `\\|` behind a backslash. `block_start` is still needed
     where the result begins a line.
     """
     return _MARKDOWN.sub(lambda m: _ENTITY.get(m[0]) or "\\" + m[0], visible(text, limit))
 
 
-def escape_block_start(line: str) -> str:
+def block_start(line: str) -> str:
     """Escaped markdown that stays a paragraph at the beginning of a line, with no blank at its end."""
     line = _BLOCK_START.sub(_harmless_start, line, count=1) if _BLOCK_START.match(line) else line
     return f"{line[:-1]}&#32;" if line.endswith(" ") else line
 
 
-def escape_inline_code(text: str, limit: int | None = None) -> str:
+def inline_code(text: str, limit: int | None = None) -> str:
     """One line of markdown that shows `text` verbatim, also within a table."""
     shown = visible(text, limit)
     if not shown or re.search(r"[`|\\]", shown) or shown.strip() != shown:
@@ -41,7 +41,7 @@ def escape_inline_code(text: str, limit: int | None = None) -> str:
     return f"`{shown}`"
 
 
-def escape_code_block(text: str, limit: int | None = None) -> tuple[str, ...]:
+def code_block(text: str, limit: int | None = None) -> tuple[str, ...]:
     """The lines of a code block, each visible; a blank at the end of a line is shown too, as editors remove it."""
     lines = bounded(text, limit).split("\n")
     if len(lines) > 1 and not lines[-1]:
@@ -55,7 +55,7 @@ def fence(lines: tuple[str, ...]) -> str:
     return "`" * max(3, longest + 1)
 
 
-def escape_html(text: str, limit: int | None = None) -> str:
+def html(text: str, limit: int | None = None) -> str:
     """HTML text or a quoted attribute value that shows the words of `text`."""
     return visible(text, limit).translate(_HTML)
 

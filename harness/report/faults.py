@@ -22,11 +22,11 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.stats.outcome import Strike, Trial
-from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
 VOIDS_SHOWN = 10
 LINES_SHOWN = 4
+SCENARIO = Evidence(SCENARIO_PATH)
 
 
 def faults_section(record: Record) -> list[Block]:
@@ -57,12 +57,9 @@ def faults_section(record: Record) -> list[Block]:
     return section
 
 
-SCENARIO = Evidence(SCENARIO_PATH)
-
-
 def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
     rows: list[tuple[Part, ...]] = []
-    for arm, tally in _arms(cell):
+    for arm, tally in cell.arms.items():
         for fault in record.scenario.faults:
             if fault.arm not in (None, arm):
                 continue
@@ -76,7 +73,7 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
             rows.append((Verbatim(fault.id), Verbatim(fault.kind), arm, *map(str, counts), _example(struck)))
     header = ("fault", "kind", "arm", "planned", "struck", "proved", "undone", "one of them")
     yield Table(header, tuple(rows), ("left", "left", "left", "right", "right", "right", "right", "left"))
-    void = [(arm, trial) for arm, tally in _arms(cell) for trial in tally.trials if trial.outcome == "void"]
+    void = [(arm, trial) for arm, tally in cell.arms.items() for trial in tally.trials if trial.outcome == "void"]
     if void:
         shown = [
             Claim(Foreign(f"{arm} {trial.index}: {trial.void}"), (Evidence(trial.evidence),))
@@ -86,13 +83,6 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
         yield BulletList(tuple(shown))
     if len(void) > VOIDS_SHOWN:
         yield Paragraph(f"... and {plural(len(void) - VOIDS_SHOWN, 'more void trial')}.")
-
-
-def _arms(cell: CellVerdict) -> Iterator[tuple[str, Tally]]:
-    if cell.candidate is not None:
-        yield "candidate", cell.candidate
-    if cell.control is not None:
-        yield "control", cell.control
 
 
 def _example(struck: list[tuple[Trial, Strike]]) -> Part:

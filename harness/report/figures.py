@@ -51,9 +51,7 @@ def trial_grid(record: Record) -> bytes:
     shapes: list[str] = []
     y = TOP
     for cell in record.judgement.cells:
-        for arm, tally in (("candidate", cell.candidate), ("control", cell.control)):
-            if tally is None:
-                continue
+        for arm, tally in cell.arms.items():
             shapes.append(svg.label(8, y + 9, f"{cell.id} {arm}"[:40]))
             for position, trial in enumerate(tally.trials):
                 row, column = divmod(position, PER_ROW)

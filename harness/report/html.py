@@ -1,6 +1,6 @@
 """Blocks as HTML, without script, for a page that stands alone.
 
-All text goes through `escape_html`; a link leads to a plain path beside the page, never to an address. The same blocks
+All text goes through `escape.html`; a link leads to a plain path beside the page, never to an address. The same blocks
 give the same bytes everywhere, so that a verifier can draw the page again.
 """
 
@@ -11,24 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 from urllib.parse import quote
 
-from harness.report.blocks import (
-    Block,
-    BulletList,
-    Claim,
-    Details,
-    Evidence,
-    Figure,
-    Foreign,
-    Heading,
-    Note,
-    Paragraph,
-    Part,
-    Strong,
-    Table,
-    Text,
-    Verbatim,
-)
-from harness.report.escape import escape_code_block, escape_html
+from harness.report import blocks, escape
+from harness.report.blocks import Block, Part
 
 # Characters up to which a claim's text carries the link itself: a sentence stays a sentence.
 LINKED_VALUE = 80
@@ -36,33 +20,33 @@ WORDS = frozenset({"PASS", "FAIL", "FAILS", "INCONCLUSIVE", "SKIPPED"})
 _SIGNS = {"+": "ins", "-": "del", "@": "at"}
 
 
-def render_html(blocks: Iterable[Block], *, pictures: Mapping[str, str]) -> str:
+def render_html(document: Iterable[Block], *, pictures: Mapping[str, str]) -> str:
     """The blocks as HTML elements, one a line.
 
     Args:
-        blocks: what to render.
+        document: what to render.
         pictures: path of a figure to the HTML that stands for it; a figure that is not there shows its description.
     """
-    return "".join(f"{_block(block, pictures)}\n" for block in blocks)
+    return "".join(f"{_block(block, pictures)}\n" for block in document)
 
 
 def inline(part: Part) -> str:
     """One part as HTML inside a line."""
     match part:
         case str():
-            return escape_html(part)
-        case Foreign(text, limit):
+            return escape.html(part)
+        case blocks.Foreign(text, limit):
             # Text that runs from right to left stays in its own place.
-            return f"<bdi>{escape_html(text, limit)}</bdi>"
-        case Strong(text):
+            return f"<bdi>{escape.html(text, limit)}</bdi>"
+        case blocks.Strong(text):
             word = text.strip()
             kind = f' class="w {word.lower()}"' if word in WORDS else ""
-            return f"<strong{kind}>{escape_html(word)}</strong>"
-        case Verbatim(text, _, limit):
-            return f"<code>{escape_html(text, limit)}</code>"
-        case Text(parts):
+            return f"<strong{kind}>{escape.html(word)}</strong>"
+        case blocks.Verbatim(text, _, limit):
+            return f"<code>{escape.html(text, limit)}</code>"
+        case blocks.Text(parts):
             return "".join(inline(inner) for inner in parts)
-        case Claim(text, evidence):
+        case blocks.Claim(text, evidence):
             shown = inline(text)
             if len(evidence) == 1 and len(_plain(text)) <= LINKED_VALUE:
                 return f'<a href="{_target(evidence[0])}">{shown}</a>'
@@ -71,7 +55,7 @@ def inline(part: Part) -> str:
             assert_never(part)
 
 
-def anchor(heading: Heading) -> str:
+def anchor(heading: blocks.Heading) -> str:
     """The id of a heading, made of the tool's own words."""
     text = heading.text if isinstance(heading.text, str) else ""
     return re.sub("[^a-z]+", "-", text.lower()).strip("-")
@@ -79,45 +63,45 @@ def anchor(heading: Heading) -> str:
 
 def _block(block: Block, pictures: Mapping[str, str]) -> str:
     match block:
-        case Heading(level, text):
+        case blocks.Heading(level, text):
             name = anchor(block) if level == 2 else ""
             return f"<h{level}{f' id={chr(34)}{name}{chr(34)}' if name else ''}>{inline(text)}</h{level}>"
-        case Paragraph(parts):
-            return f"<p>{inline(Text(*parts))}</p>"
-        case Table():
+        case blocks.Paragraph(parts):
+            return f"<p>{inline(blocks.Text(*parts))}</p>"
+        case blocks.Table():
             return _table(block)
-        case Verbatim(text, language, limit):
-            lines = escape_code_block(text, limit)
+        case blocks.Verbatim(text, language, limit):
+            lines = escape.code_block(text, limit)
             shown = "\n".join(_code_line(line, language) for line in lines)
             return f'<pre tabindex="0"><code>{shown}</code></pre>'
-        case Figure(path, alt):
+        case blocks.Figure(path, alt):
             words = inline(alt)
             picture = pictures.get(path)
             if picture is None:
-                return f'<p class="note">{words} <a href="{_target(Evidence(path))}">{escape_html(path)}</a></p>'
+                return f'<p class="note">{words} <a href="{_target(blocks.Evidence(path))}">{escape.html(path)}</a></p>'
             return f'<figure><div class="scroll" tabindex="0">{picture}</div><figcaption>{words}</figcaption></figure>'
-        case Note(text):
+        case blocks.Note(text):
             return f'<p class="note">{inline(text)}</p>'
-        case BulletList(items):
+        case blocks.BulletList(items):
             return f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>"
-        case Details(summary, inner):
+        case blocks.Details(summary, inner):
             return f"<details><summary>{inline(summary)}</summary>\n{render_html(inner, pictures=pictures)}</details>"
         case _:
             assert_never(block)
 
 
 def _code_line(line: str, language: str) -> str:
-    shown = escape_html(line)
+    shown = escape.html(line)
     sign = _SIGNS.get(line[:1]) if language == "diff" else None
     return f'<span class="{sign}">{shown}</span>' if sign else shown
 
 
-def _table(table: Table) -> str:
+def _table(table: blocks.Table) -> str:
     align = table.align or ("left",) * len(table.header)
     names = [inline(cell) for cell in table.header]
     head = "".join(f'<th scope="col" class="{side}">{name}</th>' for name, side in zip(names, align, strict=True))
     # On a narrow screen a row becomes a list of its own, and each value needs the name of its column beside it.
-    labels = [escape_html(_plain(cell)) for cell in table.header]
+    labels = [escape.html(_plain(cell)) for cell in table.header]
     rows = "".join(
         "<tr>"
         + "".join(
@@ -136,21 +120,21 @@ def _plain(part: Part) -> str:
     match part:
         case str():
             return part
-        case Foreign() | Strong() | Verbatim():
+        case blocks.Foreign() | blocks.Strong() | blocks.Verbatim():
             return part.text
-        case Text(parts):
+        case blocks.Text(parts):
             return "".join(_plain(inner) for inner in parts)
-        case Claim(text, _):
+        case blocks.Claim(text, _):
             return _plain(text)
         case _:
             assert_never(part)
 
 
-def _link(reference: Evidence) -> str:
+def _link(reference: blocks.Evidence) -> str:
     label = "/".join(reference.path.split("/")[-2:]) + (f":{reference.line}" if reference.line else "")
-    return f'<a href="{_target(reference)}">{escape_html(label)}</a>'
+    return f'<a href="{_target(reference)}">{escape.html(label)}</a>'
 
 
-def _target(reference: Evidence) -> str:
+def _target(reference: blocks.Evidence) -> str:
     # `./`: whatever the path begins with, it is never read as the scheme of an address.
     return "./" + quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")

@@ -91,11 +91,10 @@ def _of_cell(cell: CellVerdict) -> Iterator[tuple[str, str]]:
     yield "verdict", cell.verdict
     if cell.reasons:
         yield "codes", " ".join(reason.code for reason in cell.reasons)
-    for arm, tally in (("candidate", cell.candidate), ("control", cell.control)):
-        if tally is not None:
-            yield arm, _tally(arm, tally)
-            for trial in tally.trials:
-                yield f"{arm} {trial.index}", f"{_outcome(arm, trial)}, seed {trial.seed}, {trial.ms / 1000:.3f} s"
+    for arm, tally in cell.arms.items():
+        yield arm, _tally(arm, tally)
+        for trial in tally.trials:
+            yield f"{arm} {trial.index}", f"{_outcome(arm, trial)}, seed {trial.seed}, {trial.ms / 1000:.3f} s"
 
 
 def _tally(arm: str, tally: Tally) -> str:
@@ -121,7 +120,7 @@ def _failed(cell: CellVerdict) -> Iterator[str]:
 
 
 def _seconds(cell: CellVerdict) -> float:
-    return sum(trial.ms for tally in (cell.candidate, cell.control) if tally for trial in tally.trials) / 1000
+    return sum(trial.ms for tally in cell.arms.values() for trial in tally.trials) / 1000
 
 
 def _properties(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:

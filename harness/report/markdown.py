@@ -9,31 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote
 
-from harness.report.blocks import (
-    Block,
-    BulletList,
-    Claim,
-    Details,
-    Evidence,
-    Figure,
-    Foreign,
-    Heading,
-    Note,
-    Paragraph,
-    Part,
-    Strong,
-    Table,
-    Text,
-    Verbatim,
-)
-from harness.report.escape import (
-    escape_block_start,
-    escape_code_block,
-    escape_html,
-    escape_inline_code,
-    escape_markdown,
-    fence,
-)
+from harness.report import blocks, escape
+from harness.report.blocks import Block, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,57 +22,57 @@ _RULE = {None: "---", "left": ":--", "center": ":-:", "right": "--:"}
 LINKED_VALUE = 110
 
 
-def render_markdown(blocks: Iterable[Block]) -> str:
+def render_markdown(document: Iterable[Block]) -> str:
     """The blocks as markdown, a blank line between them; an empty string for no blocks."""
-    text = "\n\n".join(_block(block) for block in blocks)
+    text = "\n\n".join(_block(block) for block in document)
     return f"{text}\n" if text else ""
 
 
 def _block(block: Block) -> str:
     match block:
-        case Heading(level, text):
+        case blocks.Heading(level, text):
             return f"{'#' * level} {_inline(text).strip() or '&#32;'}"
-        case Paragraph(parts):
-            return _line(Text(*parts))
-        case Table():
+        case blocks.Paragraph(parts):
+            return _line(blocks.Text(*parts))
+        case blocks.Table():
             return _table(block)
-        case Verbatim(text, language, limit):
-            lines = escape_code_block(text, limit)
-            mark = fence(lines)
+        case blocks.Verbatim(text, language, limit):
+            lines = escape.code_block(text, limit)
+            mark = escape.fence(lines)
             return "\n".join((f"{mark}{language}", *lines, mark))
-        case Figure(path, alt):
-            return f"![{_inline(alt)}]({_target(Evidence(path))})"
-        case Note(text):
+        case blocks.Figure(path, alt):
+            return f"![{_inline(alt)}]({_target(blocks.Evidence(path))})"
+        case blocks.Note(text):
             return f"> **Note:** {_line(text)}"
-        case BulletList(items):
+        case blocks.BulletList(items):
             return "\n".join(f"- {_line(item)}" for item in items)
-        case Details(summary, blocks):
-            most = summary.limit if isinstance(summary, Foreign) else None
-            words = escape_html(summary.text if isinstance(summary, Foreign) else summary, most)
-            inner = render_markdown(blocks)
+        case blocks.Details(summary, folded):
+            most = summary.limit if isinstance(summary, blocks.Foreign) else None
+            words = escape.html(summary.text if isinstance(summary, blocks.Foreign) else summary, most)
+            inner = render_markdown(folded)
             return f"<details><summary>{words}</summary>\n\n{inner}\n</details>" if inner else ""
         case _:
             assert_never(block)
 
 
 def _line(part: Part) -> str:
-    return escape_block_start(_inline(part)) or "&#32;"
+    return escape.block_start(_inline(part)) or "&#32;"
 
 
 def _inline(part: Part) -> str:
     match part:
         case str():
-            return escape_markdown(part)
-        case Foreign(text, limit):
-            return escape_markdown(text, limit)
-        case Strong(text):
+            return escape.markdown(part)
+        case blocks.Foreign(text, limit):
+            return escape.markdown(text, limit)
+        case blocks.Strong(text):
             # Markdown does not see bold where a blank follows the mark.
-            return f"**{escape_markdown(text.strip())}**" if text.strip() else ""
-        case Verbatim(text, _, limit):
-            return escape_inline_code(text, limit)
-        case Text(parts):
+            return f"**{escape.markdown(text.strip())}**" if text.strip() else ""
+        case blocks.Verbatim(text, _, limit):
+            return escape.inline_code(text, limit)
+        case blocks.Text(parts):
             return "".join(_inline(inner) for inner in parts)
-        case Claim(text, evidence):
+        case blocks.Claim(text, evidence):
             shown = _inline(text)
             # A short value is its own link; a sentence stays a sentence, with its evidence behind it.
             if len(evidence) == 1 and 0 < len(shown) <= LINKED_VALUE and "`" not in shown[1:-1]:
@@ -105,17 +82,17 @@ def _inline(part: Part) -> str:
             assert_never(part)
 
 
-def _link(reference: Evidence) -> str:
+def _link(reference: blocks.Evidence) -> str:
     # The last two steps of the path tell a reader which trial of which arm; the link holds the whole path.
     label = "/".join(reference.path.split("/")[-2:]) + (f":{reference.line}" if reference.line else "")
-    return f"[{escape_markdown(label)}]({_target(reference)})"
+    return f"[{escape.markdown(label)}]({_target(reference)})"
 
 
-def _target(reference: Evidence) -> str:
+def _target(reference: blocks.Evidence) -> str:
     return quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
 
 
-def _table(table: Table) -> str:
+def _table(table: blocks.Table) -> str:
     rules = [_RULE[align] for align in table.align or (None,) * len(table.header)]
     rows = [_row(table.header), f"| {' | '.join(rules)} |", *(_row(row) for row in table.rows)]
     return "\n".join(rows)

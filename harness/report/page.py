@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from harness.forms.text import plural
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
+from harness.report import escape
 from harness.report.blocks import Block, Foreign, Heading, Table
-from harness.report.escape import escape_html
 from harness.report.figures import GRID, SQUARES, lanes_path, square
 from harness.report.html import anchor, inline, render_html
 from harness.report.report import blocks
@@ -55,12 +55,12 @@ def render_page(basis: Basis) -> bytes:
     title = record.scenario.title
     lines = (
         HEAD,
-        f"<title>{escape_html(word)}: {escape_html(title, 200)}</title>",
+        f"<title>{escape.html(word)}: {escape.html(title, 200)}</title>",
         f"<style>\n{STYLE}</style>",
         "</head>",
         "<body>",
         f'<header class="{word.lower()}">',
-        f'<p class="verdict">{escape_html(word)}</p>',
+        f'<p class="verdict">{escape.html(word)}</p>',
         f"<h1>{inline(Foreign(title))}</h1>",
         f'<p class="which">{_which(record)}</p>',
         "</header>",
@@ -95,11 +95,11 @@ def _which(record: Record) -> str:
     """What was tested and when, and what this page is, in one line."""
     source = record.run.source
     state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
-    commit = f"commit <code>{escape_html(source.commit[:12])}</code>, {state}" if source.commit else "commit unknown"
+    commit = f"commit <code>{escape.html(source.commit[:12])}</code>, {state}" if source.commit else "commit unknown"
     parts = (
         commit,
-        f"made {escape_html(record.run.made)}",
-        f"scenario <code>{escape_html(record.scenario.id)}</code>",
+        f"made {escape.html(record.run.made)}",
+        f"scenario <code>{escape.html(record.scenario.id)}</code>",
         'a view; signed is <a href="./report.md">report.md</a>',
     )
     return " · ".join(parts)
@@ -125,12 +125,10 @@ def _grid(record: Record) -> str:
     """The trials as squares that wrap where the screen ends, which a drawing does not."""
     rows = []
     for cell in record.judgement.cells:
-        for arm, tally in (("candidate", cell.candidate), ("control", cell.control)):
-            if tally is None:
-                continue
+        for arm, tally in cell.arms.items():
             drawn = [square(arm, trial) for trial in tally.trials]
             boxes = "".join(
-                f'<i class="{SQUARES[fill]}" title="{escape_html(f"{arm} {trial.index}: {word}", 400)}"></i>'
+                f'<i class="{SQUARES[fill]}" title="{escape.html(f"{arm} {trial.index}: {word}", 400)}"></i>'
                 for trial, (fill, word) in zip(tally.trials, drawn, strict=True)
             )
             good = sum(SQUARES[fill] == "good" for fill, _ in drawn)

@@ -27,15 +27,14 @@ from harness.report.blocks import (
     Text,
     Verbatim,
 )
-from harness.report.control import control_section
 from harness.report.environment import environment_section
 from harness.report.faults import faults_section
 from harness.report.figures import GRID
 from harness.report.impact import impact_section
 from harness.report.limits import limits_section
 from harness.report.markdown import render_markdown
-from harness.report.ranks import ranks_section
 from harness.report.reproduction import head_rows, reproduction_section
+from harness.report.trials import control_section, ranks_section
 from harness.report.words import answer, percent
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.verdict import CellVerdict
@@ -215,9 +214,7 @@ def _conclusion(record: Record) -> list[Block]:
 
 
 def _evidence(record: Record, manifest_digest: str) -> list[Block]:
-    trials = sum(
-        len(tally.trials) for cell in record.judgement.cells for tally in (cell.candidate, cell.control) if tally
-    )
+    trials = sum(len(tally.trials) for cell in record.judgement.cells for tally in cell.arms.values())
     rows: tuple[tuple[Part, ...], ...] = (
         (Claim("the scenario, byte for byte", (Evidence(SCENARIO_PATH),)), "what was asked"),
         (Claim("the facts of the run", (RUN,)), "when, where, with what"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.change import is_shown
 from harness.record.model import Record
-from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison, is_shown
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -134,19 +133,12 @@ def _details(cell: CellAnswer) -> list[Block]:
 
 def _differences(comparison: Comparison) -> list[Block]:
     same = f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same file by file"
-    blocks: list[Block] = []
-    if comparison.environment:
-        blocks.append(
-            Paragraph(
-                Claim(
-                    Foreign(f"Same environment by construction: {comparison.environment}; {same}."), (REPRODUCED, RUN)
-                )
-            )
-        )
-    else:
-        blocks.append(
-            Paragraph(Claim(f"Nothing makes the environments the same by construction; {same}.", (REPRODUCED, RUN)))
-        )
+    known = (
+        f"Same environment by construction: {comparison.environment}"
+        if comparison.environment
+        else "Nothing makes the environments the same by construction"
+    )
+    blocks: list[Block] = [Paragraph(Claim(Foreign(f"{known}; {same}."), (REPRODUCED, RUN)))]
     for group in GROUPS:
         rows: list[tuple[Part, ...]] = [
             (Foreign(one.what), Foreign(one.then, 200), Foreign(one.now, 200))
@@ -154,16 +146,8 @@ def _differences(comparison: Comparison) -> list[Block]:
             if one.group == group
         ]
         if not rows:
-            blocks.append(
-                Paragraph(
-                    Claim(
-                        f"No difference that {group}."
-                        if group != "known to matter"
-                        else "No difference that is known to matter.",
-                        (REPRODUCED, RUN),
-                    )
-                )
-            )
+            verb = "is " if group == "known to matter" else ""
+            blocks.append(Paragraph(Claim(f"No difference that {verb}{group}.", (REPRODUCED, RUN))))
         elif group == "rarely matters":
             table = Table(("what", "then", "here"), tuple(rows[:ROWS]))
             blocks.append(Details(f"{plural(len(rows), 'difference')} that rarely matter", (table,)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.report.escape import escape_html
+from harness.report import escape
 
 INK, FAINT, LINE = "#1f2328", "#59636e", "#d0d7de"
 GOOD, BAD, DOUBT, NONE = "#2da44e", "#cf222e", "#bf8700", "#eaeef2"
@@ -21,7 +21,7 @@ def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> b
     size = f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="sans-serif" font-size="11">',
-        f"<title>{escape_html(title)}</title>",
+        f"<title>{escape.html(title)}</title>",
         f'<rect width="{number(width)}" height="{number(height)}" fill="#ffffff"/>',
         *shapes,
         "</svg>",
@@ -31,7 +31,7 @@ def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> b
 
 def box(x: float, y: float, width: float, height: float, fill: str, *, title: str = "", opacity: float = 1.0) -> str:
     """A filled rectangle; `title` is shown where the reader points."""
-    inner = f"<title>{escape_html(title)}</title>" if title else ""
+    inner = f"<title>{escape.html(title)}</title>" if title else ""
     faint = f' fill-opacity="{number(opacity)}"' if opacity < 1 else ""
     place = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
     return f'<rect {place} fill="{fill}"{faint}>{inner}</rect>'
@@ -39,11 +39,11 @@ def box(x: float, y: float, width: float, height: float, fill: str, *, title: st
 
 def label(x: float, y: float, text: str, *, fill: str = INK, anchor: str = "start") -> str:
     """A line of text; `y` is its base line."""
-    return f'<text x="{number(x)}" y="{number(y)}" fill="{fill}" text-anchor="{anchor}">{escape_html(text)}</text>'
+    return f'<text x="{number(x)}" y="{number(y)}" fill="{fill}" text-anchor="{anchor}">{escape.html(text)}</text>'
 
 
 def tick(x: float, top: float, bottom: float, stroke: str, *, title: str = "", width: float = 1.0) -> str:
     """A vertical line."""
-    inner = f"<title>{escape_html(title)}</title>" if title else ""
+    inner = f"<title>{escape.html(title)}</title>" if title else ""
     place = f'x1="{number(x)}" y1="{number(top)}" x2="{number(x)}" y2="{number(bottom)}"'
     return f'<line {place} stroke="{stroke}" stroke-width="{number(width)}">{inner}</line>'

@@ -13,24 +13,8 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from harness.forms.text import visible
-from harness.report.blocks import (
-    Block,
-    BulletList,
-    Claim,
-    Details,
-    Evidence,
-    Figure,
-    Foreign,
-    Heading,
-    Note,
-    Paragraph,
-    Part,
-    Strong,
-    Table,
-    Text,
-    Verbatim,
-)
-from harness.report.escape import escape_code_block
+from harness.report import blocks, escape
+from harness.report.blocks import Block, Part
 
 NARROWEST = 6
 STYLES = {
@@ -42,39 +26,39 @@ DIFF = {"+": "green", "-": "red", "@": "cyan"}
 PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 
 
-def render_terminal(blocks: Iterable[Block], width: int = 100) -> Line:
+def render_terminal(document: Iterable[Block], width: int = 100) -> Line:
     """The blocks as one text with a blank line between them. Code is not wrapped, so that it can be copied."""
-    return Line("\n").join(_lines(blocks, max(width, 20)))
+    return Line("\n").join(_lines(document, max(width, 20)))
 
 
-def _lines(blocks: Iterable[Block], width: int) -> list[Line]:
+def _lines(document: Iterable[Block], width: int) -> list[Line]:
     lines: list[Line] = []
-    for block in blocks:
+    for block in document:
         lines += [*([Line()] if lines else []), *_block(block, width)]
     return lines
 
 
 def _block(block: Block, width: int) -> list[Line]:
     match block:
-        case Heading(level, text):
+        case blocks.Heading(level, text):
             title = _inline(text)
             title.stylize("bold")
             return [title, Line(("=" if level == 1 else "-") * min(width, title.cell_len))] if level < 3 else [title]
-        case Paragraph(parts):
-            return wrap(_inline(Text(*parts)), width)
-        case Table():
+        case blocks.Paragraph(parts):
+            return wrap(_inline(blocks.Text(*parts)), width)
+        case blocks.Table():
             return _table(block, width)
-        case Verbatim(text, language, limit):
+        case blocks.Verbatim(text, language, limit):
             styles = DIFF if language == "diff" else {}
-            lines = escape_code_block(text, limit)
+            lines = escape.code_block(text, limit)
             return [Line(f"    {line}".rstrip(), styles.get(line[:1], "")) for line in lines]
-        case Figure(path, alt):
+        case blocks.Figure(path, alt):
             return wrap(Line.assemble("[", _inline(alt), f": {path}]"), width)
-        case Note(text):
+        case blocks.Note(text):
             return _hang("Note: ", _inline(text), width)
-        case BulletList(items):
+        case blocks.BulletList(items):
             return [line for item in items for line in _hang("* ", _inline(item), width)]
-        case Details(summary, inner):
+        case blocks.Details(summary, inner):
             body = _lines(inner, max(width - 2, 20))
             return [*wrap(_inline(summary), width), Line(), *(_after("  ", line) for line in body)]
         case _:
@@ -85,22 +69,18 @@ def _inline(part: Part) -> Line:
     match part:
         case str():
             return Line(visible(part))
-        case Strong(text):
+        case blocks.Strong(text):
             return Line(visible(text), STYLES.get(text.strip(), "bold"))
-        case Foreign(text, limit) | Verbatim(text, _, limit):
+        case blocks.Foreign(text, limit) | blocks.Verbatim(text, _, limit):
             return Line(visible(text, limit))
-        case Text(parts):
+        case blocks.Text(parts):
             return Line().join(map(_inline, parts))
-        case Claim(text, evidence):
+        case blocks.Claim(text, evidence):
             # Paths would be most of what a terminal shows; the line tells where to look in the trial named above.
-            places = [place for reference in evidence if (place := _place(reference))]
+            places = [f"line {reference.line}" for reference in evidence if reference.line]
             return Line.assemble(_inline(text), (f" ({', '.join(places)})" if places else "", "dim"))
         case _:
             assert_never(part)
-
-
-def _place(reference: Evidence) -> str:
-    return f"line {reference.line}" if reference.line else ""
 
 
 def _hang(mark: str, text: Line, width: int) -> list[Line]:
@@ -114,7 +94,7 @@ def _after(mark: str, line: Line) -> Line:
     return whole
 
 
-def _table(table: Table, width: int) -> list[Line]:
+def _table(table: blocks.Table, width: int) -> list[Line]:
     rows = [[_inline(cell) for cell in row] for row in (table.header, *table.rows)]
     for cell in rows[0]:
         cell.stylize("bold")

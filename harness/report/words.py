@@ -28,7 +28,7 @@ def answer(record: Record) -> str:
         f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence was asked",
         f"the control failed as stated in {stated} of {controls}" if controls else "there was no control",
     ]
-    voids = sum(tally.voids for cell in ran for tally in (cell.candidate, cell.control) if tally)
+    voids = sum(tally.voids for cell in ran for tally in cell.arms.values())
     if voids:
         parts.append(f"{plural(voids, 'trial')} void")
     if skipped:

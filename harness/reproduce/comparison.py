@@ -19,10 +19,17 @@ from typing import Literal, TypeAlias
 from harness.record.model import Record
 from harness.record.reproduced import differences
 from harness.scenario import SIGNIFICANT, trials_needed
-from harness.stats.intervals import lower_bound, upper_bound
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
-from harness.stats.rates import fisher_two_sided, least_trials, mcnemar, pairs_to_tell, trials_to_tell
+from harness.stats.rates import (
+    fisher_two_sided,
+    least_trials,
+    lower_bound,
+    mcnemar,
+    pairs_to_tell,
+    trials_to_tell,
+    upper_bound,
+)
 from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from harness.record.change import SEEDS, override
 from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
-from harness.record.reproduced import ReproducedRun
+from harness.record.reproduced import SEEDS, ReproducedRun, override
 from harness.reproduce import inputs, source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
@@ -132,9 +131,7 @@ def another(prepared: Prepared, change: ChangeFacts, overrides: Sequence[str]) -
     reproduces = prepared.material.reproduces.model_copy(update={"varied": change})
     return replace(
         prepared,
-        loaded=LoadedScenario(
-            _parsed(before.text, given), before.path, before.folder, before.text, before.sha256, given
-        ),
+        loaded=replace(before, scenario=_parsed(before.text, given), overrides=given),
         material=replace(prepared.material, reproduces=reproduces),
     )
 

@@ -13,9 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.record.change import AFFINITY, JOBS, SETTING, START, VARIABLE, override
 from harness.record.facts import Environment
-from harness.record.reproduced import Difference, Here, ReproducedRun, differences
+from harness.record.reproduced import (
+    AFFINITY,
+    JOBS,
+    SETTING,
+    START,
+    VARIABLE,
+    Difference,
+    Here,
+    ReproducedRun,
+    differences,
+    override,
+)
 from harness.scenario import Scenario
 from harness.stats.reproduction import Answer
 from harness.world.environment import DEFAULTS, INHERITED

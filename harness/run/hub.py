@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.events import Event
 from harness.faults import Fault
 from harness.faults.hub import HubFault
-from harness.history.hub_log import BEGIN, END, REQUEST
+from harness.history import HUB_BEGIN, HUB_END, HUB_REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
 from harness.world.fork_server import ServerFailed
@@ -63,7 +63,7 @@ class WorldHub:
             self._server.start()
         except HubError as error:
             raise ServerFailed(f"the hub could not be started: {error}") from error
-        world.note(BEGIN, repositories=sorted(self._server.repositories))
+        world.note(HUB_BEGIN, repositories=sorted(self._server.repositories))
 
     def keeps_waiting(self) -> str:
         """Why the hub keeps a rank waiting, in words; empty where it has answered all it was asked."""
@@ -80,7 +80,7 @@ class WorldHub:
         ranks = {pid: rank for rank, pid in world.pids.items()}
         for request in requests:
             world.add(_event(request, ranks))
-        world.note(END, requests=len(requests))
+        world.note(HUB_END, requests=len(requests))
 
 
 def _client(rank: int) -> str:
@@ -96,7 +96,7 @@ def _event(request: Access, ranks: Mapping[int, int]) -> Event:
         ns=request.ns,
         by="harness",
         rank=rank,
-        name=REQUEST,
+        name=HUB_REQUEST,
         values={
             "n": request.n,
             "client": request.client,

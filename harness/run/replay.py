@@ -9,14 +9,11 @@ from harness import __version__
 from harness.forms.digest import sha256
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.plugins import PluginFailed
-from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.assemble import assemble, difference
-from harness.record.contradiction import Contradiction
 from harness.record.facts import FORMAT
 from harness.record.facts import PATH as RUN_PATH
-from harness.record.model import PATH, Record, RecordError
-from harness.record.unknown import Unknown
+from harness.record.model import PATH, Contradiction, Record, RecordError, Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
 from harness.report.view import Basis, View
@@ -62,7 +59,11 @@ class RecordReplay(Replay):
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
 
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
-        basis = Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read)
+        record = self._record(read)
+        if (drawn := record.run.rankproof) != __version__:  # looks may change between versions, the report's do not
+            why = f"rankproof {drawn} drew it, this is {__version__}; the report stands without it: remove it"
+            raise CannotRender(why)
+        basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
         try:
             with VIEWS.guarded(view.name):
                 found: object = view.render(basis)
@@ -71,16 +72,6 @@ class RecordReplay(Replay):
                 return found
         except PluginFailed as error:
             raise CannotRender(str(error)) from None
-
-    def _drawn_by_us(self, read: Read) -> Record:
-        """The record, if this version drew its views: their looks may change between versions, the report's not."""
-        record = self._record(read)
-        if record.run.rankproof != __version__:
-            raise CannotRender(
-                f"rankproof {record.run.rankproof} drew it, this is {__version__}; the report stands without it: "
-                "remove it"
-            )
-        return record
 
     def _record(self, read: Read) -> Record:
         if self.record is None:
@@ -102,7 +93,7 @@ def _judged(read: Read, names: Sequence[str]) -> Record | str:
     except Unknown as error:
         raise CannotJudge(str(error)) from None
     except Contradiction as error:
-        raise Refused(RefusalWord(error.word.value), str(error)) from None
+        raise Refused(error.word, str(error)) from None
     except RecordError as error:
         return str(error)
     if (found := difference(read(PATH), record.encode())) is not None:

@@ -9,10 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
-from harness.history import History
-from harness.history.silence import longest_silence, window
+from harness.history import History, longest_silence, window
 from harness.rank.look import LOOKED
-from harness.record.assemble import EVENTS, trial_folder
 from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
 from harness.run import hub
@@ -25,7 +23,7 @@ from harness.run.progress import MadeTrial, Progress
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats import outcome
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
-from harness.stats.outcome import Arm
+from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
 from harness.world.capture import Capture
 from harness.world.environment import is_import_time
@@ -78,6 +76,7 @@ class Trials:
         declared: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._scenario = scenario
+        self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
         arms, inputs = preparation.arms, preparation.inputs
         home = inputs.get(HOME_INPUT)
         self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
@@ -231,18 +230,14 @@ class Trials:
                 yield cell, "control" if is_control else "candidate"
 
     def _hangs(self, arm: Arm) -> bool:
-        """Whether an arm is stated to hang."""
-        control = self._scenario.subject.control
-        return arm == "control" and control is not None and control.must_fail.hang is not None
+        return arm == "control" and self._stated is not None and self._stated.hang is not None
 
     def _hang(self, cell: Cell, arm: Arm) -> Hang | None:
         """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
-        control = self._scenario.subject.control
-        if control is None or control.must_fail.hang is None or arm != "control":
+        if arm != "control" or self._stated is None or self._stated.hang is None:
             return None
-        stated = control.must_fail
         seconds = window(self._silences.get(cell.id, 0.0))
-        return Hang(window=seconds, within=stated.within, spins=stated.hang is not None and stated.hang.spins)
+        return Hang(window=seconds, within=self._stated.within, spins=self._stated.hang.spins)
 
     def _submit(
         self, executor: ThreadPoolExecutor, counts: dict[str, dict[Arm, int]], cell: Cell, arm: Arm
@@ -320,11 +315,11 @@ class Trials:
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)
         history = History(capture.events, size=cell.ranks)
-        trial, _ = outcome.judge(scenario, arm, index=index, seed=str(seed), evidence=folder, history=history)
+        trial, _ = outcome.judge(scenario, cell, arm, index, history)
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        return MadeTrial(cell=cell, arm=arm, index=index, void=ended == "void", failed=ended == "fail")
+        return MadeTrial(cell=cell, arm=arm, void=ended == "void", failed=ended == "fail")
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered
-from harness.history import History
-from harness.history.silence import window
+from harness.history import History, window
 from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
-from harness.stats.describe import how_it_ended
+from harness.stats.ends import how_it_ended
 
 # How much later than asked for the harness may look.
 SLACK = 1.0

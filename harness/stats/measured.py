@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from harness.forms.model import Model
-from harness.history import History
-from harness.history.hub_log import incomplete, of_rank
+from harness.history import History, hub_log_flaw, hub_requests
 from harness.scenario import Measure
 from harness.stats.outcome import Arm
 
@@ -130,9 +129,9 @@ def _peak(history: History, rank: int) -> float | None:
 
 
 def _requests(row: Measure, history: History, rank: int) -> float | None:
-    if incomplete(history):
+    if hub_log_flaw(history):
         return None
-    requests = of_rank(history, rank)
+    requests = hub_requests(history, rank)
     if row.probe == "requests":
         return float(len(requests))
     sizes = [seen.event.values.get("bytes") for seen in requests]

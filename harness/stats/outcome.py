@@ -14,12 +14,13 @@ from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.reason import Deviation, Void, VoidCode
-from harness.scenario import Scenario
-from harness.stats.describe import harness_error, how_it_ended, short, shown
+from harness.scenario import Cell, Scenario, derive_seed
+from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
 
 Arm = Literal["candidate", "control"]
+EVENTS = "events.jsonl"
 
 
 class Moment(Model):
@@ -83,6 +84,11 @@ class Trial(Model):
     strikes: list[Strike] = Field(default_factory=list)
 
 
+def trial_folder(slug: str, arm: str, index: int) -> str:
+    """Where a trial's evidence lies, by the slug of its cell."""
+    return f"evidence/{slug}/{arm}-{index:05d}"
+
+
 def no_lines(_file: str, _line: int) -> str | None:
     """Who judges without the arm's files knows no line of them."""
     return None
@@ -90,12 +96,11 @@ def no_lines(_file: str, _line: int) -> str | None:
 
 def judge(
     scenario: Scenario,
+    cell: Cell,
     arm: Arm,
-    *,
     index: int,
-    seed: str,
-    evidence: str,
     history: History,
+    *,
     silence: float = 0.0,
     line_of: LineOf = no_lines,
 ) -> tuple[Trial, list[Finding]]:
@@ -105,10 +110,9 @@ def judge(
 
     Args:
         scenario: what is asked.
+        cell: one of its cells; only its names count here.
         arm: which of its arms ran.
         index: number of the trial within the arm.
-        seed: the trial's seed.
-        evidence: path of its events.
         history: its events.
         silence: the longest silence of the cell's candidate trials that passed, in seconds; a hang is judged by it.
         line_of: the text of a line of the arm's files, without indentation.
@@ -119,8 +123,8 @@ def judge(
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {
         "index": index,
-        "seed": seed,
-        "evidence": evidence,
+        "seed": str(derive_seed(scenario.seed, scenario.id, cell.id, index)),
+        "evidence": f"{trial_folder(cell.slug, arm, index)}/{EVENTS}",
         "ms": _duration(history),
         "strikes": [_strike(one) for one in proved],
     }

@@ -15,9 +15,8 @@ from harness.checks.check import ValueCheck
 from harness.checks.within import WithinCheck
 from harness.forms.model import Model
 from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.numbers import same_numbers
 from harness.stats.outcome import Arm
-from harness.stats.profile import CellProfile, TrialProfile
+from harness.stats.profile import CellProfile, TrialProfile, same_numbers
 from harness.stats.rates import fisher_two_sided, least_trials
 from harness.stats.tally import Word
 

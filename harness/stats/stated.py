@@ -16,8 +16,7 @@ from harness.forms.text import numbered
 from harness.history import History
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import MustFail
-from harness.stats.describe import harness_error, how_it_ended
-from harness.stats.ends import RankEnd, ends
+from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended
 from harness.stats.hang import hang_deviation
 
 # What a control's evidence must hold whatever it failed at.

@@ -11,8 +11,8 @@ from pydantic import Field
 from harness.forms.model import Model
 from harness.reason import DeviationCode, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.intervals import fisher, upper_bound
 from harness.stats.outcome import Trial
+from harness.stats.rates import fisher, upper_bound
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 
@@ -83,7 +83,7 @@ def tally_control(scenario: Scenario, trials: list[Trial], candidate: Tally) -> 
 def decide(
     scenario: Scenario, candidate: Tally, control: Tally | None, unproven: Collection[VerdictReason]
 ) -> tuple[Word, list[VerdictReason]]:
-    """The rules of design §5, in their order."""
+    """The rules of docs/architecture.md#verdicts, in their order."""
     if unproven:
         return "INCONCLUSIVE", sorted(unproven, key=str)
     accept = scenario.trials.accept

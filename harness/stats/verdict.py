@@ -6,29 +6,41 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 from pydantic import Field
 
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
 from harness.forms.model import Model
-from harness.history import History
-from harness.history.silence import longest_silence
+from harness.history import History, longest_silence
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Scenario
-from harness.stats import environment, measured, outcome, provenance, shown_trial
-from harness.stats.environment import ArmEnvironment
+from harness.stats import measured, outcome, provenance, shown_trial
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
-from harness.stats.standing import HungTrial, hung_trial
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.unshown import Printed, Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
+
+
+class CellFacts(Model):
+    """How many trials of a cell there are, or why there are none."""
+
+    id: str
+    skipped: Skip | None
+    candidate: Annotated[int, Field(ge=0)]
+    control: Annotated[int, Field(ge=0)]
+
+    @property
+    def trials(self) -> Mapping[Arm, int]:
+        """How many there are, by arm."""
+        return {"candidate": self.candidate, "control": self.control}
 
 
 class CellVerdict(Model):
@@ -49,9 +61,15 @@ class CellVerdict(Model):
     control: Tally | None = None
     samples: dict[Arm, shown_trial.ShownTrial] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
-    hung: dict[Arm, HungTrial] = Field(default_factory=dict)
+    hung: dict[Arm, shown_trial.HungTrial] = Field(default_factory=dict)
     ran: provenance.Summary | None = None
     measured: list[Measured] = Field(default_factory=list)
+
+    @property
+    def arms(self) -> Mapping[Arm, Tally]:
+        """The arms that ran, the candidate first."""
+        tallies: dict[Arm, Tally | None] = {"candidate": self.candidate, "control": self.control}
+        return {arm: counts for arm, counts in tallies.items() if counts is not None}
 
 
 class Judgement(Model):
@@ -69,25 +87,6 @@ class Judgement(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialFile:
-    """Where a trial's events are, before anybody has read them."""
-
-    index: int
-    seed: str
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellFiles:
-    """A cell's trials, or why it was skipped."""
-
-    cell: Cell
-    skipped: Skip | None
-    candidate: Sequence[TrialFile] = ()
-    control: Sequence[TrialFile] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class ArmCode:
     """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment.
 
@@ -97,7 +96,7 @@ class ArmCode:
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
-    environment: ArmEnvironment | None = None
+    environment: provenance.ArmEnvironment | None = None
     source: str = ""
     origin: provenance.Source | None = None
 
@@ -131,7 +130,7 @@ class ArmCode:
 
 def judge(
     scenario: Scenario,
-    cells: Iterable[CellFiles],
+    cells: Iterable[tuple[Cell, CellFacts]],
     *,
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
@@ -142,7 +141,7 @@ def judge(
 
     Args:
         scenario: the scenario, with its overrides.
-        cells: every cell of its matrix, in order.
+        cells: every cell of its matrix, in order, with its trials.
         arms: `candidate`, and `control` if there is one.
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
@@ -153,7 +152,8 @@ def judge(
     """
     unshown = Unshown(scenario)
     verdicts = [
-        _judge_cell(scenario, cell, arms=arms, read=read, names=names, unshown=unshown, heard=heard) for cell in cells
+        _judge_cell(scenario, cell, facts, arms=arms, read=read, names=names, unshown=unshown, heard=heard)
+        for cell, facts in cells
     ]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
@@ -176,7 +176,8 @@ def merge(words: Iterable[Word]) -> Word:
 
 def _judge_cell(
     scenario: Scenario,
-    files: CellFiles,
+    cell: Cell,
+    facts: CellFacts,
     *,
     arms: Mapping[str, ArmCode],
     read: Callable[[str], bytes],
@@ -184,35 +185,26 @@ def _judge_cell(
     unshown: Unshown,
     heard: Callable[[str, History], None],
 ) -> CellVerdict:
-    cell = files.cell
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
-    if files.skipped is not None:
-        return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [files.skipped]})
+    if facts.skipped is not None:
+        return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [facts.skipped]})
     silence = 0.0
     unproven: set[VerdictReason] = set()
 
-    def trials(arm: Arm, planned: Sequence[TrialFile]) -> list[Trial]:
+    def trials(arm: Arm, count: int) -> list[Trial]:
         nonlocal silence
         line_of = arms[arm].lines(read)
         judged = []
-        for file in planned:
-            history = History.read(read(file.evidence), size=cell.ranks)
-            heard(file.evidence, history)
-            trial, findings = outcome.judge(
-                scenario,
-                arm,
-                index=file.index,
-                seed=file.seed,
-                evidence=file.evidence,
-                history=history,
-                silence=silence,
-                line_of=line_of,
-            )
+        for index in range(count):
+            evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
+            history = History.read(read(evidence), size=cell.ranks)
+            heard(evidence, history)
+            trial, findings = outcome.judge(scenario, cell, arm, index, history, silence=silence, line_of=line_of)
             judged.append(trial)
             if hangs and arm == "candidate" and trial.outcome == "pass":
                 silence = max(silence, longest_silence(history))
             if arm not in hung:
-                stood = hung_trial(arm, history, index=file.index, evidence=file.evidence, line_of=line_of)
+                stood = shown_trial.hung_trial(arm, history, index=index, evidence=evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(arm, arms[arm], history))
@@ -230,14 +222,14 @@ def _judge_cell(
         return judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
-    hung: dict[Arm, HungTrial] = {}
+    hung: dict[Arm, shown_trial.HungTrial] = {}
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
-    candidate = tally(scenario, trials("candidate", files.candidate))
+    candidate = tally(scenario, trials("candidate", facts.candidate))
     control = None
     if scenario.subject.control is not None:
-        control = tally_control(scenario, trials("control", files.control), candidate)
+        control = tally_control(scenario, trials("control", facts.control), candidate)
         struck_alike = all(fault.arm is None for fault in scenario.faults)
         if struck_alike and arms["candidate"].same_as(arms["control"]):
             alike = "both arms are the same code with the same arguments"
@@ -274,7 +266,7 @@ def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReas
             values = seen.event.values
             if values.get("elsewhere"):
                 unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
-            elsewhere.update(environment.unproven(arm, code.environment, values.get("environment")))
+            elsewhere.update(provenance.unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")

@@ -20,7 +20,7 @@ from harness.reason import RefusalWord
 from harness.record import sources
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
-from harness.stats.intervals import lower_bound
+from harness.stats.rates import lower_bound
 from harness.stats.verdict import CellVerdict
 from harness.trust.dsse import PAYLOAD_TYPE, MalformedEnvelope, encode, keys, pae, read
 from harness.trust.footer import Refusal

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.report import svg
-from harness.stats.intervals import wilson
+from harness.stats.rates import wilson
 
 CONFIDENCE = 0.95
 WIDTH, HEIGHT, LEFT, TOP, HIGH, WIDE = 960.0, 320.0, 60.0, 50.0, 210.0, 370.0

@@ -13,7 +13,7 @@ from harness.events import Event
 from harness.faults import KINDS, prove
 from harness.history import History
 from harness.reason import VoidCode
-from harness.scenario import parse_scenario
+from harness.scenario import cells, parse_scenario
 from harness.stats import outcome
 from tests.faults.conftest import SCENARIO, a_fault
 
@@ -107,7 +107,7 @@ def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(arm: Any, even
     scenario = parse_scenario(text.encode(), name="s.yaml")
     history = History(events, size=2)
     try:
-        trial, findings = outcome.judge(scenario, arm, index=0, seed="1", evidence="e", history=history)
+        trial, findings = outcome.judge(scenario, cells(scenario)[0], arm, 0, history)
     except (TypeError, AttributeError, ValueError):
         return  # evidence that no harness writes; proofs are held to more above
     if arm == "candidate" and trial.void is not None and trial.void.code is VoidCode.FAULT_NOT_PROVED:

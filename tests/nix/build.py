@@ -31,7 +31,7 @@ BUILD_WITHIN = 1800.0
 # Not from a wheel of the locks: what nox puts beside them into its own environment.
 ONLY_PLAIN = {"pip", "rankproof"}
 TABLE = (
-    "import json; from harness.record.packages import packages; "
+    "import json; from harness.record.environment import packages; "
     "print(json.dumps([[p.name, p.version, p.record] for p in packages()]))"
 )
 HASH_REMEDY = (

@@ -11,8 +11,8 @@ import pytest
 from harness.reason import SkipCode
 from harness.record import environment
 from harness.record.facts import Environment
-from harness.record.needs import unmet
 from harness.record.repository import without_credentials
+from harness.record.skips import unmet
 from harness.scenario import Needs
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.record import nix
-from harness.record.packages import packages, wheel_digest
+from harness.record.environment import packages, wheel_digest
 
 WHEELS = b"wheels"
 LOCK = b"lock"

@@ -6,8 +6,7 @@ import pytest
 
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
-from harness.record.needs import unmet
-from harness.record.skips import contradiction
+from harness.record.skips import contradiction, unmet
 from harness.scenario import Cell, Scenario, parse_scenario
 from tests.records import record
 

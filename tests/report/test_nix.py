@@ -6,8 +6,8 @@ import pytest
 
 from harness.record import environment
 from harness.record.facts import Environment, NixFacts
+from harness.report.environment import made_by, nix_rows, nix_warnings
 from harness.report.markdown import render_markdown
-from harness.report.nix import made_by, nix_rows, nix_warnings
 
 CLEAN = NixFacts(  # noqa: S604 - a Nix shell; no command is run
     environment="/nix/store/a-rankproof-env-cpu",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from harness.forms.text import visible
+from harness.report import escape
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -28,7 +29,6 @@ from harness.report.blocks import (
     Text,
     Verbatim,
 )
-from harness.report.escape import escape_html, escape_inline_code, escape_markdown
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
 
@@ -160,7 +160,7 @@ def test_whitespace_fixers_change_nothing(text: str) -> None:
 @given(text=FOREIGN)
 def test_html_holds_no_markup(text: str) -> None:
     """Foreign text in HTML opens no tag, no entity and no attribute."""
-    escaped = escape_html(text)
+    escaped = escape.html(text)
     assert not set("<>\"'`\\") & set(escaped)
     assert all(re.match(r"&(lt|gt|amp|quot|#\d+);", escaped[m.start() :]) for m in re.finditer("&", escaped))
 
@@ -193,9 +193,9 @@ def test_rendering_is_deterministic(text: str) -> None:
 def test_clean_text_is_left_alone(text: str) -> None:
     """What people write comes through unchanged: CJK, accents, right-to-left scripts, joiners, emoji."""
     assert visible(text) == text
-    assert escape_markdown(text) == text
+    assert escape.markdown(text) == text
     assert visible(text) == text
-    assert escape_inline_code(text) == f"`{text}`"
+    assert escape.inline_code(text) == f"`{text}`"
 
 
 @pytest.mark.parametrize(

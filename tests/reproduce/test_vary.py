@@ -11,10 +11,9 @@ from typing import Literal
 
 import pytest
 
-from harness.record.change import is_shown
 from harness.record.facts import ChangeFacts
 from harness.record.model import Record
-from harness.record.reproduced import Here, differences
+from harness.record.reproduced import Here, differences, is_shown
 from harness.reproduce.passes import joint
 from harness.reproduce.report_copy import open_report
 from harness.reproduce.vary import Change, Walk, walk, word

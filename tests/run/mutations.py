@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.reason import SkipCode
-from harness.record.contradiction import Word
+from harness.reason import RefusalWord, SkipCode
 from tests import forge
 
 DIFFERENT = "JUDGED DIFFERENTLY"
@@ -166,45 +165,45 @@ def put_over(path: Path, events: Events, *, mended: bool = True) -> None:
 # --- events that two trials share -----------------------------------------------------------------------------------
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_trial_copied_over_all(copy: Copy) -> None:
     one, *others = copy.trials(copy.dice.randrange(2), "candidate")
     for index, path in enumerate(others, start=1):
         put_over(path, [{**read(one)[0], "ns": read(one)[0]["ns"] - index}, *read(one)[1:]])
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_trial_copied_and_shifted(copy: Copy) -> None:
     one, other = copy.two()
     put_over(other, shifted(read(one), read(other)[0]["ns"] - read(one)[0]["ns"]))
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_trial_copied_shifted_with_other_pids(copy: Copy) -> None:
     one, other = copy.two()
     put_over(other, other_pids(shifted(read(one), read(other)[0]["ns"] - read(one)[0]["ns"])))
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_trial_copied_with_its_first_gap_changed(copy: Copy) -> None:
     one, other = copy.two()
     first, *rest = shifted(read(one), read(other)[0]["ns"] - read(one)[0]["ns"])
     put_over(other, other_pids([first, *shifted(rest, 12_345)]))
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def a_trial_of_the_control_copied_over_another(copy: Copy) -> None:
     one, other = copy.trials(0, "control")[:2]
     put_over(other, other_pids(shifted(read(one), read(other)[0]["ns"] - read(one)[0]["ns"])))
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def a_trial_of_another_cell_copied(copy: Copy) -> None:
     one, other = copy.trials(1, "candidate")[2], copy.trials(0, "candidate")[2]
     put_over(other, other_pids(shifted(read(one), read(other)[0]["ns"] - read(one)[0]["ns"])))
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_rank_copied_over_the_other(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
@@ -217,7 +216,7 @@ def one_rank_copied_over_the_other(copy: Copy) -> None:
     write(path, sorted([*kept, *twins], key=lambda event: int(event["ns"])))
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_rank_of_another_trial_copied(copy: Copy) -> None:
     one, other = copy.two()
     begin, here = read(one)[0]["ns"], read(other)
@@ -232,7 +231,7 @@ def one_rank_of_another_trial_copied(copy: Copy) -> None:
     write(other, [*moved, {**here[-1], "ns": max(here[-1]["ns"], moved[-1]["ns"])}])
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def one_event_of_another_trial(copy: Copy) -> None:
     one, other = copy.two()
     taken = next(event for event in read(one) if event["name"] == "met")
@@ -240,7 +239,7 @@ def one_event_of_another_trial(copy: Copy) -> None:
     write(other, [first, taken, *rest])
 
 
-@refused(Word.SHARED)
+@refused(RefusalWord.EVENTS_SHARED)
 def the_start_of_a_rank_of_another_trial(copy: Copy) -> None:
     one, other = copy.two()
     taken = next(event for event in read(one) if event["name"] == "rank.started")
@@ -258,22 +257,22 @@ def swap_bodies(one: Path, other: Path, *, mended: bool) -> None:
     put_over(other, first, mended=mended)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def bodies_of_two_cells_swapped(copy: Copy) -> None:
     swap_bodies(copy.trials(0, "candidate")[0], copy.trials(1, "candidate")[0], mended=False)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def bodies_of_two_trials_swapped(copy: Copy) -> None:
     swap_bodies(*copy.two(), mended=False)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def bodies_of_the_arms_swapped(copy: Copy) -> None:
     swap_bodies(copy.trials(0, "candidate")[1], copy.trials(0, "control")[1], mended=False)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def the_arms_relabelled(copy: Copy) -> None:
     for cell in range(2):
         for one, other in zip(copy.trials(cell, "candidate"), copy.trials(cell, "control"), strict=False):
@@ -283,7 +282,7 @@ def the_arms_relabelled(copy: Copy) -> None:
                 write(path, [{**events[0], "values": values}, *events[1:]], mended=False)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def files_of_two_trials_swapped(copy: Copy) -> None:
     one, other = copy.two()
     first = one.read_bytes()
@@ -291,49 +290,49 @@ def files_of_two_trials_swapped(copy: Copy) -> None:
     other.write_bytes(first)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_seed_in_a_trial(copy: Copy) -> None:
     path = copy.any()
     first, *rest = read(path)
     write(path, [{**first, "values": {**first["values"], "seed": "1"}}, *rest])
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_moment_in_a_first_line(copy: Copy) -> None:
     path = copy.any()
     first, *rest = read(path)
     write(path, [{**first, "ns": first["ns"] - 1}, *rest], mended=False)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_pid_in_an_event(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
     write(path, [{**event, "pid": event["pid"] + 1} if event["name"] == "met" else event for event in events])
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_backend_in_a_trial(copy: Copy) -> None:
     path = copy.any()
     path.write_text(path.read_text().replace('{"backend":"none","rank"', '{"backend":"gloo","rank"'))
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_host(copy: Copy) -> None:
     forge.facts(copy.folder, environment={"host": "000000000000"})
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_python(copy: Copy) -> None:
     forge.facts(copy.folder, environment={"python": "3.99.0"})
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_start(copy: Copy) -> None:
     forge.facts(copy.folder, start="warm")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_harness(copy: Copy) -> None:
     forge.facts(copy.folder, harness_pid=copy.facts["harness_pid"] + 1)
 
@@ -341,50 +340,50 @@ def another_harness(copy: Copy) -> None:
 # --- another scenario, other code, other inputs than the trials were made of ----------------------------------------
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def a_weaker_bound_in_the_scenario(copy: Copy) -> None:
     path = copy.folder / forge.SCENARIO_PATH
     path.write_text(re.sub("failure_rate_below: [0-9]+%", "failure_rate_below: 99%", path.read_text()))
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def a_check_dropped_from_the_scenario(copy: Copy) -> None:
     copy.scenario("  - {id: ended, kind: exit, ranks: every, code: 0}\n", "")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def a_weaker_statement_of_how_the_control_fails(copy: Copy) -> None:
     copy.scenario(", error: AssertionError, source: assert thing}", "}")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def more_voids_allowed(copy: Copy) -> None:
     copy.scenario("trials: {", "trials: {max_voids: 9, ")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_root_of_the_seeds(copy: Copy) -> None:
     copy.scenario('seed: "7"', 'seed: "8"')
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def a_check_that_asks_one_rank_only(copy: Copy) -> None:
     copy.scenario("kind: equal, ranks: every", "kind: equal, ranks: [0]")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_question(copy: Copy) -> None:
     copy.scenario("Do all ranks meet?", "Is all well with every model?")
 
 
-@refused(Word.TRIAL, removes=True)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, removes=True)
 def a_cell_dropped_from_the_scenario(copy: Copy) -> None:
     copy.scenario("flavour: [plain, salted]", "flavour: [plain]")
     copy.remove(1)
     forge.facts(copy.folder, cells=copy.facts["cells"][:1])
 
 
-@refused(Word.TRIAL, removes=True)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, removes=True)
 def fewer_trials_in_the_scenario(copy: Copy) -> None:
     copy.scenario("candidate: 4, control: 3", "candidate: 3, control: 3")
     for path in (path for cell in range(2) for path in copy.trials(cell, "candidate")[-1:]):
@@ -392,18 +391,18 @@ def fewer_trials_in_the_scenario(copy: Copy) -> None:
     forge.facts(copy.folder, cells=[{**cell, "candidate": 3} for cell in copy.facts["cells"]])
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_override(copy: Copy) -> None:
     forge.facts(copy.folder, overrides=[*copy.facts["overrides"], "trials.accept.confidence=50%"])
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def an_override_left_out(copy: Copy) -> None:
     assert copy.facts["overrides"]
     forge.facts(copy.folder, overrides=[])
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def code_of_the_arms_swapped(copy: Copy) -> None:
     one, other = (copy.folder / f"evidence/source/{arm}" for arm in ("candidate", "control"))
     one.rename(one.with_name("third"))
@@ -411,19 +410,19 @@ def code_of_the_arms_swapped(copy: Copy) -> None:
     one.with_name("third").rename(other)
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def other_code(copy: Copy) -> None:
     for arm in ("candidate", "control"):
         path = copy.folder / f"evidence/source/{arm}/subject.py"
         path.write_text(path.read_text() + "# reviewed\n")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def a_file_beside_the_code(copy: Copy) -> None:
     (copy.folder / "evidence/source/candidate/fix.py").write_text("FIXED = True\n")
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def other_arguments(copy: Copy) -> None:
     copy.scenario("candidate: {with: {broken: false}}", "candidate: {with: {broken: 0}}")
     facts = copy.facts
@@ -431,7 +430,7 @@ def other_arguments(copy: Copy) -> None:
     forge.facts(copy.folder, arguments=facts["arguments"])
 
 
-@refused(Word.TRIAL)
+@refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_input(copy: Copy) -> None:
     facts = copy.facts
     facts["inputs"][0]["digest"] = "0" * 64
@@ -441,7 +440,7 @@ def another_input(copy: Copy) -> None:
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
-@refused(Word.TIME)
+@refused(RefusalWord.EVENTS_OUT_OF_TIME)
 def time_backwards(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
@@ -449,14 +448,14 @@ def time_backwards(copy: Copy) -> None:
     write(path, [*events[:index], events[index + 1], events[index], *events[index + 2 :]])
 
 
-@refused(Word.TIME)
+@refused(RefusalWord.EVENTS_OUT_OF_TIME)
 def an_event_before_its_world(copy: Copy) -> None:
     path = copy.any()
     first, second, *rest = read(path)
     write(path, [first, {**second, "ns": first["ns"] - 1}, *rest])
 
 
-@refused(Word.TIME)
+@refused(RefusalWord.EVENTS_OUT_OF_TIME)
 def an_event_after_its_world(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
@@ -464,20 +463,20 @@ def an_event_after_its_world(copy: Copy) -> None:
     write(path, [*(event for event in events if event is not late), {**late, "ns": events[-1]["ns"] + 1}])
 
 
-@refused(Word.TIME)
+@refused(RefusalWord.EVENTS_OUT_OF_TIME)
 def a_world_without_an_end(copy: Copy) -> None:
     path = copy.any()
     write(path, read(path)[:-1])
 
 
-@refused(Word.TIME)
+@refused(RefusalWord.EVENTS_OUT_OF_TIME)
 def a_world_that_ends_twice(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
     write(path, [*events, {**events[-1], "ns": events[-1]["ns"] + 1}])
 
 
-@refused(Word.TIME)
+@refused(RefusalWord.EVENTS_OUT_OF_TIME)
 def more_trials_at_a_time_than_lanes(copy: Copy) -> None:
     one, other = copy.two()
     events, there = read(one), read(other)
@@ -485,18 +484,18 @@ def more_trials_at_a_time_than_lanes(copy: Copy) -> None:
     write(one, shifted(events, middle - events[0]["ns"]))
 
 
-@refused(Word.SECONDS)
+@refused(RefusalWord.SECONDS_TOO_SHORT)
 def a_trial_an_hour_later(copy: Copy) -> None:
     path = copy.any()
     write(path, shifted(read(path), 3600 * SECOND))
 
 
-@refused(Word.SECONDS)
+@refused(RefusalWord.SECONDS_TOO_SHORT)
 def no_seconds(copy: Copy) -> None:
     forge.facts(copy.folder, seconds=0.0)
 
 
-@refused(Word.SECONDS)
+@refused(RefusalWord.SECONDS_TOO_SHORT)
 def fewer_seconds_than_trials(copy: Copy) -> None:
     first = min(read(path)[0]["ns"] for path in copy.every)
     forge.facts(copy.folder, seconds=round((_end(copy.every) - first) / SECOND * 0.9, 1))
@@ -515,14 +514,14 @@ def count(copy: Copy, cell: int, *, candidate: int) -> None:
     forge.facts(copy.folder, cells=cells)
 
 
-@refused(Word.PLAN, removes=True)
+@refused(RefusalWord.TRIALS_NOT_PLANNED, removes=True)
 def a_trial_left_out(copy: Copy) -> None:
     for path in copy.trials(0, "candidate")[-1:]:
         shutil.rmtree(path.parent)
     count(copy, 0, candidate=len(copy.trials(0, "candidate")))
 
 
-@refused(Word.PLAN, removes=True)
+@refused(RefusalWord.TRIALS_NOT_PLANNED, removes=True)
 def two_trials_more_without_a_void(copy: Copy) -> None:
     made = copy.trials(0, "candidate")
     if not made:
@@ -540,7 +539,7 @@ def two_trials_more_without_a_void(copy: Copy) -> None:
     forge.facts(copy.folder, seconds=copy.facts["seconds"] + 60)
 
 
-@refused(Word.PLAN)
+@refused(RefusalWord.TRIALS_NOT_PLANNED)
 def a_trial_called_void(copy: Copy) -> None:
     path = copy.any()
     first, *rest = read(path)
@@ -572,27 +571,27 @@ def call_skipped(copy: Copy, code: SkipCode, why: str, *, both: bool = False) ->
     forge.facts(copy.folder, cells=cells)
 
 
-@refused(Word.SKIP, removes=True)
+@refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_its_backend(copy: Copy) -> None:
     call_skipped(copy, SkipCode.BACKEND_UNKNOWN, "backend none: not in this version yet")
 
 
-@refused(Word.SKIP, removes=True)
+@refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_another_backend(copy: Copy) -> None:
     call_skipped(copy, SkipCode.CELL_GPUS, "backend nccl: nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here")
 
 
-@refused(Word.SKIP, removes=True)
+@refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_memory(copy: Copy) -> None:
     call_skipped(copy, SkipCode.MACHINE_MEMORY, "needs 640.0 GiB of memory, this machine has 24.0 GiB")
 
 
-@refused(Word.SKIP, removes=True)
+@refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_no_known_reason(copy: Copy) -> None:
     call_skipped(copy, SkipCode.NETWORK_PACKAGES, "the network was down")
 
 
-@refused(Word.SKIP, removes=True)
+@refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def all_cells_called_skipped(copy: Copy) -> None:
     call_skipped(copy, SkipCode.BACKEND_UNKNOWN, "backend none: not in this version yet", both=True)
 

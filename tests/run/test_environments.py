@@ -14,7 +14,7 @@ import pytest
 from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.stats.environment import ArmEnvironment, unproven
+from harness.stats.provenance import ArmEnvironment, unproven
 from tests import forge
 from tests.run import wheels
 from tests.run.conftest import Ran, needs_packages

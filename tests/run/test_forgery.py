@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.record.contradiction import Word
+from harness.record.witness import CONTRADICTIONS
 from harness.trust.key import find_signer
 from tests import forge
 from tests.run.conftest import MEETING, SCENARIO, SUBJECT, Ran, run_command
@@ -189,7 +189,7 @@ def test_what_was_edited_and_signed_again_is_refused(
     forger.sign()
     refused = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
     assert refused.code == 3
-    assert any(word in refused.out for word in ("JUDGED DIFFERENTLY", *Word)), refused.out
+    assert any(word in refused.out for word in ("JUDGED DIFFERENTLY", *CONTRADICTIONS)), refused.out
 
 
 @pytest.mark.parametrize("broken", ["import nosuchlib", "def meat(context, **_): pass\nimport nosuchlib"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.record.contradiction import Word
+from harness.record.witness import CONTRADICTIONS
 from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
@@ -74,7 +74,7 @@ class Place:
             one.change(copy)
         unsigned = self.verify(copy)
         assert not unsigned.ok
-        assert unsigned.word not in {*Word, DIFFERENT}
+        assert unsigned.word not in {*CONTRADICTIONS, DIFFERENT}
         forge.work_out(copy.folder)
         for one in operators:
             if one.on_record:
@@ -93,7 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_there_are_enough_operators_and_each_word_has_some() -> None:
     """At least forty ways to change a run, and every word of the closed list is somebody's."""
     assert len({one.name for one in OPERATORS}) == len(OPERATORS) >= 40
-    assert {word for one in OPERATORS for word in one.words} == {*Word, DIFFERENT}
+    assert {word for one in OPERATORS for word in one.words} == {*CONTRADICTIONS, DIFFERENT}
 
 
 def test_the_forger_writes_what_verifies(place: Place) -> None:

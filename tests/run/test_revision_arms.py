@@ -427,7 +427,7 @@ def test_rankproof_can_be_its_own_subject(tmp_path: Path, rankproof: Any) -> Non
     commit(repo, {file: fixed + "\nMARK = 'fixed'\n"}, tag="fixed")
     commit(repo, {file: fixed + "\nMARK = None\n"}, tag="broken")
     subject = (
-        "from harness import events\nimport harness.stats.intervals, sys\n\n"
+        "from harness import events\nimport harness.stats.rates, sys\n\n"
         "def meet(context):\n    said = events.MARK or context.rank == 0\n    assert said\n"
         "    context.emit('met', file=events.__file__.rpartition('/')[2])\n"
     )

@@ -13,7 +13,7 @@ from harness.forms.problem import ScenarioError
 from harness.scenario import Share, trials_needed
 from harness.scenario.load import load_scenario
 from harness.scenario.sufficiency import chance, clean_bound, control_trials_needed, failures
-from harness.stats.intervals import fisher, upper_bound
+from harness.stats.rates import fisher, upper_bound
 
 SCENARIO = """
 schema: 1

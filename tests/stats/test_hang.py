@@ -9,12 +9,11 @@ import pytest
 
 from harness.events import Event
 from harness.forms.strict_json import JSON
-from harness.history import History
-from harness.history.silence import longest_silence, window
+from harness.history import History, longest_silence, window
 from harness.reason import DeviationCode
 from harness.scenario import MustFail
 from harness.stats.hang import hang_deviation
-from harness.stats.standing import hung_trial
+from harness.stats.shown_trial import hung_trial
 
 SECOND = 10**9
 LINES = {("subject.py", 3): "dist.all_reduce(total)", ("subject.py", 5): "context.group.barrier()"}

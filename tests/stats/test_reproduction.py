@@ -9,12 +9,10 @@ import pytest
 from harness.events import Event
 from harness.history import History
 from harness.scenario import Scenario, parse_scenario
-from harness.stats.numbers import numbers_of, same_numbers
 from harness.stats.outcome import Failure, Moment, Trial
-from harness.stats.profile import CellProfile, TrialProfile
+from harness.stats.profile import CellProfile, Signature, TrialProfile, numbers_of, same_numbers, signature_of
 from harness.stats.rates import fisher_two_sided
 from harness.stats.reproduction import CellAnswer, reproduction
-from harness.stats.signature import Signature, signature_of
 
 SCENARIO = b"""
 schema: 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -10,7 +10,8 @@ from harness.events import Event
 from harness.report.blocks import Block, BulletList, Foreign, Verbatim
 from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
-from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge
+from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
 from tests.checks.conftest import healthy
 from tests.records import record
 from tests.stats.test_verdict import broken
@@ -58,16 +59,13 @@ def judged(
     files: dict[str, bytes] = dict(logs or {})
     planned = []
     for cell in cells(asked):
-        trials: dict[str, Sequence[TrialFile]] = {"candidate": [], "control": []}
+        counts = {"candidate": count, "control": count if asked.subject.control else 0}
         for arm, make in (("candidate", candidate), ("control", control)):
-            if arm == "control" and asked.subject.control is None:
-                continue
             events = map(change(cell.axes), make(cell.ranks))
             lines = "".join(event.line() + "\n" for event in sorted(events, key=lambda event: event.ns)).encode()
-            places = [f"evidence/{cell.slug}/{arm}-{index}/events.jsonl" for index in range(count)]
+            places = [f"{trial_folder(cell.slug, arm, index)}/{EVENTS}" for index in range(count)]
             files.update(dict.fromkeys(places, lines))
-            trials[arm] = [TrialFile(index=index, seed="1", evidence=place) for index, place in enumerate(places)]
-        planned.append(CellFiles(cell=cell, skipped=None, candidate=trials["candidate"], control=trials["control"]))
+        planned.append((cell, CellFacts(id=cell.id, skipped=None, **counts)))
     return judge(asked, planned, arms=ARMS, read=files.__getitem__, names=files)
 
 
@@ -183,7 +181,7 @@ def test_a_fault_that_strikes_after_the_work_is_named(at: str, over: bool) -> No
 
 def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
     """A worker thread's traceback that nobody mentions is in the record, from its first line to its exception."""
-    logs = {f"evidence/ranks-2-backend-gloo/candidate-{index}/rank-1.log": TRACE for index in (0, 2)}
+    logs = {f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/rank-1.log": TRACE for index in (0, 2)}
     found = judged(TEXT, logs=logs)
     assert found.verdict == "PASS"
     assert found.unshown == ["In 2 trials of the candidate that passed, a rank printed a traceback."]
@@ -205,22 +203,22 @@ def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
 )
 def test_tracebacks_of_every_kind_are_cut_to_what_is_read(log: bytes, text: int) -> None:
     """A prefix before each line, a deep stack, a crash of the interpreter, a log that ends early."""
-    (found,) = judged(TEXT, logs={"evidence/ranks-2-backend-gloo/candidate-1/rank-0.log": log}).printed
+    (found,) = judged(TEXT, logs={"evidence/ranks-2-backend-gloo/candidate-00001/rank-0.log": log}).printed
     assert len(found.text.splitlines()) == text
     assert found.text.splitlines()[-1].strip() != "more"
 
 
 def test_logs_of_the_control_and_of_failed_trials_are_not_looked_at() -> None:
     """Their tracebacks are what was to be expected, and are shown where the failure is."""
-    logs = {"evidence/ranks-2-backend-gloo/control-1/rank-1.log": TRACE}
+    logs = {"evidence/ranks-2-backend-gloo/control-00001/rank-1.log": TRACE}
     assert judged(TEXT, logs=logs).printed == []
-    failing = {"evidence/ranks-2-backend-gloo/candidate-1/rank-1.log": TRACE}
+    failing = {"evidence/ranks-2-backend-gloo/candidate-00001/rank-1.log": TRACE}
     assert judged(TEXT, candidate=lambda _: broken(), logs=failing).printed == []
 
 
 def test_the_report_shows_it_all() -> None:
     """Each sentence is an item of the section, each traceback is quoted with its trial, rank and line."""
-    logs = {"evidence/ranks-2-backend-gloo/candidate-0/rank-1.log": TRACE}
+    logs = {"evidence/ranks-2-backend-gloo/candidate-00000/rank-1.log": TRACE}
     found = judged(TWO, logs=logs)
     whole = record().model_copy(update={"judgement": found})
     blocks: list[Block] = limits_section(whole)

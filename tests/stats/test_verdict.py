@@ -11,8 +11,8 @@ from harness.forms.digest import fold
 from harness.history import History
 from harness.reason import DeviationCode, VerdictCode
 from harness.scenario import Scenario, cells, json_schema, parse_scenario
-from harness.stats.outcome import moments_of
-from harness.stats.verdict import ArmCode, CellFiles, Judgement, TrialFile, judge, merge
+from harness.stats.outcome import EVENTS, moments_of, trial_folder
+from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge, merge
 from tests.checks.conftest import healthy
 
 TEXT = """
@@ -83,14 +83,13 @@ def judged(
     """Judge one cell made of these trials."""
     asked = scenario(candidate=planned_candidate or len(candidate), control=len(control), share=share, below=below)
     files: dict[str, bytes] = {}
-    planned: dict[str, list[TrialFile]] = {"candidate": [], "control": []}
+    cell = cells(asked)[0]
     for arm, trials in (("candidate", candidate), ("control", control)):
         for index, events in enumerate(trials):
-            path = f"evidence/cell/{arm}-{index}/events.jsonl"
+            path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
             files[path] = "".join(event.line() + "\n" for event in events).encode()
-            planned[arm].append(TrialFile(index=index, seed="1", evidence=path))
-    cell = CellFiles(cell=cells(asked)[0], skipped=None, candidate=planned["candidate"], control=planned["control"])
-    return judge(asked, [cell], arms=arms, read=files.__getitem__, names=files)
+    facts = CellFacts(id=cell.id, skipped=None, candidate=len(candidate), control=len(control))
+    return judge(asked, [(cell, facts)], arms=arms, read=files.__getitem__, names=files)
 
 
 def clean(count: int) -> list[Events]:
@@ -291,19 +290,16 @@ def struck(events: Events) -> Events:
 
 def with_fault(candidate: Sequence[Events], control: Sequence[Events]) -> Judgement:
     """Judge with a scenario that has the fault."""
+    text = TEXT.format(candidate=len(candidate), control=len(control), share="every", below="5%") + FAULT
+    planned = parse_scenario(text.encode(), name="it")
+    cell = cells(planned)[0]
     texts = {
-        f"{arm}-{index}": "".join(event.line() + "\n" for event in events).encode()
+        f"{trial_folder(cell.slug, arm, index)}/{EVENTS}": "".join(event.line() + "\n" for event in events).encode()
         for arm, trials in (("candidate", candidate), ("control", control))
         for index, events in enumerate(trials)
     }
-    text = TEXT.format(candidate=len(candidate), control=len(control), share="every", below="5%") + FAULT
-    planned = parse_scenario(text.encode(), name="it")
-    files = {
-        arm: [TrialFile(index=index, seed="1", evidence=f"{arm}-{index}") for index in range(len(trials))]
-        for arm, trials in (("candidate", candidate), ("control", control))
-    }
-    cell = CellFiles(cell=cells(planned)[0], skipped=None, candidate=files["candidate"], control=files["control"])
-    return judge(planned, [cell], arms=ARMS, read=texts.__getitem__, names=texts.keys())
+    facts = CellFacts(id=cell.id, skipped=None, candidate=len(candidate), control=len(control))
+    return judge(planned, [(cell, facts)], arms=ARMS, read=texts.__getitem__, names=texts.keys())
 
 
 def outcomes(found: Judgement) -> tuple[list[str], list[str]]:

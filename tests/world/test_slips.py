@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.reason import DeviationCode
-from harness.scenario import parse_scenario
+from harness.scenario import cells, parse_scenario
 from harness.stats import outcome
 from tests.world.conftest import Lived
 
@@ -81,7 +81,7 @@ def judged(lived: Lived, must_fail: str, *, backend: str = "gloo") -> outcome.Tr
     """The trial as the judge sees it."""
     text = SCENARIO.replace("MUST_FAIL", indent(must_fail, "      ")).replace("BACKEND", backend)
     scenario = parse_scenario(text.encode(), name="scenario.yaml")
-    trial, _ = outcome.judge(scenario, "control", index=0, seed="0", evidence="events.jsonl", history=lived.history)
+    trial, _ = outcome.judge(scenario, cells(scenario)[0], "control", 0, lived.history)
     return trial
 
 

@@ -30,7 +30,7 @@ from harness.forms.digest import fold, lines, sha256, sha256_of
 from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
-from harness.record.arm_environment import own_environments
+from harness.record.arms import own_environments
 from harness.record.facts import ArmEnvironmentFacts, Installed
 from harness.run.environments import interpreters, pip
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
@@ -349,7 +349,6 @@ def _same(folder: Path, stamp: Stamp) -> str | None:
 
 
 def _changed_file(folder: Path) -> str:
-    """Name a file that is not as it was."""
     try:
         lines = folder.with_suffix(".files").read_bytes().decode("utf-8", "surrogateescape").splitlines()
         before = {line[66:]: line[:64] for line in lines}

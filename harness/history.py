@@ -118,3 +118,52 @@ def ended(values: object) -> str:
     if values.get("code") is not None:
         return f"code {values['code']}"
     return str(values.get("signal") or "unknown signal")
+
+
+LEAST = 2.0
+TIMES = 10
+"""A window is at least 2 s, and ten times the longest silence of the cell's candidate trials."""
+# What ends a silence that the harness itself kept a rank in: a gate that it held, a rank that it had stopped.
+KEPT = frozenset({"gate.opened", "rank.continued"})
+
+
+def longest_silence(history: History) -> float:
+    """The longest time, in seconds, in which no rank emitted anything or ended, from the start line to the last end."""
+    if not (started := history.noted("world.start")):
+        return 0.0
+    last, longest = started[0].event.ns, 0
+    for seen in history.seen:
+        event = seen.event
+        if event.ns < last or (event.by != "rank" and event.name not in KEPT and event.name != "rank.exited"):
+            continue
+        if event.name not in KEPT:
+            longest = max(longest, event.ns - last)
+        last = event.ns
+    return longest / 1e9
+
+
+def window(silence: float) -> float:
+    """For how long a world must stand still, in seconds, where its candidate was silent for `silence` seconds."""
+    return max(LEAST, TIMES * silence)
+
+
+HUB_BEGIN, HUB_REQUEST, HUB_END = "hub.begin", "hub.request", "hub.end"
+
+
+def hub_requests(history: History, rank: int) -> Sequence[Seen]:
+    """The requests that a rank's own process made."""
+    return history.noted(HUB_REQUEST, rank)
+
+
+def all_hub_requests(history: History) -> list[Seen]:
+    """All requests of a trial, those of ranks' children and of strangers too."""
+    return [seen for seen in history.seen if (seen.event.by, seen.event.name) == ("harness", HUB_REQUEST)]
+
+
+def hub_log_flaw(history: History) -> str:
+    """Why the hub's log of a trial is not whole; empty where it is."""
+    end = history.noted(HUB_END)
+    if not history.noted(HUB_BEGIN) or not end:
+        return "the hub's log has no end" if history.noted(HUB_BEGIN) else "there was no hub"
+    found, counted = len(all_hub_requests(history)), end[0].event.values.get("requests")
+    return "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"

@@ -1,4 +1,4 @@
-"""Results by check and rank: one passing trial of each cell, with the values its ranks really reported."""
+"""The trials of both arms, cell by cell: results by check and rank, and the negative control as it failed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from collections import Counter
 
 from harness.forms.text import plural
+from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
+    BulletList,
     Claim,
     Details,
     Evidence,
@@ -38,7 +40,7 @@ def ranks_section(record: Record) -> list[Block]:
     """Per cell: how often each check failed, and one trial rank by rank."""
     section: list[Block] = [Heading(2, "Results by check and rank")]
     for position, cell in enumerate(record.judgement.cells):
-        inner = _cell(cell)
+        inner = _candidate(cell)
         summary = f"{cell.id}: {cell.verdict}"
         # The first cell is open: one screen should do for a reader in a hurry.
         section += (
@@ -47,7 +49,7 @@ def ranks_section(record: Record) -> list[Block]:
     return section
 
 
-def _cell(cell: CellVerdict) -> list[Block]:
+def _candidate(cell: CellVerdict) -> list[Block]:
     if cell.candidate is None:
         return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(map(str, cell.reasons))))]
     section: list[Block] = []
@@ -159,3 +161,76 @@ def _durations(cell: CellVerdict) -> list[Block]:
     median, longest = times[len(times) // 2] / 1000, times[-1] / 1000
     text = f"A trial of the candidate took {median:.2f} s (median), {longest:.2f} s at most."
     return [Paragraph(Claim(text, (Evidence(last),)))]
+
+
+def control_section(record: Record) -> list[Block]:
+    """What shows that these checks can fail."""
+    section: list[Block] = [Heading(2, "Negative control")]
+    if record.scenario.must_fail is None:
+        return [*section, Paragraph("The scenario has no control: nothing shows that these checks can fail.")]
+    section.append(
+        Paragraph(
+            "The same scenario on code that its author calls broken, in the same run. It must fail like this: ",
+            Claim(Foreign(record.scenario.must_fail), (Evidence(SCENARIO_PATH),)),
+            ".",
+        )
+    )
+    for position, cell in enumerate(record.judgement.cells):
+        if cell.control is None or not cell.control.trials:
+            continue
+        inner = tuple(_control(cell))
+        stated = f"{cell.id}: failed as stated in {cell.control.as_stated} of {cell.control.counted}"
+        section += [Heading(3, Foreign(stated)), *inner] if position == 0 else [Details(Foreign(stated), inner)]
+    return section
+
+
+def _control(cell: CellVerdict) -> list[Block]:
+    control = cell.control
+    assert control is not None
+    section: list[Block] = []
+    if control.otherwise:
+        section += [
+            Paragraph("What it did instead:"),
+            BulletList(tuple(Foreign(f"in {plural(what.count, 'trial')}: {what.text}") for what in control.otherwise)),
+        ]
+    sample = cell.samples.get("control")
+    if sample is None:
+        return section
+    trial = control.trials[sample.index]
+    rows: list[tuple[Part, ...]] = [
+        (
+            str(moment.rank) if moment.rank is not None else "world",
+            f"{moment.ms:.1f} ms",
+            Claim(Foreign(moment.what, 200), (Evidence(trial.evidence, moment.line),)),
+            "first" if position == 0 else "followed",
+        )
+        for position, moment in enumerate([trial.first, *trial.consequences])
+        if moment is not None
+    ]
+    if rows:
+        section += [
+            Paragraph(
+                "One trial, ",
+                Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),)),
+                ", in order of time:",
+            ),
+            Table(("rank", "after", "how it failed", "order"), tuple(rows)),
+        ]
+    else:
+        section.append(
+            Paragraph(
+                "One trial: ", Claim(f"no rank failed, outcome {trial.outcome}", (Evidence(trial.evidence),)), "."
+            )
+        )
+    section.append(Figure(lanes_path(cell, "control"), "The life of each rank in this trial; a tick is an event."))
+    section += standing(cell, "control")
+    if sample.printed:
+        # What failed first says more than what broke because of it.
+        first = trial.first.rank if trial.first is not None else None
+        last = next((excerpt for excerpt in sample.printed if excerpt.rank == first), sample.printed[-1])
+        section += [
+            Paragraph("As ", Claim(f"rank {last.rank} printed it", (Evidence(last.path),)), ":"),
+            Verbatim(last.text, "text"),
+        ]
+    section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))
+    return section
