@@ -39,7 +39,7 @@ from harness.run.progress import Plan, Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
-from harness.scenario import LoadedScenario, Problem, Scenario, override
+from harness.scenario import Cell, LoadedScenario, Problem, Scenario, override
 from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
@@ -187,7 +187,7 @@ def run(
                 declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
             )
             if runnable:
-                jobs = _borne(jobs, ranks=max(cell.ranks for cell in runnable), progress=progress)
+                jobs = _borne(jobs, runnable, progress)
                 trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
                 if wrong := slips(loaded, staged, runnable, look=trials.look):
                     raise Slip(wrong)
@@ -283,9 +283,10 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         progress.done()
 
 
-def _borne(jobs: int, *, ranks: int, progress: Progress) -> int:
-    """How many worlds of so many ranks the limits of this machine bear side by side."""
-    while jobs > 1 and (lacking := limits.shortage(ranks, worlds=jobs)):
+def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:
+    """How many worlds side by side, of those that are asked for, the system's limits bear."""
+    largest = max(cell.ranks for cell in runnable)
+    while jobs > 1 and (lacking := limits.shortage(largest, worlds=jobs)):
         progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
         jobs -= 1
     return jobs

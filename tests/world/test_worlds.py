@@ -15,6 +15,7 @@ import pytest
 from harness.events import Event
 from harness.world.fork_server import Server, ServerFailed, ServerKey
 from harness.world.pool import ServerPool
+from harness.world.preload import HUGE_PAGE
 from harness.world.world import Cancelled, World
 from tests.world.conftest import ENGINES
 
@@ -304,3 +305,14 @@ def test_a_subject_cannot_speak_for_the_runtime(live: Live) -> None:
     lived = live("calm:joins_twice")
     assert len(all_of(lived, "refused")) == 2
     assert len(all_of(lived, "subject.end")) == 2
+
+
+def test_what_a_warm_server_holds_lies_on_huge_pages(pool: ServerPool) -> None:
+    """Where Linux moves memory there on demand, most of it: a fork copies one entry for each of them."""
+    server = pool.take(warm=True, env={}, preload=ENGINES)
+    rollup = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
+    pool.give(server)
+    size = {line.split()[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1) or not HUGE_PAGE.exists():
+        pytest.skip("this kernel does not")
+    assert size["AnonHugePages:"] > size["Anonymous:"] / 2
