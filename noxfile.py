@@ -282,8 +282,17 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
-    checked = session.posargs or ["harness", "noxfile.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py"]
+    scripts = ("docs/prose.py", "docs/reference.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py")
+    checked = session.posargs or ["harness", "noxfile.py", *scripts]
     ready(session).run(session, "-m", "mypy", "--strict", *checked)
+
+
+@nox.session(venv_backend="none", default=False)
+def docs(session: nox.Session) -> None:
+    """Write docs/api.md and docs/kinds.md from the code, and wrap the prose of every document."""
+    environment = ready(session)
+    for script in ("reference.py", "prose.py"):
+        environment.run(session, f"docs/{script}", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -197,7 +197,7 @@ def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
         name=point.name,
         distribution=normal(distribution.name),
         version=distribution.version,
-        sha256=_digest(point, distribution),
+        sha256=fold({name: sha256(path.read_bytes()) for name, path in _files(point, distribution).items()}),
     )
 
 
@@ -253,17 +253,19 @@ def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
     if CALLED[point.group] not in set(_names(body)):
         return f"its {key}, {file.name}, has no function {CALLED[point.group]}, which ranks call; write it"
     may = {*sys.stdlib_module_names, *getattr(getattr(kind, "properties", None), "libraries", ())}
-    strange = sorted({name for name in _imported(body) if name.partition(".")[0] not in may and not _for_ranks(name)})
+    strange = sorted(
+        {
+            name
+            for name in _imported(body)
+            if name.partition(".")[0] not in may and not f"{name}.".startswith("harness.rank.")
+        }
+    )
     if strange and key == "inside_file":
         return (
             f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need not have; import "
             "the standard library and harness.rank alone (a backend its properties.modules too)"
         )
     return ""
-
-
-def _for_ranks(name: str) -> bool:
-    return name == "harness.rank" or name.startswith("harness.rank.")
 
 
 def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
@@ -286,11 +288,6 @@ def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield from (alias.name for alias in found.names)
             elif isinstance(found, ast.ImportFrom):
                 yield "." * found.level + (found.module or "")
-
-
-def _digest(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> str:
-    """One digest for the files of a plug-in."""
-    return fold({name: sha256(path.read_bytes()) for name, path in _files(point, distribution).items()})
 
 
 def _files(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> dict[str, Path]:

@@ -152,9 +152,11 @@ class _Said:
 
     # For the records, which take these as they are: closed, as all of a record is.
     __pydantic_config__: ClassVar = {"extra": "forbid"}
+    code: StrEnum
+    text: str
 
     def __str__(self) -> str:
-        return str(getattr(self, "text", ""))
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,6 @@ class VerdictReason(_Said):
     """Why a cell that ran is not PASS."""
 
     code: VerdictCode
-    text: str
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,6 @@ class Deviation(_Said):
     """Why a control's trial did not fail as stated: what it did instead."""
 
     code: DeviationCode
-    text: str
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,6 @@ class Void(_Said):
     """Why a trial does not count."""
 
     code: VoidCode
-    text: str
 
 
 @dataclass(frozen=True)
@@ -186,4 +185,3 @@ class Skip(_Said):
     """Why a cell did not run."""
 
     code: SkipCode
-    text: str

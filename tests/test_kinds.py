@@ -16,7 +16,7 @@ from harness.backends import BackendProperties
 from harness.checks import AnyCheck, CheckProperties
 from harness.faults import AnyFault, FaultProperties
 from harness.world.fork_server import BOOT
-from harness.world.paths import ROOT
+from harness.world.names import ROOT
 
 CHECKS, FAULTS = (get_args(get_args(union)[0]) for union in (AnyCheck, AnyFault))
 INSIDE = [kind.inside_file for kind in (*backends.KINDS.values(), *faults.KINDS.values()) if kind.inside_file]
@@ -84,7 +84,7 @@ def test_each_backend_is_declared_once() -> None:
 @pytest.mark.parametrize("file", INSIDE, ids=lambda file: file.stem)
 def test_what_runs_inside_a_rank_needs_no_package(file: Any) -> None:
     """A kind's file for the inside of a rank is loaded by a bare interpreter: the standard library and our runtime."""
-    boot = BOOT.partition("from harness.world")[0]
+    boot = BOOT.partition("from harness.{module}")[0]
     code = f"{boot}from harness.rank.inside import load; load(sys.argv[1])"
     argv = [sys.executable, "-I", "-S", "-c", code, ROOT, str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

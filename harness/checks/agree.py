@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from harness.checks.check import CheckProperties, FailsAt, ValueCheck
+from harness.checks.check import OF_A_VALUE, ValueCheck
 from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
@@ -26,15 +27,7 @@ NOTHING: Sequence[JSON] = (None, "", [], {})
 class AgreeCheck(ValueCheck):
     """Every rank reports the value, and it is the same on all of them."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=True,
-        of_an_end=False,
-        compares_ranks=True,
-        needs_an_event=True,
-        needs_a_hub=False,
-        wrong=FailsAt.EVENT,
-        missing=FailsAt.RANK_END,
-    )
+    properties: ClassVar = replace(OF_A_VALUE, compares_ranks=True)
     example: ClassVar = "{id: same-tokens, kind: agree, ranks: every, value: tokenizer.ready.ids}"
 
     kind: Literal["agree"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.checks.finding import Finding
+from harness.checks.finding import Finding, RankFinding, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.fields import EventValue, Id
 from harness.forms.model import Model
@@ -21,7 +21,6 @@ from harness.forms.problem import Problem, complaint
 from harness.forms.ranks import Ranks, RankSet
 from harness.history import History
 
-CHECK_RANKS = "The ranks that are asked: every, nonzero, or a list."
 VALUE = "An event and one of its keys joined by a dot, like decode.text; the key is what follows the last dot."
 
 
@@ -60,6 +59,18 @@ class CheckProperties:
         return self.missing if missing or self.wrong is None else self.wrong
 
 
+# Of a check that looks at a value that ranks report.
+OF_A_VALUE = CheckProperties(
+    reports_a_value=True,
+    of_an_end=False,
+    compares_ranks=False,
+    needs_an_event=True,
+    needs_a_hub=False,
+    wrong=FailsAt.EVENT,
+    missing=FailsAt.RANK_END,
+)
+
+
 class Check(Model):
     """One check of one scenario.
 
@@ -87,10 +98,23 @@ class Check(Model):
         yield from ()
 
 
-class ValueCheck(Check):
+class RankCheck(Check):
+    """A check that asks one rank after the other."""
+
+    ranks: Ranks = Field(description="The ranks that are asked: every, nonzero, or a list.")
+
+    def judge(self, history: History) -> Finding:
+        """A finding of what `judge_rank` says."""
+        return over_ranks(self.id, self.kind, [self.judge_rank(history, rank) for rank in self.ranks.of(history.size)])
+
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
+        """Judge one rank. Pure, and never raises."""
+        raise NotImplementedError
+
+
+class ValueCheck(RankCheck):
     """A check that looks at one value of an event."""
 
-    ranks: Ranks = Field(description=CHECK_RANKS)
     value: EventValue = Field(description=VALUE)
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
         "exact",

@@ -6,14 +6,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.check import CheckProperties, FailsAt, RankCheck
+from harness.checks.finding import RankFinding
 from harness.forms.fields import Event
-from harness.forms.ranks import Ranks
 from harness.history import History
 
 
-class EventCheck(Check):
+class EventCheck(RankCheck):
     """Every rank emits the event."""
 
     properties: ClassVar = CheckProperties(
@@ -28,14 +27,10 @@ class EventCheck(Check):
     example: ClassVar = "{id: ready-everywhere, kind: event, ranks: every, event: tokenizer.ready}"
 
     kind: Literal["event"]
-    ranks: Ranks = Field(description=CHECK_RANKS)
     event: Event = Field(description="The event that every rank must emit.")
 
-    def judge(self, history: History) -> Finding:
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Where it is missing, the error that ended the rank is named."""
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
-
-    def _rank(self, history: History, rank: int) -> RankFinding:
         if said := history.said(rank, self.event):
             observed = dict(said[0].event.values) or "emitted"
             return RankFinding(rank=rank, passed=True, observed=observed, line=said[0].line)

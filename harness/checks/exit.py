@@ -6,13 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
-from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.forms.ranks import Ranks
+from harness.checks.check import CheckProperties, FailsAt, RankCheck
+from harness.checks.finding import RankFinding
 from harness.history import History, ended
 
 
-class ExitCheck(Check):
+class ExitCheck(RankCheck):
     """Every rank ends with the exit code."""
 
     properties: ClassVar = CheckProperties(
@@ -27,14 +26,10 @@ class ExitCheck(Check):
     example: ClassVar = "{id: all-finished, kind: exit, ranks: every, code: 0}"
 
     kind: Literal["exit"]
-    ranks: Ranks = Field(description=CHECK_RANKS)
     code: Annotated[int, Field(ge=0, le=255)] = Field(0, description="The exit code, 0 to 255.")
 
-    def judge(self, history: History) -> Finding:
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
         """A rank that a signal ended has no exit code."""
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
-
-    def _rank(self, history: History, rank: int) -> RankFinding:
         end = history.exit(rank)
         if end is None:
             return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)

@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.check import CheckProperties, FailsAt, RankCheck
+from harness.checks.finding import Finding, RankFinding
 from harness.forms.problem import complaint
-from harness.forms.ranks import Ranks
 from harness.history import HUB_END, History, hub_log_flaw, hub_requests
 from harness.hub.rules import Roles
 
 
-class RequestsCheck(Check):
+class RequestsCheck(RankCheck):
     """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
 
     properties: ClassVar = CheckProperties(
@@ -29,7 +28,6 @@ class RequestsCheck(Check):
     example: ClassVar = "{id: one-download, kind: requests, ranks: nonzero, role: [tokenizer.json], at_most: 0}"
 
     kind: Literal["requests"]
-    ranks: Ranks = Field(description=CHECK_RANKS)
     role: Roles = Field(("any",), description="Which requests count: model_info, tree, tokenizer.json, … or any.")
     at_least: Annotated[int, Field(ge=0)] = Field(0, description="The least number of them.")
     at_most: Annotated[int, Field(ge=0)] | None = Field(None, description="The greatest number of them.")
@@ -46,9 +44,9 @@ class RequestsCheck(Check):
         """A log that is not whole counts nobody's requests."""
         if why := hub_log_flaw(history):
             return Finding(check=self.id, kind=self.kind, reason=why)
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
+        return super().judge(history)
 
-    def _rank(self, history: History, rank: int) -> RankFinding:
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
         every = "any" in self.role
         counted = [seen for seen in hub_requests(history, rank) if every or seen.event.values.get("role") in self.role]
         count, most, end = len(counted), self.at_most, history.noted(HUB_END)[0].line

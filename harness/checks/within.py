@@ -7,41 +7,28 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from harness.checks.check import CHECK_RANKS, Check, CheckProperties, FailsAt
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.check import OF_A_VALUE, RankCheck
+from harness.checks.finding import RankFinding
 from harness.forms.draft import Draft
 from harness.forms.fields import Event
 from harness.forms.problem import Problem
-from harness.forms.ranks import Ranks
 from harness.forms.units import Duration
 from harness.history import History
 
 
-class WithinCheck(Check):
+class WithinCheck(RankCheck):
     """On every rank the event follows another one within a time limit."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=True,
-        of_an_end=False,
-        compares_ranks=False,
-        needs_an_event=True,
-        needs_a_hub=False,
-        wrong=FailsAt.EVENT,
-        missing=FailsAt.RANK_END,
-    )
+    properties: ClassVar = OF_A_VALUE
     example: ClassVar = "{id: loads-in-time, kind: within, ranks: every, event: tokenizer.ready, limit: 5s}"
 
     kind: Literal["within"]
-    ranks: Ranks = Field(description=CHECK_RANKS)
     from_: Event = Field("rank.begin", alias="from", description="The event that starts the clock.")
     event: Event = Field(description="The event that stops the clock.")
     limit: Duration = Field(description="The longest time allowed between the two, with a unit: 200ms, 60s.")
 
-    def judge(self, history: History) -> Finding:
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
         """From the first `from` to the first `event` after it, in seconds."""
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
-
-    def _rank(self, history: History, rank: int) -> RankFinding:
         starts = history.said(rank, self.from_)
         if not starts:
             return RankFinding(rank=rank, passed=False, reason=f"no {self.from_}", missing=True)

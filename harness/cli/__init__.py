@@ -16,14 +16,9 @@ from harness.cli.streams import discard, streams
 
 PASS, FAIL, INCONCLUSIVE, REFUSED, USAGE, OUR_BUG = 0, 1, 2, 3, 64, 70
 # What a path may lead to, and what to do about it.
-RIGHTS = "give yourself the right to it, or name another path"
 WAYS = {
-    errno.EACCES: RIGHTS,
-    errno.EPERM: RIGHTS,
-    errno.EROFS: "name another path",
-    errno.ELOOP: "name another path",
-    errno.ENAMETOOLONG: "name another path",
-    errno.ENOTDIR: "name another path",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give yourself the right to it, or name another path"),
+    **dict.fromkeys((errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR), "name another path"),
 }
 VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
 
@@ -34,8 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _main(arguments)
 
 
+def give_up(command: str, why: object, code: int) -> int:
+    """Say on standard error why a command ends here; returns its exit code."""
+    print(f"rankproof {command}: {why}", file=sys.stderr)
+    return code
+
+
 def _main(given: list[str] | None) -> int:
-    from harness.cli.commands import COMMANDS, parser
+    from harness.cli.commands import COMMANDS, MODULES, parser
 
     words = sys.argv[1:] if given is None else given
     _find_home()
@@ -51,7 +52,7 @@ def _main(given: list[str] | None) -> int:
     # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.
     gc.disable()
     try:
-        module = importlib.import_module(f"harness.cli.{chosen}") if chosen else None
+        module = importlib.import_module(f"harness.cli.{MODULES.get(chosen, chosen)}") if chosen else None
         line = parser(chosen, module.arguments if module else None)
         if completing:
             import argcomplete
@@ -90,11 +91,9 @@ def _refused(error: OSError, command: str) -> int:
         print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
         return USAGE
     if error.errno in WAYS and error.filename is not None:
-        print(f"rankproof {command}: {error.filename}: {error.strerror}: {WAYS[error.errno]}", file=sys.stderr)
-        return USAGE
+        return give_up(command, f"{error.filename}: {error.strerror}: {WAYS[error.errno]}", USAGE)
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-        print(f"rankproof {command}: {error.strerror}: `rankproof doctor` tells the limits", file=sys.stderr)
-        return INCONCLUSIVE
+        return give_up(command, f"{error.strerror}: `rankproof doctor` tells the limits", INCONCLUSIVE)
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return _our_bug()
     discard(1)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.cli import INCONCLUSIVE, PASS, USAGE, give_up
 from harness.cli.arguments import inputs
 from harness.forms.source import expanded
 from harness.reproduce.bundle import BundleError, Leaks, bundle, usual_name
@@ -45,8 +45,7 @@ def main(options: argparse.Namespace) -> int:
         print("them, or let a kind out by name, as in --allow user. Nothing was written", file=sys.stderr)
         return INCONCLUSIVE
     except (BundleError, ValueError) as error:
-        print(f"rankproof bundle: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("bundle", error, USAGE)
     for one in done.index.inputs:
         if not one.carried:
             print(f"input {one.name} is named by its digest only: {one.why_not}")

@@ -52,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
 }
 
 
+# Commands that share a module.
+MODULES = dict.fromkeys(("faults", "checks", "backends"), "kinds")
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with our exit code for bad usage."""
 

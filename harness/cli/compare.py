@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import signers
 from harness.cli.streams import print_styled
 from harness.cli.verify import policy_of
@@ -52,22 +52,20 @@ def main(options: argparse.Namespace) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"rankproof compare: {error.filename}: {error.strerror}", file=sys.stderr)
-        return USAGE
+        return give_up("compare", f"{error.filename}: {error.strerror}", USAGE)
     except (Refusal, SshsigError) as error:
-        print(f"rankproof compare: {error}", file=sys.stderr)
-        return REFUSED
+        return give_up("compare", error, REFUSED)
     except (OtherScenario, RecordError, ValueError) as error:
-        print(f"rankproof compare: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("compare", error, USAGE)
     verified = (good, better)
     if options.json:
         print(json.dumps(as_json(result, first, second, verified=verified), indent=1))
-    elif options.markdown:
-        print(render_markdown(blocks(result, first, second, verified=verified)), end="")
+        return CODES[result.word]
+    shown = blocks(result, first, second, verified=verified)
+    if options.markdown:
+        print(render_markdown(shown), end="")
     else:
-        width = min(shutil.get_terminal_size().columns, WIDEST)
-        print_styled(render_terminal(blocks(result, first, second, verified=verified), width))
+        print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, WIDEST)))
     return CODES[result.word]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.cli import INCONCLUSIVE, PASS, USAGE, give_up
 from harness.run.environments.cache import cached, remove
 
 
@@ -24,12 +24,10 @@ def main(options: argparse.Namespace) -> int:
             print(f"{one.key[:8]}  {one.bytes / 2**20:8.1f} MiB  {one.description or 'never finished'}")
         return PASS
     if not options.keys and not options.all:
-        print("rankproof environments remove: name environments by their first characters, or --all", file=sys.stderr)
-        return USAGE
+        return give_up("environments remove", "name environments by their first characters, or --all", USAGE)
     chosen = [one for one in environments if options.all or one.key.startswith(tuple(options.keys))]
     if unknown := [key for key in options.keys if not any(one.key.startswith(key) for one in environments)]:
-        print(f"rankproof environments remove: not in the cache: {', '.join(unknown)}", file=sys.stderr)
-        return USAGE
+        return give_up("environments remove", f"not in the cache: {', '.join(unknown)}", USAGE)
     busy = [one for one in chosen if not remove(one)]
     print(f"{len(chosen) - len(busy)} removed")
     for one in busy:

@@ -1,4 +1,4 @@
-"""`rankproof gate`."""
+"""`rankproof gate`: what was decided, for people (lines, markdown) and for GitHub (its workflow commands)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from harness.cli import PASS, REFUSED, USAGE
+from harness.cli import PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import challenge
-from harness.cli.decision import commands, lines, summary
+from harness.cli.load import tell
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, decide
 from harness.gate.objects import NoCommit, NoTrustedRef
+from harness.gate.requirements import Requirement
+from harness.report.blocks import Block, BulletList, Foreign, Heading, Paragraph, Part, Strong, Table, Text, Verbatim
+from harness.report.markdown import render_markdown
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
+
+SUMMARY_REASON = 500
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,32 +101,91 @@ def _print(decision: Decision) -> None:
     print(f"::stop-commands::{token}")
     print("\n".join(lines(decision)))
     print(f"::{token}::")
-    for annotation in commands(decision):
+    for annotation in workflow_commands(decision):
         print(annotation)
     sys.stdout.flush()
+
+
+def lines(decision: Decision) -> Iterable[str]:
+    """The decision as plain lines."""
+    scenario: str | None = ""
+    wide = max((len(one.name) for one in decision.requirements), default=0)
+    for one in decision.requirements:
+        if one.scenario != scenario:
+            scenario = one.scenario
+            if scenario is not None:
+                yield scenario
+        yield f"  {one.name:<{wide}}  {one.word:<12}  {one.reason}"
+    for note in decision.notes:
+        yield f"note: {visible(note)}"
+    yield from decision.problems
+    if decision.commit and decision.trusted and decision.policy:
+        yield (
+            f"gate {decision.answer}: commit {decision.commit[:12]}, by {visible(decision.policy.path)} of "
+            f"{visible(decision.trusted.ref)} ({decision.trusted.commit[:12]})"
+        )
+    else:
+        yield f"gate {decision.answer}"
+
+
+def summary(decision: Decision) -> str:
+    """The decision as markdown, for a step summary."""
+    blocks: list[Block] = [Heading(2, f"Release gate: {decision.answer}")]
+    if decision.commit and decision.trusted and decision.policy:
+        by, ref = Verbatim(decision.policy.path), Verbatim(decision.trusted.ref)
+        commit, trusted = Verbatim(decision.commit), Verbatim(decision.trusted.commit[:12])
+        blocks.append(Paragraph("Commit ", commit, ", by ", by, " of ", ref, " (", trusted, ")."))
+    if decision.requirements:
+        rows: tuple[tuple[Part, ...], ...] = tuple(
+            (one.scenario or "all", one.name, _word(one), Foreign(one.reason, SUMMARY_REASON))
+            for one in decision.requirements
+        )
+        blocks.append(Table(("scenario", "requirement", "word", "reason"), rows))
+    if texts := (*decision.problems, *decision.notes):
+        blocks.append(BulletList(tuple(Foreign(text, SUMMARY_REASON) for text in texts)))
+    return render_markdown(blocks)
+
+
+def workflow_commands(decision: Decision) -> Iterable[str]:
+    """GitHub's workflow commands: one error for each requirement that is not met."""
+    for one in decision.requirements:
+        if one.word != "MET":
+            title = f"rankproof gate: {one.scenario or 'reports'}: {one.name}: {one.word}"
+            yield f"::error title={_property(title)}::{_data(one.reason)}"
+    for problem in decision.problems:
+        yield f"::error title=rankproof gate::{_data(problem)}"
+
+
+def _word(one: Requirement) -> Part:
+    return one.word if one.word == "MET" else Text(Strong(one.word))
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _lint(path: Path) -> int:
     try:
         lint(path)
     except ScenarioError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
+        tell(error)
         return USAGE
     print(f"{path}: ok. It decides once it is on the trusted branch")
     return PASS
 
 
 def _init(path: Path) -> int:
-    """Write a policy and a list of signers to begin with."""
     from harness.gate.template import TemplateError, write
 
     try:
         for written in write(path):
             print(f"wrote {written}")
     except TemplateError as error:
-        print(f"rankproof gate: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("gate", error, USAGE)
     print("Put the keys that may sign into it, then: rankproof gate --lint")
     print("It decides once it is on the trusted branch (origin/main, unless --trusted-ref says otherwise).")
     return PASS

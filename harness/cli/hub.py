@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.cli import INCONCLUSIVE, PASS, USAGE, give_up
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +49,7 @@ def _serve(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return USAGE
     except HubError as error:
-        print(f"rankproof hub: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return give_up("hub", error, INCONCLUSIVE)
     stopping = threading.Event()
     # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then leaves it so.
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -67,8 +66,7 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         hub.stop()
     except HubError as error:
-        print(f"rankproof hub: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return give_up("hub", error, INCONCLUSIVE)
     print(json.dumps(hub.counts()), file=sys.stderr)
     return PASS
 
@@ -80,8 +78,7 @@ def _layouts(options: argparse.Namespace) -> int:
     try:
         places = write(options.out, options.layout or None)
     except HubError as error:
-        print(f"rankproof hub: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("hub", error, USAGE)
     for place in places:
         print(place)
     return PASS

@@ -7,8 +7,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from harness.cli import PASS, USAGE
+from harness.cli import PASS, USAGE, give_up
 from harness.cli.arguments import positive
+from harness.cli.load import tell
 from harness.forms.extras import missing
 from harness.run.init import Answers, InitError, write
 from harness.scenario import ScenarioError
@@ -50,10 +51,7 @@ def main(options: argparse.Namespace) -> int:
     """Write a scenario folder; asks for what no flag says where there is somebody to ask."""
     given = {key: getattr(options, key) for key in DEFAULTS}
     if options.hang and (unfit := [f"--{key}" for key in OF_AN_ERROR if given[key]]):
-        print(
-            f"rankproof init: {unfit[0]} is for a bug that raises; leave it out, or leave out --hang", file=sys.stderr
-        )
-        return USAGE
+        return give_up("init", f"{unfit[0]} is for a bug that raises; leave it out, or leave out --hang", USAGE)
     ask = sys.stdin.isatty() and not options.yes
     unanswered = [key for key in DEFAULTS if ask and not (options.hang and key in OF_AN_ERROR)]
     answers = {key: value or (_ask(key) if key in unanswered else DEFAULTS[key]) for key, value in given.items()}
@@ -70,11 +68,9 @@ def main(options: argparse.Namespace) -> int:
             ),
         )
     except InitError as error:
-        print(f"rankproof init: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("init", error, USAGE)
     except ScenarioError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
+        tell(error)
         return USAGE
     for path in written:
         print(f"wrote {path}")

@@ -1,13 +1,38 @@
-"""The lists of kinds that `rankproof faults`, `checks` and `backends` print."""
+"""`rankproof faults`, `checks` and `backends`: the lists of kinds, those of plug-ins too."""
 
 from __future__ import annotations
 
+import argparse
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from harness.backends import KINDS as BACKENDS
+from harness.checks import KINDS as CHECKS
 from harness.cli import PASS
+from harness.faults import KINDS as FAULTS
 from harness.forms.text import visible
 from harness.plugins import PluginFailed, Registry
+
+# What is printed of a kind, by the command that lists it.
+LISTS: dict[str, tuple[Registry[Any], Callable[[Any], Iterable[str]]]] = {
+    "faults": (
+        FAULTS,
+        lambda kind: (kind.does, f"needs: {kind.needs}", f"as in: {kind.example}", _here(kind.refusal())),
+    ),
+    "checks": (CHECKS, lambda kind: (f"{inspect.getdoc(kind)}".partition("\n")[0], f"as in: {kind.example}")),
+    "backends": (BACKENDS, lambda kind: (kind.description, _here(kind.refusal(size=2)))),
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The commands take nothing."""
+    del parser
+
+
+def main(options: argparse.Namespace) -> int:
+    """List the kinds: what each does or demands, and whether it can be used on this machine."""
+    return print_kinds(*LISTS[options.command])
 
 
 def print_kinds(
@@ -37,6 +62,5 @@ def print_kinds(
     return PASS
 
 
-def on_this_machine(refusal: object) -> str:
-    """The line that says whether a kind can be used here."""
+def _here(refusal: object) -> str:
     return f"here:  {f'no: {refusal}' if refusal else 'yes'}"

@@ -42,7 +42,7 @@ def _would_stop(loaded: LoadedScenario) -> list[str]:
     try:
         if world.home is not None and world.home_is == "copy":
             inputs.home(world.home, folder=loaded.folder)
-        with previewed(loaded.scenario, folder=loaded.folder) as (_, staged):
+        with previewed(loaded.scenario, folder=loaded.folder) as staged:
             return [str(problem) for problem in seen(loaded, staged)]
     except (ArmError, inputs.InputError) as error:
         why = str(error)

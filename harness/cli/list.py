@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """List scenarios, one line each and one per cell; or the ready subjects."""
     if options.subjects:
-        return _subjects()
+        return print_kinds(READY, _lines, about=lambda subject: f"  ({', '.join(subject.backends)})")
     loaded, problems = load_all(options.scenarios, ())
     for one in loaded:
         scenario = one.scenario
@@ -36,10 +36,6 @@ def main(options: argparse.Namespace) -> int:
         for cell in cells(scenario):
             print(f"    {cell.id}: {scenario.trials.candidate} + {control} trials")
     return USAGE if problems else PASS
-
-
-def _subjects() -> int:
-    return print_kinds(READY, _lines, about=lambda subject: f"  ({', '.join(subject.backends)})")
 
 
 def _lines(subject: ReadySubject) -> Iterator[str]:

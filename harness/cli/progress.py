@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from harness.cli.streams import is_watched
@@ -24,79 +23,65 @@ BAR = 20
 NARROW, WIDE = 60, 90
 
 
-@dataclass
-class Count:
-    """What is known so far.
+class Spoken(Progress):
+    """Says on a stream what takes long, and counts what is known so far.
 
     Attributes:
         flying: ranks of the worlds that were handed to a lane and have not ended.
         unexpected: candidates that failed, controls that did not.
     """
 
-    total: int = 0
-    done: int = 0
-    void: int = 0
-    flying: int = 0
-    begin: float = field(default_factory=time.monotonic)
-    candidate: Counter[str] = field(default_factory=Counter)
-    control: Counter[str] = field(default_factory=Counter)
-    unexpected: Counter[str] = field(default_factory=Counter)
-
-    def began(self, cell: Cell) -> None:
-        """Count a trial that began."""
-        self.flying += cell.ranks
-
-    def ended(self, trial: MadeTrial) -> None:
-        """Count a trial that ended."""
-        self.flying -= trial.cell.ranks
-        self.void += trial.void
-        # A void trial is made again, so it brings the end no nearer.
-        self.done += not trial.void
-        if not trial.void:
-            (self.candidate if trial.arm == "candidate" else self.control)[trial.cell.id] += 1
-            # A control that does not fail is as unexpected as a candidate that does.
-            self.unexpected[trial.cell.id] += trial.failed == (trial.arm == "candidate")
-
-    def left(self) -> str:
-        """Time left, in words."""
-        if not self.done:
-            return "time left unknown yet"
-        seconds = (time.monotonic() - self.begin) / self.done * max(0, self.total - self.done)
-        return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
-
-    def line(self) -> str:
-        """Everything in one line."""
-        parts = [f"{self.done}/{self.total} trials", f"{self.flying} ranks in flight", self.left()]
-        if wrong := self.unexpected.total():
-            parts.append(f"{wrong} unexpected")
-        if self.void:
-            parts.append(f"{self.void} void")
-        return ", ".join(parts)
-
-
-class Spoken(Progress):
-    """Says on a stream what takes long, and counts trials."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._count = Count()
         self._lock = threading.Lock()
         self._cell = ""
+        self.total = self.made = self.void = self.flying = 0
+        self.begin = time.monotonic()
+        self.candidate: Counter[str] = Counter()
+        self.control: Counter[str] = Counter()
+        self.unexpected: Counter[str] = Counter()
 
     def says(self, text: str) -> None:
         """A line of its own."""
         print(f"  {text}", file=self._stream, flush=True)
 
+    def planned(self, plan: Plan) -> None:
+        """Count from here."""
+        self.total, self.begin = plan.trials, time.monotonic()
+
     def began(self, cell: Cell) -> None:
-        """Count it."""
+        """Count a trial that began."""
         with self._lock:
-            self._count.began(cell)
+            self.flying += cell.ranks
             self._cell = cell.id
 
     def ended(self, trial: MadeTrial) -> None:
-        """Count it."""
+        """Count a trial that ended."""
         with self._lock:
-            self._count.ended(trial)
+            self.flying -= trial.cell.ranks
+            self.void += trial.void
+            # A void trial is made again, so it brings the end no nearer.
+            self.made += not trial.void
+            if not trial.void:
+                (self.candidate if trial.arm == "candidate" else self.control)[trial.cell.id] += 1
+                # A control that does not fail is as unexpected as a candidate that does.
+                self.unexpected[trial.cell.id] += trial.failed == (trial.arm == "candidate")
+
+    def left(self) -> str:
+        """Time left, in words."""
+        if not self.made:
+            return "time left unknown yet"
+        seconds = (time.monotonic() - self.begin) / self.made * max(0, self.total - self.made)
+        return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
+
+    def line(self) -> str:
+        """Everything in one line."""
+        parts = [f"{self.made}/{self.total} trials", f"{self.flying} ranks in flight", self.left()]
+        if wrong := self.unexpected.total():
+            parts.append(f"{wrong} unexpected")
+        if self.void:
+            parts.append(f"{self.void} void")
+        return ", ".join(parts)
 
 
 def progress_for(stream: TextIO) -> Spoken:
@@ -114,7 +99,7 @@ class Plain(Spoken):
 
     def planned(self, plan: Plan) -> None:
         """Say how many trials there will be, and which cells are skipped."""
-        self._count = Count(total=plan.trials)
+        super().planned(plan)
         for cell, why in plan.skipped.items():
             self.says(f"{cell}: SKIPPED: {why}")
         cells = len(plan.cells) - len(plan.skipped)
@@ -131,7 +116,7 @@ class Plain(Spoken):
     def _tell(self) -> None:
         while not self._over.wait(EVERY):
             with self._lock:
-                line = f"{self._cell}: {self._count.line()}" if self._cell else self._count.line()
+                line = f"{self._cell}: {self.line()}" if self._cell else self.line()
             # A stream that is gone takes nothing more; the run goes on without it.
             with contextlib.suppress(OSError, ValueError):
                 self.says(line)
@@ -156,7 +141,7 @@ class Watched(Spoken):
         from rich.live import Live
 
         self._plan = plan
-        self._count = Count(total=plan.trials)
+        super().planned(plan)
         self._live = Live(
             console=self._console, get_renderable=self._table, refresh_per_second=REDRAWS_PER_SECOND, transient=True
         )
@@ -173,10 +158,10 @@ class Watched(Spoken):
         from rich.markup import escape
         from rich.table import Table
 
-        plan, count = self._plan, self._count
+        plan = self._plan
         table = Table(
             box=box.ASCII if self._ascii else box.SIMPLE_HEAD,
-            caption=count.line(),
+            caption=self.line(),
             caption_justify="left",
             safe_box=True,
         )
@@ -195,13 +180,13 @@ class Watched(Spoken):
             if cell.id in plan.skipped:
                 table.add_row(name, *([""] if wide else []), "SKIPPED", "", "")
                 continue
-            done = count.candidate[cell.id] + count.control[cell.id]
-            wrong = count.unexpected[cell.id]
+            done = self.candidate[cell.id] + self.control[cell.id]
+            wrong = self.unexpected[cell.id]
             table.add_row(
                 name,
                 *([self._bar(done, plan.candidate + plan.control)] if wide else []),
-                f"{count.candidate[cell.id]}/{plan.candidate}",
-                f"{count.control[cell.id]}/{plan.control}",
+                f"{self.candidate[cell.id]}/{plan.candidate}",
+                f"{self.control[cell.id]}/{plan.control}",
                 f"[bold]{wrong}[/bold]" if wrong else "0",
             )
         return table

@@ -7,10 +7,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
@@ -23,7 +23,7 @@ from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
 from harness.stats.tally import Word
 from harness.stats.verdict import Judgement, merge
-from harness.trust.key import KeyProblem, Signer, SshSigner, find_signer
+from harness.trust.key import KeyProblem, Signer, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
 
@@ -51,13 +51,11 @@ def main(options: argparse.Namespace) -> int:
 
         return tried.main(chosen, cell=options.cell, jobs=jobs)
     if options.cell is not None:
-        print("rankproof run: --cell is for --try: a run makes every cell; --set matrix... chooses", file=sys.stderr)
-        return USAGE
+        return give_up("run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE)
     try:
         signer = sign_with(options)
     except (KeyProblem, SshsigError) as error:
-        print(f"rankproof run: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("run", error, USAGE)
     finished: list[Finished] = []
     failed = slipped = False
     for scenario in chosen:
@@ -74,8 +72,7 @@ def main(options: argparse.Namespace) -> int:
                 )
             )
         except Interrupted as error:
-            print(f"rankproof run: {error}", file=sys.stderr)
-            return INCONCLUSIVE
+            return give_up("run", error, INCONCLUSIVE)
         except Slip as error:
             tell(ScenarioError(error.problems))
             print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)
@@ -101,24 +98,29 @@ def _revisions(options: argparse.Namespace) -> list[str]:
     return overrides
 
 
-def sign_with(options: argparse.Namespace) -> Callable[[], Signer | None]:
+def sign_with(options: argparse.Namespace) -> Signer | None:
     """Find the key once, before anything runs; say which it is."""
     if options.unsigned:
-        return lambda: None
+        return None
     try:
         signer = find_signer(explicit=options.key)
     except KeyProblem as problem:
         if problem.named:
             raise
         print(f"no key can sign, reports will be UNSIGNED: {problem}", file=sys.stderr)
-        return lambda: None
-    _introduce(signer)
-    return lambda: signer
+        return None
+    for reason in signer.passed_over:
+        print(f"passed over: {reason}", file=sys.stderr)
+    if signer.made_now:
+        print("A signing key was made for this machine. No policy trusts it until its line is in allowed_signers:")
+        print(f'  you@example.org namespaces="report@rankproof,attestation@rankproof" {signer.public_key}')
+    print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
+    return signer
 
 
-def demand_signed(code: int, signer: Callable[[], Signer | None], *, unsigned: bool) -> int:
+def demand_signed(code: int, signer: Signer | None, *, unsigned: bool) -> int:
     """Exit code 0 stands for a report that convinces somebody: without a key it is 2, unless that was asked for."""
-    if code != PASS or unsigned or signer() is not None:
+    if code != PASS or unsigned or signer is not None:
         return code
     print(
         "rankproof: UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned",
@@ -127,26 +129,14 @@ def demand_signed(code: int, signer: Callable[[], Signer | None], *, unsigned: b
     return INCONCLUSIVE
 
 
-def _introduce(signer: SshSigner) -> None:
-    for reason in signer.passed_over:
-        print(f"passed over: {reason}", file=sys.stderr)
-    if signer.made_now:
-        print("A signing key was made for this machine. No policy trusts it until its line is in allowed_signers:")
-        print(f'  you@example.org namespaces="report@rankproof,attestation@rankproof" {signer.public_key}')
-    print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
-
-
 def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     record = finished.record
     for cell in record.judgement.cells:
         print(f"  {cell.id}: {cell.verdict}")
         for reason in cell.reasons:
             print(f"      {reason}")
-        failed = (
-            next((trial for trial in cell.candidate.trials if trial.outcome == "fail"), None)
-            if cell.candidate
-            else None
-        )
+        trials = cell.candidate.trials if cell.candidate else ()
+        failed = next((trial for trial in trials if trial.outcome == "fail"), None)
         if failed is not None:
             print(f"      candidate {failed.index}: {_what(failed)}")
             if lacks := _lacking(_what(failed)):
@@ -254,9 +244,8 @@ def _merged(finished: list[Finished], *, failed: bool) -> int:
         tests = [one for one in finished if one.record.scenario.role == "self-test"]
         parts = [f"{len(finished)} scenarios"]
         if tests:
-            parts.append(
-                f"{sum(one.record.judgement.as_expected for one in tests)} of {len(tests)} self-tests as expected"
-            )
+            as_expected = sum(one.record.judgement.as_expected for one in tests)
+            parts.append(f"{as_expected} of {len(tests)} self-tests as expected")
         if skipped:
             parts.append(f"{skipped} cells skipped")
         print(f"{', '.join(parts)}: {verdict}")

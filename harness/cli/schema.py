@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from harness.cli import PASS
 from harness.scenario import schema_text
@@ -25,16 +24,10 @@ def main(options: argparse.Namespace) -> int:
     """Print a JSON Schema: of a scenario, of a policy, or of what a gate prints."""
     if options.what == "scenario":
         print(schema_text(), end="")
-    else:
-        print(json.dumps(_schema(options.what), indent=2, sort_keys=True, ensure_ascii=False))
-    return PASS
-
-
-def _schema(what: str) -> dict[str, Any]:
-    if what == "policy":
-        from harness.gate.policy import Policy
-
-        return Policy.model_json_schema(by_alias=True)
+        return PASS
     from harness.gate.decision import Decision
+    from harness.gate.policy import Policy
 
-    return Decision.model_json_schema()
+    schema = (Policy if options.what == "policy" else Decision).model_json_schema()
+    print(json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False))
+    return PASS

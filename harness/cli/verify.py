@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from harness.cli import PASS, REFUSED, USAGE
+from harness.cli import PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import signers
 from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
@@ -49,19 +49,22 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"rankproof verify: {error.filename}: {error.strerror}", file=sys.stderr)
-        return USAGE
+        return give_up("verify", f"{error.filename}: {error.strerror}", USAGE)
     except (Unreadable, SignersMalformed, ValueError) as error:
-        print(f"rankproof verify: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("verify", error, USAGE)
     except SshsigError as error:
-        print(f"rankproof verify: {error}", file=sys.stderr)
-        return REFUSED
+        return give_up("verify", error, REFUSED)
     allowed = " and ".join(
         [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
     )
-    _print(report if options.report.is_dir() else options.report, verification, allowed=allowed)
-    return PASS if verification.ok else REFUSED
+    print_steps(verification)
+    shown = report if options.report.is_dir() else options.report
+    if verification.ok:
+        signer = f"{verification.signer} ({verification.fingerprint})"
+        print(f"{shown}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
+        return PASS
+    print(f"{shown}: REFUSED: {verification.word}")
+    return REFUSED
 
 
 def policy_of(options: argparse.Namespace) -> SignerPolicy:
@@ -110,15 +113,6 @@ def own_signers() -> Path | None:
     if why:
         print(f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
     return None
-
-
-def _print(report: Path, verification: Verification, *, allowed: str) -> None:
-    print_steps(verification)
-    if verification.ok:
-        signer = f"{verification.signer} ({verification.fingerprint})"
-        print(f"{report}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
-    else:
-        print(f"{report}: REFUSED: {verification.word}")
 
 
 def print_steps(verification: Verification) -> None:

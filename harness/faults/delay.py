@@ -45,11 +45,8 @@ class DelayFault(FaultAtEvent):
         """Open the gate."""
         world.release(rank)
 
-    def proof(self, history: History, *, rank: int) -> Proof:
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, held, nothing, opened, and what the rank did next."""
-        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
-        if not isinstance(found, Landing):
-            return found
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         if undone is None or not proof.lasted(found.struck, undone, seconds=self.for_):
             shown = f"it was not held for {self.for_:g} s"

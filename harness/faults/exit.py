@@ -37,11 +37,8 @@ class ExitFault(FaultAtEvent):
         """The order that goes with the answer to the gate."""
         return {"code": self.code}
 
-    def proof(self, history: History, *, rank: int) -> Proof:
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the end with that code."""
-        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
-        if not isinstance(found, Landing):
-            return found
         returned = proof.first_after(history.said(rank, "subject.end"), found.struck)
         if returned is not None:
             return Proof(proved=False, description="it went on and returned", lines=(*found.lines, returned.line))

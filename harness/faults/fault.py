@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from harness.faults.proof import Proof
+from harness.faults.proof import Landing, Proof, landing
 from harness.faults.world_control import L, WorldControl
 from harness.forms.draft import Draft
 from harness.forms.fields import Event, Id
@@ -162,3 +162,11 @@ class FaultAtEvent(Fault):
         """Make the event a gate."""
         del ranks
         return launch.gated(at=self.at)
+
+    def proof(self, history: History, *, rank: int) -> Proof:
+        found = landing(history, fault=self.id, at=self.at, rank=rank)
+        return found if isinstance(found, Proof) else self.proof_after(found, history, rank=rank)
+
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+        """Work out from the events what came of it where it struck."""
+        raise NotImplementedError

@@ -89,12 +89,8 @@ class HubFault(Fault):
 
 
 def _hit(requests: Sequence[Seen], fault: str) -> list[Seen]:
-    struck = []
-    for seen in requests:
-        rules = seen.event.values.get("rules")
-        if isinstance(rules, list | tuple) and fault in rules:
-            struck.append(seen)
-    return struck
+    named = ((seen, seen.event.values.get("rules")) for seen in requests)
+    return [seen for seen, rules in named if isinstance(rules, list | tuple) and fault in rules]
 
 
 def _shown(seen: Seen) -> str:

@@ -41,11 +41,8 @@ class KillFault(FaultAtEvent):
         world.signal(Signals[self._sig], rank=rank)
         done()
 
-    def proof(self, history: History, *, rank: int) -> Proof:
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, signal, and the end by that signal."""
-        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
-        if not isinstance(found, Landing):
-            return found
         sent = next((seen for seen in history.served(None, "world.signalled") if self._hit(seen, rank, found)), None)
         if sent is None:
             return Proof(proved=False, description=f"{self._sig} did not reach it", lines=found.lines)

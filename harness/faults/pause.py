@@ -55,11 +55,8 @@ class PauseFault(FaultAtEvent):
         world.signal(signal.SIGCONT, rank=rank)
         world.release(rank)
 
-    def proof(self, history: History, *, rank: int) -> Proof:
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, stopped, nothing, resumed, and the time between."""
-        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
-        if not isinstance(found, Landing):
-            return found
         stopped = proof.first_after(history.served(rank, "rank.stopped"), found.struck)
         if stopped is None or stopped.event.values.get("signal") != "SIGSTOP":
             return Proof(proved=False, description="nobody saw it stop", lines=found.lines)

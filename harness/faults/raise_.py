@@ -54,11 +54,8 @@ class RaiseFault(FaultAtEvent):
         """The order that goes with the answer to the gate."""
         return {"error": self.error, "message": self.message}
 
-    def proof(self, history: History, *, rank: int) -> Proof:
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, raised, and how the rank ended where that ended it."""
-        found = proof.landing(history, fault=self.id, at=self.at, rank=rank)
-        if not isinstance(found, Landing):
-            return found
         raised = next((seen for seen in history.said(rank, "fault.raised") if self._is(seen, found)), None)
         if raised is None:
             return Proof(proved=False, description=f"{self.error} was not raised in it", lines=found.lines)

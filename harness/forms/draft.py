@@ -14,34 +14,27 @@ class Draft(Protocol):
     @property
     def checks(self) -> Mapping[int, Any]:
         """The checks that could be read, by their place in the list."""
-        ...
 
     @property
     def faults(self) -> Mapping[int, Any]:
         """The faults that could be read, by their place in the list."""
-        ...
 
     @property
     def must_fail(self) -> Any:
         """How the control must fail, or None."""
-        ...
 
     @property
     def deadline(self) -> float | None:
         """`world.deadline` in seconds; None where it could not be read."""
-        ...
 
     def sizes(self) -> tuple[int, ...]:
         """The world sizes that occur, ascending."""
-        ...
 
     def has(self, *path: str | int) -> bool:
         """Whether the document has a value at a path."""
-        ...
 
     def at(self, *path: str | int) -> Any:
         """The value at a path, or None."""
-        ...
 
     def problem(
         self,
@@ -53,4 +46,3 @@ class Draft(Protocol):
         kind: Literal["error", "note"] = "error",
     ) -> Problem:
         """A problem at a path of the document."""
-        ...

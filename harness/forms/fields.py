@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic.fields import FieldInfo
 
-from harness.forms.problem import closest, complaint
-
-
-def chosen(value: Any, allowed: Sequence[str], wanted: str) -> PydanticCustomError:
-    """Build the error for a value that is none of the allowed words."""
-    return complaint(wanted, suggestion=closest(value, allowed))
-
+from harness.forms.problem import complaint
 
 T = TypeVar("T")
 
@@ -40,10 +33,11 @@ _FORMS: dict[str, str] = {}
 """What each pattern asks for, in words."""
 
 
-def form(pattern: str, words: str) -> str:
-    """Register a pattern together with the words that explain it."""
+def form(pattern: str, words: str, *, most: int | None = None) -> FieldInfo:
+    """Make a text match a pattern, with the words that explain it; `most` characters at the most."""
     _FORMS[pattern] = words
-    return pattern
+    made: FieldInfo = Field(pattern=pattern, max_length=most)
+    return made
 
 
 def in_words(pattern: str) -> str:
@@ -121,68 +115,44 @@ Plain = Annotated[str, AfterValidator(_no_nul)]
 
 Id = Annotated[
     str,
-    Field(
-        pattern=form(
-            "^[a-z0-9][a-z0-9-]{0,62}$",
-            "must be 1 to 63 lower-case letters, digits and hyphens, and not start with a hyphen",
-        )
+    form(
+        "^[a-z0-9][a-z0-9-]{0,62}$",
+        "must be 1 to 63 lower-case letters, digits and hyphens, and not start with a hyphen",
     ),
 ]
 Name = Annotated[
     str,
-    Field(
-        pattern=form(
-            "^[a-z][a-z0-9_-]{0,62}$", "must be a lower-case letter, then at most 62 lower-case letters, digits, _ or -"
-        )
-    ),
+    form("^[a-z][a-z0-9_-]{0,62}$", "must be a lower-case letter, then at most 62 lower-case letters, digits, _ or -"),
 ]
 Argument = Annotated[
-    str,
-    Field(pattern=form("^[A-Za-z_][A-Za-z0-9_-]{0,62}$", "must be a letter, then at most 62 letters, digits, _ or -")),
+    str, form("^[A-Za-z_][A-Za-z0-9_-]{0,62}$", "must be a letter, then at most 62 letters, digits, _ or -")
 ]
-Variable = Annotated[
-    str, Field(pattern=form(f"^{_WORD}$", "must be the name of an environment variable: letters, digits and _"))
-]
+Variable = Annotated[str, form(f"^{_WORD}$", "must be the name of an environment variable: letters, digits and _")]
 Event = Annotated[
     str,
-    Field(
-        max_length=128,
-        pattern=form(
-            r"^[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$",
-            "must be the name of an event: words joined by dots, like tokenizer.ready",
-        ),
+    form(
+        r"^[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$",
+        "must be the name of an event: words joined by dots, like tokenizer.ready",
+        most=128,
     ),
 ]
 EventValue = Annotated[
     str,
-    Field(
-        max_length=192,
-        pattern=form(
-            r"^[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+$",
-            "must be an event and one of its keys joined by a dot, like decode.text",
-        ),
+    form(
+        r"^[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+$",
+        "must be an event and one of its keys joined by a dot, like decode.text",
+        most=192,
     ),
 ]
 Entry = Annotated[
-    str,
-    Field(
-        max_length=255, pattern=form(rf"^{_WORD}(\.{_WORD})*:{_WORD}$", "must be module:function, like subject:warm_up")
-    ),
+    str, form(rf"^{_WORD}(\.{_WORD})*:{_WORD}$", "must be module:function, like subject:warm_up", most=255)
 ]
 ExceptionName = Annotated[
-    str,
-    Field(
-        max_length=255,
-        pattern=form(rf"^{_WORD}(\.{_WORD})*$", "must be the name of an exception type, like AssertionError"),
-    ),
+    str, form(rf"^{_WORD}(\.{_WORD})*$", "must be the name of an exception type, like AssertionError", most=255)
 ]
-Sha256 = Annotated[str, Field(pattern=form("^[0-9a-f]{64}$", "must be a sha256: 64 lower-case hexadecimal digits"))]
+Sha256 = Annotated[str, form("^[0-9a-f]{64}$", "must be a sha256: 64 lower-case hexadecimal digits")]
 Hub = Annotated[
-    str,
-    Field(
-        max_length=255,
-        pattern=form(HUB_PATTERN, "must be a hub id with its revision, like organisation/model@revision"),
-    ),
+    str, form(HUB_PATTERN, "must be a hub id with its revision, like organisation/model@revision", most=255)
 ]
 Relative = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
 Inside = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_inside)]

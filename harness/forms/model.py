@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.forms.problem import complaint
 from harness.forms.strict_json import strict_json
 
 
@@ -17,6 +18,21 @@ class Model(BaseModel):
 
 
 M = TypeVar("M", bound=Model)
+
+
+def demand_one(model: M, *names: str, nothing: str) -> M:
+    """Demand that exactly one of these fields is given; `nothing` is what to say where none is.
+
+    Raises:
+        PydanticCustomError: none is, or more than one.
+    """
+    given = [name for name in names if getattr(model, name) is not None]
+    if not given:
+        raise complaint(nothing)
+    if len(given) > 1:
+        what = f"{', '.join(names[:-1])} and {names[-1]}"
+        raise complaint(f"cannot stand beside {given[0]}; keep one of {what}", at=given[1])
+    return model
 
 
 def parse_json(model: type[M], text: bytes) -> M:

@@ -55,14 +55,5 @@ def rank_set(value: Any) -> RankSet:
     return RankSet(tuple(value))
 
 
-_ranks = written(
-    rank_set,
-    {
-        "anyOf": [
-            {"enum": ["every", "nonzero"]},
-            {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1, "uniqueItems": True},
-        ]
-    },
-)
-
-Ranks = Annotated[RankSet, *_ranks]
+_LIST = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1, "uniqueItems": True}
+Ranks = Annotated[RankSet, *written(rank_set, {"anyOf": [{"enum": ["every", "nonzero"]}, _LIST]})]

@@ -94,12 +94,7 @@ def percent(value: Any) -> float:
     return float(number / 100)
 
 
-_duration = written(duration, {"type": "string", "pattern": DURATION_PATTERN})
-_age = written(age, {"type": "string", "pattern": DURATION_PATTERN})
-_size = written(size, {"type": "string", "pattern": SIZE_PATTERN})
-_percent = written(percent, {"type": "string", "pattern": PERCENT_PATTERN})
-
-Duration = Annotated[float, *_duration]
-Age = Annotated[float, *_age]
-Size = Annotated[int, *_size]
-Percent = Annotated[float, *_percent]
+Duration = Annotated[float, *written(duration, {"type": "string", "pattern": DURATION_PATTERN})]
+Age = Annotated[float, *written(age, {"type": "string", "pattern": DURATION_PATTERN})]
+Size = Annotated[int, *written(size, {"type": "string", "pattern": SIZE_PATTERN})]
+Percent = Annotated[float, *written(percent, {"type": "string", "pattern": PERCENT_PATTERN})]

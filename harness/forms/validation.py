@@ -28,6 +28,12 @@ TYPES = {
     "dict_type": "must be a mapping of keys to values",
     "model_type": "must be a mapping of keys to values",
     "model_attributes_type": "must be a mapping of keys to values",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "string_too_long": "is too long; at most {max_length} characters are allowed",
+    "string_too_short": "is empty; write a text",
+    "too_short": "is empty; give at least one",
 }
 
 
@@ -80,7 +86,8 @@ def problems_of(failure: ValidationError, document: Document, *, schema: Schema)
     missing: list[Path] = []
     for error in failure.errors(include_url=False):
         path = without_tags(error["loc"], document.tree, schema)
-        if len(problems) > PROBLEM_LIMIT or _in_a_hole(path, document) or _follows(error):
+        in_a_hole = any(path[:length] in document.holes for length in range(len(path) + 1))
+        if len(problems) > PROBLEM_LIMIT or in_a_hole or _follows(error):
             continue
         if error["type"] == "missing":
             missing.append(path)
@@ -93,10 +100,6 @@ def problems_of(failure: ValidationError, document: Document, *, schema: Schema)
             problems.append(_problem(error, path, document, schema))
     problems += [document.marks.problem(path, "is missing; add it here") for path in missing if path not in explained]
     return problems
-
-
-def _in_a_hole(path: Path, document: Document) -> bool:
-    return any(path[:length] in document.holes for length in range(len(path) + 1))
 
 
 def _follows(error: ErrorDetails) -> bool:
@@ -166,16 +169,4 @@ def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, s
             return "must be a list", f"[{value}]"
         case "string_pattern_mismatch":
             return in_words(str(context["pattern"])), None
-        case "greater_than_equal":
-            return f"must be at least {context['ge']}", None
-        case "less_than_equal":
-            return f"must be at most {context['le']}", None
-        case "less_than":
-            return f"must be less than {context['lt']}", None
-        case "string_too_long":
-            return f"is too long; at most {context['max_length']} characters are allowed", None
-        case "string_too_short":
-            return "is empty; write a text", None
-        case "too_short":
-            return "is empty; give at least one", None
-    return TYPES.get(kind, f"is not allowed ({kind.replace('_', ' ')})"), None
+    return TYPES.get(kind, f"is not allowed ({kind.replace('_', ' ')})").format(**context), None

@@ -149,25 +149,19 @@ def read_basis(
     text = objects.read([files[place].blob])[files[place].blob]
     policy = parse_policy(text, name=name)
 
-    def beside(given: str) -> str:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), given))
+    def there(path: str, what: str) -> str:
         if path not in files:
-            raise NoTrustedRef(f"{ref}:{path}, which the policy names, is not there")
+            raise NoTrustedRef(f"{ref}:{path}, {what}, is not there")
         return path
+
+    def beside(given: str) -> str:
+        return there(posixpath.normpath(posixpath.join(posixpath.dirname(place), given)), "which the policy names")
 
     allowed = beside(policy.signers.allowed)
     revoked = beside(policy.signers.revoked) if policy.signers.revoked else None
     paths = [allowed, *([revoked] if revoked else [])]
-    for required in policy.require:
-        if required.path not in files:
-            raise NoTrustedRef(
-                f"{ref}:{required.path}, the file of required scenario {required.scenario}, is not there"
-            )
-        paths.append(required.path)
-    for lock in policy.environment.locks:
-        if lock not in files:
-            raise NoTrustedRef(f"{ref}:{lock}, which the policy names as a lock, is not there")
-        paths.append(lock)
+    paths += [there(one.path, f"the file of required scenario {one.scenario}") for one in policy.require]
+    paths += [there(lock, "which the policy names as a lock") for lock in policy.environment.locks]
     content = objects.read([files[one].blob for one in paths])
     texts = {one: content[files[one].blob] for one in paths}
     _demand_known(policy, texts[allowed], name=f"{ref}:{allowed}", policy_name=name)

@@ -17,8 +17,7 @@ from harness.forms.model import Model
 from harness.forms.text import plural, visible
 from harness.gate.basis import Basis, read_basis
 from harness.gate.objects import Objects
-from harness.gate.report import Refusal, Report
-from harness.gate.reports import Runs, find_runs, verified
+from harness.gate.reports import Refusal, Report, Runs, find_runs, verified
 from harness.gate.requirements import CODES, Answer, Requirement, answer, requirements
 
 

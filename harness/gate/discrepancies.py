@@ -13,7 +13,7 @@ from harness.record.model import ArmSummary, Record
 from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
 from harness.run.arms.revision import RevisionError
-from harness.scenario import Arm, parse_scenario
+from harness.scenario import parse_scenario
 from harness.stats.provenance import Source, judge, loaded, path_of
 from harness.subjects import READY
 from harness.trust.replay import Read
@@ -38,7 +38,7 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.patch is not None:
             content = read(f"{PATCH_FOLDER}/{name}.patch")
-            given: Arm | None = getattr(known.scenario.subject, name)
+            given = known.scenario.subject.arms.get(name)
             file = known.files.get(given.patch) if given is not None and given.patch is not None else None
             if file is None or blob_id(content, like=file.blob) != file.blob:
                 differences.append(f"the {name}'s patch is not the trusted one")
@@ -72,7 +72,7 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
     own = {*(subject.program or ()), f"{module}.py", f"{module}/__init__.py"} & known.files.keys()
     differences = []
     for name, arm in record.arms.items():
-        given: Arm | None = getattr(subject, name)
+        given = subject.arms.get(name)
         replaced = known.files.get(given.file) if given is not None and given.file is not None else None
         for path in sorted(own):
             expected = {file.blob for file in (known.files[path], replaced) if file is not None}
@@ -124,7 +124,7 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     for name, arm in record.arms.items():
         if arm.revision is not None:
             continue
-        given: Arm | None = getattr(scenario.subject, name)
+        given = scenario.subject.arms.get(name)
         instead = [posixpath.join(folder, given.file)] if given is not None and given.file is not None else []
         for path in arm.files:
             possible = [posixpath.join(place, path) if place else path for place in places] + instead

@@ -18,9 +18,7 @@ from harness.forms.git import NO_ANSWER, Entry, batch, contents, entries_of, git
 from harness.forms.source import real_place
 from harness.forms.text import printable
 
-DEFAULT = "origin/main"
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-LARGEST = 256 * 2**20
 
 
 class NoTrustedRef(Exception):
@@ -40,12 +38,11 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        answered = _git("rev-parse", "--is-shallow-repository", "--show-prefix", folder=folder)
+        answered = self._run("rev-parse", "--is-shallow-repository", "--show-prefix")
         if answered.returncode:
             why = refusal(answered.stderr) or "it lies in no git repository: run the gate inside a clone"
             raise NoCommit(f"{real_place(folder)}: {why}")
-        done = answered.stdout
-        shallow, _, prefix = done.partition(b"\n")
+        shallow, _, prefix = answered.stdout.partition(b"\n")
         self.is_shallow = shallow == b"true"
         self.prefix = os.fsdecode(prefix.strip(b"\n"))
         """The folder's path from the top of the working tree, empty or ending with a slash."""
@@ -122,15 +119,14 @@ class Objects:
 
     def _git(self, *arguments: str, given: bytes = b"", quiet: bool = False) -> bytes | None:
         """What git answers; None where it fails, or with `quiet`, where it has anything to say (an ambiguous name)."""
-        done = _git(*arguments, folder=self._folder, given=given)
+        done = self._run(*arguments, given=given)
         return None if done.returncode or (quiet and done.stderr) else done.stdout
 
-
-def _git(*arguments: str, folder: Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    done = git(*arguments, folder=folder, given=given)
-    if done.returncode == NO_ANSWER:
-        raise NoCommit(done.stderr.decode())
-    return done
+    def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        done = git(*arguments, folder=self._folder, given=given)
+        if done.returncode == NO_ANSWER:
+            raise NoCommit(done.stderr.decode())
+        return done
 
 
 def blob_id(content: bytes, *, like: str) -> str:

@@ -24,7 +24,7 @@ from harness.forms.model import Model
 from harness.forms.text import plural, visible
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
-from harness.gate.report import Refusal, Report, some
+from harness.gate.reports import Refusal, Report, some
 from harness.gate.rules import RULES, Ruling, Word, holds
 
 Answer = Literal["OPEN", "CLOSED", "CANNOT TELL", "NOT VERIFIED"]

@@ -14,7 +14,7 @@ from typing import Literal
 from harness.forms.text import plural
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
-from harness.gate.report import Report, some
+from harness.gate.reports import Report, some
 from harness.stats.verdict import CellVerdict
 
 # Clocks of two machines differ a little; a report from the day after tomorrow is something else.
@@ -54,7 +54,6 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
 
 
 def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
-    """Which code ran, beside the files that were staged."""
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
         return "REFUSED", f"the subject is what is {scenario.of} (subject.of), not the commit's code"

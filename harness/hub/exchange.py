@@ -6,11 +6,12 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from harness.hub.access import Access, End
 from harness.hub.answer import Answer
 from harness.hub.target import Target
-from harness.hub.wire import Request, head_bytes
+from harness.hub.wire import Request
 from harness.hub.wrong_answer import Outgoing
 
 CHUNK = 256 * 1024
@@ -118,9 +119,15 @@ def read_piece(answer: Answer, first: int, end: int, *, flipped: int | None) -> 
 
 
 def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> bytes:
-    """Head of the answer. After it the connection stays open only if both sides wish it."""
+    """Head of the answer. After it the connection stays open only if both sides wish it.
+
+    Header values are our own or checked before; none holds a line break.
+    """
     keep = outgoing.then == "keep" and request is not None and request.keep_alive
-    return head_bytes(
-        answer.status,
-        {**answer.headers, "Content-Length": str(outgoing.announced), "Connection": "keep-alive" if keep else "close"},
-    )
+    headers = answer.headers | {
+        "Content-Length": str(outgoing.announced),
+        "Connection": "keep-alive" if keep else "close",
+    }
+    reason = HTTPStatus(answer.status).phrase if answer.status in HTTPStatus._value2member_map_ else "Fault"
+    lines = [f"HTTP/1.1 {answer.status} {reason}", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -14,6 +14,7 @@ from harness.hub.problem import HubError
 from harness.hub.repository import ServedRepository, read_folder
 from harness.hub.rules import Rules, load_rules
 from harness.hub.server import Server
+from harness.hub.target import CLIENT
 from harness.hub.wire import Limits
 
 T = TypeVar("T")
@@ -115,8 +116,6 @@ class Hub:
 
     def endpoint_for(self, client: str) -> str:
         """The value for HF_ENDPOINT of one client, which then goes by this name in rules and in the log."""
-        from harness.hub.target import CLIENT
-
         if not CLIENT.fullmatch(client):
             raise HubError(f"{client!r}: a client's name is 1 to 64 letters, digits, '.', '_' or '-'")
         return f"{self.endpoint}/client/{client}"
@@ -180,14 +179,12 @@ class Hub:
             self._failure = error
             self._done.set()
 
-    def _alive(self) -> bool:
-        return self._loop is not None and self._loop.is_running()
-
     def _counted(self, count: Callable[[Server], int]) -> int:
         async def counted(server: Server) -> int:
             return count(server)
 
-        return self._call(counted(self._server)) if self._server is not None and self._alive() else 0
+        alive = self._loop is not None and self._loop.is_running()
+        return self._call(counted(self._server)) if self._server is not None and alive else 0
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None

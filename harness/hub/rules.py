@@ -242,10 +242,9 @@ def load_rules(path: Path) -> Rules:
         RulesError: every mistake, with file, line, column, key and what to do.
     """
     try:
-        text = read_source(path, remedy="name a file of rules")
+        return parse_model(Rules, read_source(path, remedy="name a file of rules"), name=str(path))
     except ScenarioError as error:
         raise RulesError(error.problems) from None
-    return parse_rules(text, name=str(path))
 
 
 def parse_rules(text: bytes | str, *, name: str = "rules") -> Rules:

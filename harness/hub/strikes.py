@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness.forms.digest import sha256
 from harness.hub.rules import Latency, Rule, Rules
@@ -29,30 +29,18 @@ class Struck:
     left: float | None = None
 
 
-@dataclass(slots=True)
-class _Counts:
-    matched: Counter[tuple[str, str]] = field(default_factory=Counter)
-    struck: Counter[tuple[str, str]] = field(default_factory=Counter)
-    same: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    spent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-
-
 class Strikes:
     """The rules with their counts. Not thread-safe: the hub asks from its one thread, in the order of arrival."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._counts = _Counts()
+        self._matched: Counter[tuple[str, str]] = Counter()
+        self._struck: Counter[tuple[str, str]] = Counter()
+        self._same: Counter[tuple[str, str, str]] = Counter()
+        self._spent: dict[tuple[str, str], tuple[int, int]] = {}
 
     def judge(
-        self,
-        *,
-        client: str,
-        method: str,
-        address: str,
-        target: Target,
-        at: float,
-        changes: Callable[[Rule], bool] = lambda _: True,
+        self, *, client: str, method: str, address: str, target: Target, at: float, changes: Callable[[Rule], bool]
     ) -> Struck:
         """Count a request and say what happens to it.
 
@@ -81,32 +69,32 @@ class Strikes:
 
     def _strikes(self, rule: Rule, *, client: str, request: str, at: float) -> bool | float:
         """Whether a rule strikes a request that matches; for a quota the seconds left of its window."""
-        when, counts = rule.when, self._counts
+        when = rule.when
         key = (rule.id, "" if when.shared else client)
-        counts.matched[key] += 1
+        self._matched[key] += 1
         same = (rule.id, client, request)
-        counts.same[same] += 1
-        if when.requests is not None and not when.requests[0] <= counts.matched[key] <= when.requests[1]:
+        self._same[same] += 1
+        if when.requests is not None and not when.requests[0] <= self._matched[key] <= when.requests[1]:
             return False
         if when.seconds is not None and not when.seconds[0] <= at <= when.seconds[1]:
             return False
         # The number is that of equal requests of one client: threads of a client may swap places, not this count.
         if when.probability is not None and not (
-            _chance(self.rules.seed, rule.id, client, request, counts.same[same]) < when.probability
+            _chance(self.rules.seed, rule.id, client, request, self._same[same]) < when.probability
         ):
             return False
         left: float | None = None
         if when.quota is not None and when.window is not None:
             window = int(at // when.window)
-            before, spent = counts.spent.get(key, (window, 0))
+            before, spent = self._spent.get(key, (window, 0))
             spent = spent + 1 if before == window else 1
-            counts.spent[key] = (window, spent)
+            self._spent[key] = (window, spent)
             if spent <= when.quota:
                 return False
             left = (window + 1) * when.window - at
-        if when.times is not None and counts.struck[key] >= when.times:
+        if when.times is not None and self._struck[key] >= when.times:
             return False
-        counts.struck[key] += 1
+        self._struck[key] += 1
         return True if left is None else left
 
 

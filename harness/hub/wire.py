@@ -1,11 +1,10 @@
-"""HTTP/1.1 as far as a hub needs it: read a request's head within limits, write an answer's head."""
+"""HTTP/1.1 as far as a hub needs it: a request's head, read within limits, and its Range header."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from dataclasses import dataclass, field
-from http import HTTPStatus
 
 HEAD_LIMIT = 32 * 1024
 HEADER_LIMIT = 100
@@ -98,13 +97,6 @@ def _head(data: bytes) -> Request:
     wish = headers.get("connection", "").lower()
     keep = "close" not in wish if words[2] == "HTTP/1.1" else "keep-alive" in wish
     return Request(method, address, headers, keep)
-
-
-def head_bytes(status: int, headers: dict[str, str]) -> bytes:
-    """The head of an answer. Header values are our own or checked before; none holds a line break."""
-    reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Fault"
-    lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def read_range(text: str | None, size: int) -> tuple[int, int] | None:

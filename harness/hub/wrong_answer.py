@@ -6,21 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from harness.hub import rules
 from harness.hub.answer import Answer, failure
-from harness.hub.rules import (
-    Close,
-    Latency,
-    Missing,
-    RateLimit,
-    Refuse,
-    Reset,
-    Rule,
-    ServerError,
-    Short,
-    Truncate,
-    WrongBytes,
-    WrongEtag,
-)
 from harness.hub.strikes import Struck
 from harness.hub.target import Target
 
@@ -51,12 +38,12 @@ def truly(answer: Answer) -> Outgoing:
     return Outgoing(answer, answer.length, answer.length)
 
 
-def changes(rule: Rule, answer: Answer) -> bool:
+def changes(rule: rules.Rule, answer: Answer) -> bool:
     """Whether a rule would change this answer; a strike that changes nothing would not be evidence of a fault."""
     match rule.answer:
-        case Truncate() | Short() | WrongBytes():
+        case rules.Truncate() | rules.Short() | rules.WrongBytes():
             return answer.length > 0
-        case WrongEtag():
+        case rules.WrongEtag():
             return "ETag" in answer.headers
         case _:
             return True
@@ -74,33 +61,35 @@ def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | Non
     if struck.rule is None:
         return truly(answer)
     match struck.rule.answer:
-        case Missing() | RateLimit() | ServerError() as wrong:
+        case rules.Missing() | rules.RateLimit() | rules.ServerError() as wrong:
             return truly(_refusal(wrong, struck, target, commit))
-        case Reset() | Refuse() as wrong:
-            return Outgoing(None, then="reset", refuse=wrong.lasting if isinstance(wrong, Refuse) else None)
-        case Close():
+        case rules.Reset() | rules.Refuse() as wrong:
+            return Outgoing(None, then="reset", refuse=wrong.lasting if isinstance(wrong, rules.Refuse) else None)
+        case rules.Close():
             return Outgoing(None, then="close")
-        case Truncate() as wrong:
+        case rules.Truncate() as wrong:
             cut = wrong.after if wrong.after is not None else int(answer.length * wrong.share)
             return Outgoing(answer, answer.length, min(cut, answer.length - 1), wrong.ending)
-        case Short() as wrong:
+        case rules.Short() as wrong:
             kept = int(answer.length * wrong.share)
             return Outgoing(answer, kept, kept)
-        case WrongEtag() as wrong:
+        case rules.WrongEtag() as wrong:
             return truly(_another_etag(wrong, answer))
-        case WrongBytes(text=None):
+        case rules.WrongBytes(text=None):
             return replace(truly(answer), flipped=answer.length // 2)
-        case WrongBytes() as wrong:
+        case rules.WrongBytes() as wrong:
             return truly(Answer(answer.status, answer.headers, (wrong.text or "").encode()))
-        case Latency():
+        case rules.Latency():
             return truly(answer)
 
 
-def _refusal(wrong: Missing | RateLimit | ServerError, struck: Struck, target: Target, commit: str | None) -> Answer:
-    if isinstance(wrong, Missing):
+def _refusal(
+    wrong: rules.Missing | rules.RateLimit | rules.ServerError, struck: Struck, target: Target, commit: str | None
+) -> Answer:
+    if isinstance(wrong, rules.Missing):
         code = None if wrong.code == "none" else wrong.code
         return failure(404, "Entry not found", code=code, commit=commit if wrong.commit else None)
-    if isinstance(wrong, RateLimit):
+    if isinstance(wrong, rules.RateLimit):
         return _rate_limited(wrong, struck, target)
     no = failure(wrong.status, "Internal Error - We're working hard to fix this as soon as possible!")
     if wrong.retry_after is not None:
@@ -108,7 +97,7 @@ def _refusal(wrong: Missing | RateLimit | ServerError, struck: Struck, target: T
     return no
 
 
-def _rate_limited(wrong: RateLimit, struck: Struck, target: Target) -> Answer:
+def _rate_limited(wrong: rules.RateLimit, struck: Struck, target: Target) -> Answer:
     no = failure(429, "Too Many Requests")
     left = math.ceil(struck.left if struck.left is not None else wrong.reset)
     if wrong.headers in {"ratelimit", "both"}:
@@ -123,7 +112,7 @@ def _rate_limited(wrong: RateLimit, struck: Struck, target: Target) -> Answer:
     return no
 
 
-def _another_etag(wrong: WrongEtag, answer: Answer) -> Answer:
+def _another_etag(wrong: rules.WrongEtag, answer: Answer) -> Answer:
     true = answer.headers["ETag"].strip('"')
     # As long as the true one, so that only comparing bytes with digests can tell.
     etag = wrong.etag if wrong.etag is not None else true[::-1] if true != true[::-1] else "0" * len(true)

@@ -1,7 +1,8 @@
 """The rank's end of the event channel: one JSON line per event, and gates that block until the harness has answered.
 
 A rank in any language can do the same: write `{"event": NAME, "ns": CLOCK_MONOTONIC, "values": {...}}` and a newline;
-at a gate, read one line. That line is empty, or holds an order of a fault that strikes there (`harness.rank.order`).
+at a gate, read one line. That line is empty, or holds an order of a fault that strikes there: one JSON object, the
+fault's id and kind, and what the kind's `inside` gave. So nothing in a rank knows of a fault before it strikes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from harness.events import is_name
 from harness.forms.strict_json import JSON
-from harness.rank.order import obey
+from harness.rank.inside import load
 
 LINE_LIMIT = 256 * 1024
 
@@ -37,7 +38,7 @@ class Emitter:
         Raises:
             ValueError: the name is not dotted lower-case words, or the values do not fit JSON or 256 KiB.
             OSError: the channel is closed.
-            Exception: what a `raise` fault of the scenario raises at this gate.
+            Exception: what a fault of the scenario raises at this gate.
         """
         if not is_name(name):
             raise ValueError(f"{name!r} cannot name an event: use dotted lower-case words such as 'tokenizer.ready'")
@@ -48,7 +49,8 @@ class Emitter:
             if name in self._gates:
                 order = self._wait()
         if order:
-            obey(order, files=self._inside, emit=self.emit)
+            values = json.loads(order)
+            load(self._inside[values["kind"]]).inside(values, self.emit)
 
     def _write(self, name: str, values: dict[str, JSON]) -> None:
         event = {"event": name, "ns": time.monotonic_ns(), "values": values}

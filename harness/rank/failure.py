@@ -25,7 +25,6 @@ FILE_NAME = "error.json"
 ROOT = str(Path(__file__).parents[2])  # of our own code, which is not found by sys.path
 RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
 WATCH = RUNTIME + "groups.py"  # stands between a subject and the library it calls, and is neither
-ORDERS = RUNTIME + "order.py"  # what a fault orders is raised there: the scenario's doing, and no refusal of ours
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
 
@@ -40,9 +39,10 @@ def record(error: BaseException, *, scratch: str, folder: str) -> None:
     try:
         write(scratch, describe(error, folder=folder))
     except BaseException as broken:  # noqa: BLE001 - the failure must be told even if it cannot be described
-        plain = _plain(type(error).__mro__, why=f"(it could not be described: {type(broken).__name__})")
+        # Of the nearest built-in class that it descends from.
+        known = next(found for found in type(error).__mro__ if found.__flags__ & IMMUTABLE_TYPE)
         with contextlib.suppress(BaseException):
-            write(scratch, plain)
+            write(scratch, _plain(known, message=f"(it could not be described: {type(broken).__name__})"))
 
 
 def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
@@ -64,42 +64,28 @@ def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
         # The file that could not be read has no frame of its own.
         frames.append(_frame(error.filename, error.lineno or 0, function="<module>", folder=folder))
     own = [frame for frame in frames if frame["subject"]]
-    last = own[-1] if own else None
     return {
-        "ns": time.monotonic_ns(),
-        "type": str(type(error).__name__),
-        "module": str(type(error).__module__),
-        "message": _text(error),
-        "mro": _names(type(error).__mro__),
+        **_plain(type(error), message=_text(error)),
         "ours": _is_ours(error.__traceback__),
-        "file": last["file"] if last else None,
-        "line": last["line"] if last else None,
-        "source": last["source"] if last else None,
+        **({key: own[-1][key] for key in ("file", "line", "source")} if own else {}),
         "frames": frames,
         "causes": _causes(error),
     }
 
 
-def _plain(classes: tuple[type, ...], *, why: str) -> dict[str, Any]:
-    """A description that asks nothing of the exception: the nearest built-in class it descends from."""
-    known = next(found for found in classes if found.__flags__ & IMMUTABLE_TYPE)
+def _plain(kind: type, *, message: str) -> dict[str, Any]:
+    """A description that asks nothing of the exception but its class."""
     return {
         "ns": time.monotonic_ns(),
-        "type": known.__name__,
-        "module": known.__module__,
-        "message": why,
-        "mro": _names(known.__mro__),
+        "type": str(kind.__name__),
+        "module": str(kind.__module__),
+        "message": message,
+        "mro": [str(found.__name__)[:NAME_LIMIT] for found in kind.__mro__[:CLASS_LIMIT]],
         "ours": False,
-        "file": None,
-        "line": None,
-        "source": None,
+        **dict.fromkeys(("file", "line", "source")),
         "frames": [],
         "causes": [],
     }
-
-
-def _names(classes: tuple[type, ...]) -> list[str]:
-    return [str(found.__name__)[:NAME_LIMIT] for found in classes[:CLASS_LIMIT]]
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
@@ -109,8 +95,7 @@ def _is_ours(trace: TracebackType | None) -> bool:
         if not _is_watch(trace):
             file = trace.tb_frame.f_code.co_filename
         trace = trace.tb_next
-    file = os.path.realpath(file) if file else ""
-    return file.startswith(RUNTIME) and file != ORDERS
+    return bool(file) and os.path.realpath(file).startswith(RUNTIME)
 
 
 def _is_watch(step: TracebackType) -> bool:

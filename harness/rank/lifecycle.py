@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import faulthandler
 import importlib
+import json
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
 from harness.rank.environment import describe
 from harness.rank.groups import Watch
+from harness.rank.inside import load
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, swallowed
 from harness.rank.seeding import seed
@@ -43,16 +45,20 @@ class SubjectNotFound(ImportError):
     """The entry does not name a function in the arm's folder."""
 
 
-def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
-    """Run the subject as this process' whole purpose.
+def main(path: str) -> None:
+    """Live the rank that the spec at `path` describes, in an interpreter that was started for it; never returns."""
+    live(RankSpec.from_json(json.loads(Path(path).read_text())))
 
-    Args:
-        spec: what this rank is told.
-        join: joins the backend's group; may block until every rank is there.
 
-    Returns:
-        The exit code, as Python would give it: 0, 1 for an exception, or what the subject passed to `sys.exit`.
+def live(spec: RankSpec) -> None:
+    """Run the subject as this process' whole purpose; never returns.
+
+    The exit code is what Python would give: 0, 1 for an exception, or what the subject passed to `sys.exit`.
+
+    Raises:
+        Exception: what the file raises that joins the backend's group, while it is loaded.
     """
+    join = load(spec.group).join
     with contextlib.suppress(OSError):  # a full disk costs the stacks, not the rank
         # faulthandler keeps the file open for life
         stacks = Path(spec.scratch, STACKS).open("wb", buffering=0)  # noqa: SIM115
@@ -84,7 +90,7 @@ def live(spec: RankSpec, join: Callable[[RankSpec], Group]) -> int:
         _exit(code)
     with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
         _tell(spec, emitter, loaded)
-    return code
+    _leave(code)
 
 
 def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, loaded: Loaded) -> None:
@@ -200,7 +206,7 @@ def _print(error: BaseException) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
 
 
-def leave(code: int) -> None:
+def _leave(code: int) -> None:
     """End a forked rank as the interpreter would: non-daemon threads, exit handlers, buffers; then without teardown.
 
     A forked process must not run its server's teardown, and torch's costs a second.

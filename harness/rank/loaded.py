@@ -88,7 +88,7 @@ class Loaded:
         self._declared = frozenset(declared)
         self._begun = begun
         self._inherited = bool(STOCK.names)
-        self._before = newest()
+        self._last = next(reversed(sys.modules))
         self._strangers: dict[str, set[Entry]] = defaultdict(set)
         self._witness = Witness(on_execution=self._executed)
         self._witness.attach()
@@ -99,8 +99,14 @@ class Loaded:
         return list(self._witness.children)
 
     def since(self) -> list[str]:
-        """Names of the modules that were loaded since the rank began, the newest first."""
-        return since(self._before)
+        """Names of the modules that were loaded since the rank began, the newest first; all where that is not known.
+
+        What comes after a module in `sys.modules` was loaded later.
+        """
+        newest_first = reversed(sys.modules)
+        if self._last not in sys.modules:
+            return list(newest_first)
+        return list(itertools.takewhile(lambda name: name != self._last, newest_first))
 
     def of_arm(self) -> list[dict[str, str]]:
         """The files that were loaded from the arm's folder, as `{module, file, sha256}`.
@@ -190,18 +196,6 @@ def _packages_of(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str,
         ],
     }
     return found | ({"more": len(in_order) - FILE_LIMIT} if len(in_order) > FILE_LIMIT else {})
-
-
-def newest() -> str:
-    """Name of the module that was loaded last: what comes after it in `sys.modules` was loaded later."""
-    return next(reversed(sys.modules))
-
-
-def since(marker: str) -> list[str]:
-    """Names of the modules that were loaded after the marker, the newest first; all where it is not there any more."""
-    if marker not in sys.modules:
-        return list(reversed(sys.modules))
-    return list(itertools.takewhile(lambda name: name != marker, reversed(sys.modules)))
 
 
 def file_of(module: ModuleType | None) -> str | None:

@@ -44,6 +44,15 @@ def prctl(option: int, value: int) -> bool:
     return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
 
 
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; `SIGRTMIN+3` for a real-time signal; the number for what this system does not know."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        first = getattr(signal, "SIGRTMIN", None)
+        return f"SIGRTMIN+{number - first}" if first is not None and number > first else str(number)
+
+
 def inspect(pid: int) -> Process | None:
     """One process, or None when it is gone."""
     try:

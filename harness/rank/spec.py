@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,9 @@ class RankSpec:
         """Absolute path of the folder that all ranks of the world share, removed after the trial."""
         return str(Path(self.scratch).with_name(SHARED))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the spec as a JSON object."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RankSpec:
-        """Read back what `to_json` gave."""
+        """Read back what `dataclasses.asdict` gave."""
         names = ("gates", "reported", "distributions", "declared")
         lists = {name: tuple(found[name]) for name in names if found.get(name) is not None}
         return cls(**{**found, **lists})

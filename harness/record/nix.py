@@ -16,7 +16,7 @@ from harness.forms.digest import sha256
 from harness.record import repository
 from harness.record.facts import NixFacts
 from harness.world import driver
-from harness.world.paths import ROOT
+from harness.world.names import ROOT
 
 SOURCES = ("flake.nix", "flake.lock", "nix/", "locks/", "harness/", "scenarios/", "pyproject.toml", "noxfile.py")
 SHOWN = 20

@@ -10,7 +10,6 @@ interpreted: a link, a device, a second name, an owner or a sparse map is simply
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import lzma
 import os
@@ -266,8 +265,3 @@ class _Stream:
             except EOFError:
                 break
         return b""
-
-
-def reader(data: bytes) -> BinaryIO:
-    """Bytes as a file."""
-    return io.BytesIO(data)

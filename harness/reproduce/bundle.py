@@ -23,13 +23,13 @@ from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
 from harness.report.views import checked
-from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, is_bundle, pack
+from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, pack
 from harness.reproduce.leaks import Leak, Needles
 from harness.run.inputs import InputError, digests, leaves
 from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
+from harness.trust.statement import REPORT
 
-REPORT = "report.md"
 # Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
 BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20
@@ -234,6 +234,3 @@ def _write(out: Path, index: Index, content: _Content) -> str:
         raise BundleError(f"no bundle can be made of this run: {error}") from None
     except OSError as error:
         raise BundleError(f"{out} cannot be written: {error.strerror}") from None
-
-
-__all__ = ["BundleError", "Bundled", "Leaks", "bundle", "is_bundle", "usual_name"]

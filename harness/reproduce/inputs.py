@@ -57,9 +57,12 @@ def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Pat
         wrong = sorted(name for name in actual.keys() | one.files.keys() if actual.get(name) != one.files.get(name))
         different = f"{wrong[0]} is not the file that the run was given"
     if given is None and one.revision is not None:
-        return _from_hub(one)
+        source = Input(hub=f"{one.given.rpartition('@')[0]}@{one.revision}")
+        return _again(one, source, other="the hub gives other files than the run had, at the same revision")
     if given is None and one.given.startswith(LAYOUTS):
-        return _made(one)
+        source = Input(layouts=tuple(one.given.removeprefix(LAYOUTS).split(", ")))
+        other = f"this version makes other layouts than the run had; --input {one.name}=PATH says where those lie"
+        return _again(one, source, other=other)
     what = different or f"it is not here (the run was given {one.given}, sha256 {one.digest[:12]})"
     raise InputMissing(f"input {one.name}: {what}; --input {one.name}=PATH says where it lies")
 
@@ -71,27 +74,12 @@ def _root(one: InputFacts, folder: Path) -> Path:
     return folder
 
 
-def _made(one: InputFacts) -> ResolvedInput:
-    """Tokenizer repositories that this version of Rankproof makes itself."""
-    names = tuple(one.given.removeprefix(LAYOUTS).split(", "))
+def _again(one: InputFacts, source: Input, *, other: str) -> ResolvedInput:
+    """An input from the hub, or made by this version; `other` is what is said where its files are others."""
     try:
-        resolved = resolve({one.name: Input(layouts=names)}, folder=Path())[one.name]
+        resolved = resolve(one.name, source, folder=Path())
     except InputError as error:
         raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
     if resolved.facts.files != one.files:
-        raise InputMissing(
-            f"input {one.name}: this version makes other layouts than the run had; --input {one.name}=PATH says where "
-            "those lie"
-        )
-    return ResolvedInput(path=resolved.path, facts=one)
-
-
-def _from_hub(one: InputFacts) -> ResolvedInput:
-    model = one.given.rpartition("@")[0]
-    try:
-        resolved = resolve({one.name: Input(hub=f"{model}@{one.revision}")}, folder=Path())[one.name]
-    except InputError as error:
-        raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
-    if resolved.facts.files != one.files:
-        raise InputMissing(f"input {one.name}: the hub gives other files than the run had, at the same revision")
+        raise InputMissing(f"input {one.name}: {other}")
     return ResolvedInput(path=resolved.path, facts=one)

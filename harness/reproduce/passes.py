@@ -48,14 +48,14 @@ class Passes:
 
     Attributes:
         results: the folder of all results.
-        signer: finds the key, as `harness.run.run.run` takes it.
+        signer: who signs their reports, or None.
         jobs: worlds at the same time.
         progress: makes what hears of one run.
     """
 
     prepared: Prepared
     results: Path
-    signer: Callable[[], Signer | None]
+    signer: Signer | None
     jobs: int
     progress: Callable[[], Progress] = Progress
 
@@ -155,7 +155,6 @@ def joint(answers: Iterable[Answer]) -> Answer:
 
 
 def _digest(finished: Finished) -> str:
-    """`sha256:` and the digest of a pass' report."""
     return f"sha256:{sha256(finished.report.read_bytes())}"
 
 

@@ -24,9 +24,8 @@ from harness.scenario import Scenario, parse_scenario
 from harness.stats.profile import profile
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable, verify_folder
 from harness.trust.signers import SignerPolicy
+from harness.trust.statement import REPORT
 from harness.trust.verification import Verification
-
-REPORT = "report.md"
 
 
 class NotTrusted(Exception):

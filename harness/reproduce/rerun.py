@@ -131,9 +131,7 @@ def another(prepared: Prepared, change: ChangeFacts, overrides: Sequence[str]) -
     reproduces = prepared.material.reproduces.model_copy(update={"varied": change})
     return replace(
         prepared,
-        loaded=LoadedScenario(
-            _parsed(before.text, given), before.path, before.folder, before.text, before.sha256, given
-        ),
+        loaded=replace(before, scenario=_parsed(before.text, given), overrides=given),
         material=replace(prepared.material, reproduces=reproduces),
     )
 

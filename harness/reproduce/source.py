@@ -154,8 +154,9 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     differences = _scenario_differences(copy, folder)
     try:
         # An arm of another repository is looked for in the one that was given, wherever the scenario lay.
-        tried = [_try(copy, folder, repo) for repo in (top, repository)]
-        differences += tried[0] if len(tried[0]) <= len(tried[1]) else tried[1]
+        tried = [_code_differences(copy, _pinned(copy, repo=repo), folder) for repo in (top, repository)]
+        nearest: list[str] = min(tried, key=len)
+        differences += nearest
     except (RevisionError, staging.ArmError, ScenarioError) as error:
         differences.append(f"{error}{_untracked(source)}")
     if differences:
@@ -292,10 +293,6 @@ def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
     return [f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256 {wanted[:12]}"]
 
 
-def _try(copy: ReportCopy, folder: Path, repo: Path) -> list[str]:
-    return _code_differences(copy, _pinned(copy, repo=repo), folder)
-
-
 def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> list[str]:
     """What the arms would be here, against what they were, file by file."""
     staged = _staged(scenario, folder)
@@ -313,7 +310,7 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
     """The arms as a run from this folder would have them."""
-    with previewed(scenario, folder=folder) as (preview, found):
+    with previewed(scenario, folder=folder) as found:
         return {
             name: ArmFiles(
                 {
@@ -322,7 +319,7 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
                     if path.is_file()
                 },
                 arm.revision,
-                preview.patch(name),
+                arm.patch,
             )
             for name, arm in found.items()
         }
@@ -331,10 +328,8 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
 def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
     """The scenario with every revision written as the commit that it was."""
     pins = []
-    subject = copy.scenario.subject
-    for name, arm in (("candidate", subject.candidate), ("control", subject.control)):
-        revision = copy.record.run.revisions.get(name)
-        if arm is None or revision is None:
+    for name, arm in copy.scenario.subject.arms.items():
+        if (revision := copy.record.run.revisions.get(name)) is None:
             continue
         if not COMMIT.fullmatch(revision.commit):
             raise RevisionError(f"the {name}'s commit is not a full commit id, as every run records it")

@@ -72,10 +72,15 @@ def examine(*, results: Path) -> list[Answer]:
         _signing,
         _limits,
         lambda: _storage(results),
+        lambda: _nix(machine),
         lambda: _environment(machine),
         _cached,
     )
     return [answer for look in looks for answer in look()]
+
+
+def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> Answer:
+    return Answer(topic, what, "yes" if holds else "no", detail, "" if holds else remedy)
 
 
 def _starts() -> Iterator[Answer]:
@@ -95,10 +100,8 @@ def _backends() -> Iterator[Answer]:
         except PluginFailed as error:
             yield Answer("backend", name, "no", str(error), "no cell with it can run")
             continue
-        if why is None:
-            yield Answer("backend", name, "yes", "can join ranks here")
-        else:
-            yield Answer("backend", name, "no", str(why), "cells with it are SKIPPED; run them where it is there")
+        detail = "can join ranks here" if why is None else str(why)
+        yield _whether("backend", name, why is None, detail, "cells with it are SKIPPED; run them where it is there")
 
 
 def _faults() -> Iterator[Answer]:
@@ -109,7 +112,7 @@ def _faults() -> Iterator[Answer]:
         except PluginFailed as error:
             yield Answer("fault", name, "no", str(error), "no scenario with it can run")
             continue
-        yield Answer("fault", name, "no" if why else "yes", why or kind.does, "use a Linux machine" if why else "")
+        yield _whether("fault", name, not why, why or kind.does, "use a Linux machine")
 
 
 def _plugins() -> Iterator[Answer]:
@@ -129,17 +132,11 @@ def _tools(machine: Environment) -> Iterator[Answer]:
         ("git", "names the commit in reports", "install git"),
         ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
     ):
-        path = shutil.which(program)
-        yield Answer("machine", program, "yes" if path else "no", what, "" if path else remedy)
+        yield _whether("machine", program, shutil.which(program), what, remedy)
     memory = environment.memory()
-    wanted = MOST_RANKS * RANK_BYTES
-    yield Answer(
-        "machine",
-        "memory",
-        "yes" if memory >= wanted else "no",
-        f"{memory / 2**30:.1f} GiB for up to {MOST_RANKS} ranks of about {RANK_BYTES // 2**20} MiB",
-        "" if memory >= wanted else "run smaller worlds: --set 'matrix.ranks=[2]'",
-    )
+    detail = f"{memory / 2**30:.1f} GiB for up to {MOST_RANKS} ranks of about {RANK_BYTES // 2**20} MiB"
+    remedy = "run smaller worlds: --set 'matrix.ranks=[2]'"
+    yield _whether("machine", "memory", memory >= MOST_RANKS * RANK_BYTES, detail, remedy)
 
 
 def _signing() -> Iterator[Answer]:
@@ -172,7 +169,7 @@ def _limit(what: str, which: int, wanted: int, remedy: str) -> Answer:
     soft, _ = resource.getrlimit(which)
     enough = soft == resource.RLIM_INFINITY or soft >= wanted
     shown = "no limit" if soft == resource.RLIM_INFINITY else str(soft)
-    return Answer("limits", what, "yes" if enough else "no", f"{shown}, {wanted} wanted", "" if enough else remedy)
+    return _whether("limits", what, enough, f"{shown}, {wanted} wanted", remedy)
 
 
 def _storage(results: Path) -> Iterator[Answer]:
@@ -180,27 +177,15 @@ def _storage(results: Path) -> Iterator[Answer]:
     # Path.exists raises where it may not look.
     place = next(folder for folder in folders if os.access(folder, os.F_OK))
     writable = os.access(place, os.W_OK)
-    yield Answer(
-        "storage",
-        "results",
-        "yes" if writable else "no",
-        f"{results} can {'' if writable else 'not '}be written",
-        "" if writable else "make it writable, or use --results FOLDER",
-    )
+    detail = f"{results} can {'' if writable else 'not '}be written"
+    yield _whether("storage", "results", writable, detail, "make it writable, or use --results FOLDER")
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(tempfile.gettempdir()).free
-        enough = free >= SCRATCH_BYTES
-        yield Answer(
-            "storage",
-            "temporary files",
-            "yes" if enough else "no",
-            f"{free / 2**30:.1f} GiB free",
-            "" if enough else "free some space, or set TMPDIR",
-        )
+        remedy = "free some space, or set TMPDIR"
+        yield _whether("storage", "temporary files", free >= SCRATCH_BYTES, f"{free / 2**30:.1f} GiB free", remedy)
 
 
 def _environment(machine: Environment) -> Iterator[Answer]:
-    yield from _nix(machine)
     if machine.lock:
         yield Answer("environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}")
     else:
@@ -208,15 +193,13 @@ def _environment(machine: Environment) -> Iterator[Answer]:
 
 
 def _cached() -> Iterator[Answer]:
-    """The environments that arms were given, and what they take."""
     environments = cached()
     total = sum(one.bytes for one in environments)
     detail = f"{len(environments)} in the cache, {total / 2**20:.1f} MiB" if environments else "none in the cache"
     yield Answer("environment", "of arms", "note", detail)
     for one in environments:
-        yield Answer(
-            "environment", one.key[:8], "note", f"{one.description or 'never finished'}, {one.bytes / 2**20:.1f} MiB"
-        )
+        detail = f"{one.description or 'never finished'}, {one.bytes / 2**20:.1f} MiB"
+        yield Answer("environment", one.key[:8], "note", detail)
 
 
 def _nix(machine: Environment) -> Iterator[Answer]:
@@ -243,6 +226,6 @@ def _nix(machine: Environment) -> Iterator[Answer]:
         if names:
             yield Answer("environment", "flake", "note", f"{what}: {', '.join(names)}")
     if machine.variant == "cuda":
-        remedy = "" if nix.driver else f"set {driver.GIVEN} to the folder that holds {driver.WANTED[0]}"
+        remedy = f"set {driver.GIVEN} to the folder that holds {driver.WANTED[0]}"
         listed = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
-        yield Answer("environment", "driver", "yes" if nix.driver else "no", listed, remedy)
+        yield _whether("environment", "driver", nix.driver, listed, remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,26 +50,18 @@ def of_scenario(scenario: Scenario, *, folder: Path) -> dict[str, ResolvedInput]
     Raises:
         InputError: as for `resolve` and `home`.
     """
-    resolved = resolve(scenario.inputs, folder=folder)
+    resolved = {name: resolve(name, given, folder=folder) for name, given in scenario.inputs.items()}
     if scenario.world.home is not None and scenario.world.home_is == "copy":
         resolved[HOME_INPUT] = home(scenario.world.home, folder=folder)
     return resolved
 
 
-def resolve(inputs: Mapping[str, Input], *, folder: Path) -> dict[str, ResolvedInput]:
-    """Find every input.
-
-    Args:
-        inputs: as the scenario names them.
-        folder: the scenario's folder; relative paths start there.
+def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
+    """Find an input; `folder` is the scenario's, where relative paths start.
 
     Raises:
         InputError: not there, not readable, no file in it, or another digest than the pinned one.
     """
-    return {name: _resolve(name, given, folder=folder) for name, given in inputs.items()}
-
-
-def _resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
     revision = None
     if given.path is not None:
         text = given.path if not leaves(given.path) else f"./{Path(given.path).name}"

@@ -15,7 +15,6 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.descriptor, self._alarm = os.pipe()
-        self._lock = threading.Lock()
 
     def set(self) -> None:
         """Stop. Never taken back; safe from a signal handler."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from harness.reason import Skip
+from harness import backends, faults
+from harness.backends import KINDS as BACKENDS
+from harness.reason import Skip, SkipCode
 from harness.record import environment
 from harness.record.facts import Environment
-from harness.run import needs
+from harness.record.skips import unmet
 from harness.run.arms.staging import StagedArm
 from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
+from harness.world import program
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ def prepare(
     folders = [arm.folder for arm in arms.values()]
     matrix = cells(scenario)
     refusals = {
-        cell.id: needs.refused(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
+        cell.id: _refusal(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
         for cell in matrix
     }
     return Preparation(
@@ -66,3 +70,41 @@ def prepare(
         cells=matrix,
         skipped={cell: why for cell, why in refusals.items() if why is not None},
     )
+
+
+def _refusal(
+    scenario: Scenario,
+    cell: Cell,
+    environment: Environment,
+    *,
+    staged: Sequence[Path],
+    environments: Mapping[str, ArmEnvironment],
+    unavailable: Skip | None,
+) -> Skip | None:
+    """Why this cell cannot run here, a reason to skip, never to pass; `unavailable` is why an environment is not."""
+    if missing := unmet(scenario.needs, environment):
+        return missing
+    if impossible := faults.refusal(scenario.faults):
+        return Skip(SkipCode.MACHINE_FAULT, impossible)
+    if unavailable:
+        return unavailable
+    if (words := scenario.subject.program) is not None:
+        why = program.refusal(words[0], staged=staged)
+        return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
+    lacking = _backend_refusal(scenario, cell, environments)
+    return Skip(lacking.code, f"backend {cell.backend}: {lacking}") if lacking else None
+
+
+def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:
+    backend = BACKENDS[cell.backend]
+    arms = scenario.subject.arms
+    for arm in arms:
+        made = environments.get(arm)
+        for library in backend.properties.libraries if made is not None else ():
+            if made is not None and library not in made.facts.versions:
+                lacking = f"{library} is not in the environment of the {arm}: name it in environment.packages"
+                return Skip(SkipCode.BACKEND_LIBRARY, lacking)
+    # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
+    if all(arm in environments for arm in arms) and backend.properties.portable:
+        return None
+    return backends.refusal(cell.backend, size=cell.ranks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.reason import Skip
 from harness.scenario import Cell
@@ -25,7 +24,6 @@ class Plan:
     control: int
     cells: Sequence[Cell]
     skipped: dict[str, Skip]
-    folder: Path
 
     @property
     def trials(self) -> int:
@@ -39,7 +37,6 @@ class MadeTrial:
 
     cell: Cell
     arm: Arm
-    index: int
     void: bool
     failed: bool
 

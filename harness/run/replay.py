@@ -64,7 +64,11 @@ class RecordReplay(Replay):
         return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
 
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
-        basis = Basis(record=self._drawn_by_us(read), manifest_digest=manifest_digest, read=read)
+        record = self._record(read)
+        if (drawn := record.run.rankproof) != __version__:  # looks may change between versions, the report's do not
+            why = f"rankproof {drawn} drew it, this is {__version__}; the report stands without it: remove it"
+            raise CannotRender(why)
+        basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
         try:
             with VIEWS.guarded(view.name):
                 found: object = view.render(basis)
@@ -73,16 +77,6 @@ class RecordReplay(Replay):
                 return found
         except PluginFailed as error:
             raise CannotRender(str(error)) from None
-
-    def _drawn_by_us(self, read: Read) -> Record:
-        """The record, if this version drew its views: their looks may change between versions, the report's not."""
-        record = self._record(read)
-        if record.run.rankproof != __version__:
-            raise CannotRender(
-                f"rankproof {record.run.rankproof} drew it, this is {__version__}; the report stands without it: "
-                "remove it"
-            )
-        return record
 
     def _record(self, read: Read) -> Record:
         if self.record is None:

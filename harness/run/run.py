@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,6 @@ from harness.world.ports import PortLease
 from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled
 
-REPORT_PATH = "report.md"
 QUOTES = "\"'"
 
 
@@ -85,7 +85,7 @@ class Finished:
     @property
     def report(self) -> Path:
         """Path of the report."""
-        return self.folder / REPORT_PATH
+        return self.folder / statement.REPORT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def run(
     loaded: LoadedScenario,
     *,
     results: Path,
-    signer: Callable[[], Signer | None],
+    signer: Signer | None,
     jobs: int,
     material: Material | None = None,
     challenge: str | None = None,
@@ -126,7 +126,7 @@ def run(
     Args:
         loaded: the scenario.
         results: the folder of all results.
-        signer: finds the key; None leaves the report unsigned. Asked before any rank is started.
+        signer: who signs; None leaves the report unsigned.
         jobs: worlds at the same time.
         material: for a run that reproduces another, what it is made of.
         challenge: signed into the report, for a gate that asks for it.
@@ -137,23 +137,112 @@ def run(
         Slip: the entry cannot be called as the scenario says.
         RunError: input, code or results folder cannot be used.
     """
-    key, progress = signer(), progress or Progress()
+    progress = progress or Progress()
     try:
         folder = ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
         raise RunError(str(error)) from None
+    with _in_folder(folder, loaded, progress) as interrupt:
+        begin = time.monotonic()
+        scenario = loaded.scenario
+        if scenario.measure or scenario.hub:
+            # What worlds side by side measure is each other; and a hub has one world at a time.
+            jobs = 1
+        folder.write(SCENARIO_PATH, loaded.text)
+        if material is None:
+            resolved_inputs = inputs.of_scenario(scenario, folder=loaded.folder)
+            staged = staging.stage_arms(
+                scenario, folder=loaded.folder, inputs=[one.path for one in resolved_inputs.values()], results=folder
+            )
+            source = repository.describe(loaded.folder, results=folder.root)
+            patch = repository.patch(loaded.folder) if source.dirty else None
+            origins = provenance.origins(scenario, loaded.folder, staged)
+        else:
+            resolved_inputs, source, patch = material.inputs, material.source, material.patch
+            staged, origins = material.lay_arms(folder), dict(material.origins)
+            folder.write(REPRODUCED_PATH, material.reproduced)
+        folder.write(sources.PATH, sources.listing(folder.digests))
+        if patch:
+            folder.write(PATCH_PATH, patch)
+        preparation = prepare(scenario, arms=staged, inputs=resolved_inputs, progress=progress)
+        runnable, skipped = preparation.runnable, preparation.skipped
+        overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
+        planned = {
+            "candidate": scenario.trials.candidate,
+            "control": scenario.trials.control if "control" in staged else 0,
+        }
+        progress.planned(Plan(**planned, cells=preparation.cells, skipped=skipped))
+        with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
+            trials = Trials(
+                scenario,
+                preparation=preparation,
+                results=folder,
+                pool=pool,
+                interrupt=interrupt,
+                recipes=_recipes(loaded, overrides, preparation, folder.digests),
+                progress=progress,
+                port=ports.take(1)[0] if scenario.hub is not None else None,
+                declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
+            )
+            if runnable:
+                trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
+                if wrong := slips(loaded, staged, runnable, look=trials.look):
+                    raise Slip(wrong)
+            counts = trials.make(runnable, jobs=jobs)
+            pids, seconds = pool.pids, pool.seconds
+        for left in pool.left:
+            progress.says(f"what ranks left in their room could not be removed: {left}")
+        _demand_unchanged(resolved_inputs)
+        for arm, own in preparation.environments.items():
+            if runnable and not cache.is_unchanged(own):
+                raise EnvironmentProblem(
+                    f"the environment of the {arm} changed while the run was going on; run it again"
+                )
+        facts = RunFacts(
+            format=FORMAT,
+            rankproof=__version__,
+            id=folder.id,
+            made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
+            signer=_signs(signer, loaded.folder),
+            seconds=round(time.monotonic() - begin, 1),
+            jobs=jobs,
+            start="warm" if trials.start == "warm" else "fresh",
+            harness_pid=os.getpid(),
+            server_pids=list(pids),
+            server_seconds=round(seconds, 2),
+            overrides=overrides,
+            challenge=challenge,
+            source=source,
+            environment=preparation.machine,
+            inputs=[resolved.facts for resolved in resolved_inputs.values()],
+            arguments={name: dict(arm.arguments) for name, arm in staged.items()},
+            revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
+            environments={name: own.facts for name, own in preparation.environments.items()},
+            reproduces=material.reproduces if material is not None else None,
+            room=_room(scenario),
+            plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
+            provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
+            cells=[
+                CellFacts(
+                    id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0})
+                )
+                for cell in preparation.cells
+            ],
+        )
+        folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
+        record = assemble(folder.read, folder.digests.keys())
+        for path, picture in figures(record, folder.read).items():
+            folder.write(path, picture)
+        folder.write(RECORD_PATH, record.encode())
+        return Finished(record=record, folder=_sign(record, folder, signer), signer=signer)
+
+
+@contextmanager
+def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress) -> Iterator[Interrupt]:
+    """Whatever ends a run early leaves no folder, or one that says so, and is told in one line."""
     try:
         with interruptible() as interrupt:
-            return _run(
-                loaded,
-                folder,
-                key,
-                jobs=jobs,
-                material=material,
-                challenge=challenge,
-                interrupt=interrupt,
-                progress=progress,
-            )
+            yield interrupt
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
         raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
@@ -188,114 +277,17 @@ def run(
         progress.done()
 
 
-def _run(
-    loaded: LoadedScenario,
-    folder: ResultsFolder,
-    key: Signer | None,
-    *,
-    jobs: int,
-    material: Material | None,
-    challenge: str | None,
-    interrupt: Interrupt,
-    progress: Progress,
-) -> Finished:
-    begin = time.monotonic()
-    scenario = loaded.scenario
-    if scenario.measure or scenario.hub:
-        # What worlds side by side measure is each other; and a hub has one world at a time.
-        jobs = 1
-    folder.write(SCENARIO_PATH, loaded.text)
-    if material is None:
-        resolved_inputs = inputs.of_scenario(scenario, folder=loaded.folder)
-        staged = staging.stage_arms(
-            scenario, folder=loaded.folder, inputs=[one.path for one in resolved_inputs.values()], results=folder
-        )
-        source = repository.describe(loaded.folder, results=folder.root)
-        patch = repository.patch(loaded.folder) if source.dirty else None
-        origins = provenance.origins(scenario, loaded.folder, staged)
-    else:
-        resolved_inputs, source, patch = material.inputs, material.source, material.patch
-        staged, origins = material.lay_arms(folder), dict(material.origins)
-        folder.write(REPRODUCED_PATH, material.reproduced)
-    folder.write(sources.PATH, sources.listing(folder.digests))
-    if patch:
-        folder.write(PATCH_PATH, patch)
-    preparation = prepare(scenario, arms=staged, inputs=resolved_inputs, progress=progress)
-    runnable, skipped = preparation.runnable, preparation.skipped
-    overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
-    planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control if "control" in staged else 0}
-    progress.planned(Plan(**planned, cells=preparation.cells, skipped=skipped, folder=folder.path))
-    with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
-        trials = Trials(
-            scenario,
-            preparation=preparation,
-            results=folder,
-            pool=pool,
-            interrupt=interrupt,
-            recipes=_recipes(loaded, overrides, preparation, folder.digests),
-            progress=progress,
-            port=ports.take(1)[0] if scenario.hub is not None else None,
-            declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
-        )
-        if runnable:
-            trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
-            if wrong := slips(loaded, staged, runnable, look=trials.look):
-                raise Slip(wrong)
-        counts = trials.make(runnable, jobs=jobs)
-        pids, seconds = pool.pids, pool.seconds
-    for left in pool.left:
-        progress.says(f"what ranks left in their room could not be removed: {left}")
-    _demand_unchanged(resolved_inputs)
-    for arm, own in preparation.environments.items():
-        if runnable and not cache.is_unchanged(own):
-            raise EnvironmentProblem(f"the environment of the {arm} changed while the run was going on; run it again")
-    facts = RunFacts(
-        format=FORMAT,
-        rankproof=__version__,
-        id=folder.id,
-        made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
-        signer=None if key is None else SignerFacts(key=key.identity(), name=_listed(loaded.folder, key.identity())),
-        seconds=round(time.monotonic() - begin, 1),
-        jobs=jobs,
-        start="warm" if trials.start == "warm" else "fresh",
-        harness_pid=os.getpid(),
-        server_pids=list(pids),
-        server_seconds=round(seconds, 2),
-        overrides=overrides,
-        challenge=challenge,
-        source=source,
-        environment=preparation.machine,
-        inputs=[resolved.facts for resolved in resolved_inputs.values()],
-        arguments={name: dict(arm.arguments) for name, arm in staged.items()},
-        revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
-        environments={name: own.facts for name, own in preparation.environments.items()},
-        reproduces=material.reproduces if material is not None else None,
-        room=_room(scenario),
-        plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
-        provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
-        cells=[
-            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0}))
-            for cell in preparation.cells
-        ],
-    )
-    folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
-    record = assemble(folder.read, folder.digests.keys())
-    for path, picture in figures(record, folder.read).items():
-        folder.write(path, picture)
-    folder.write(RECORD_PATH, record.encode())
-    return Finished(record=record, folder=_sign(record, folder, key), signer=key)
-
-
-def _listed(folder: Path, fingerprint: str) -> str | None:
-    """Whom the repository that is run lists a key for."""
+def _signs(signer: Signer | None, folder: Path) -> SignerFacts | None:
+    """Which key signs, and whom the repository that is run lists it for."""
+    if signer is None:
+        return None
+    key, name = signer.identity(), None
     top = git("rev-parse", "--show-toplevel", folder=folder)
-    if top.returncode:
-        return None
-    try:
-        listed = (Path(os.fsdecode(top.stdout.removesuffix(b"\n"))) / ALLOWED_SIGNERS).read_bytes()
-    except OSError:
-        return None
-    return name_of(listed, fingerprint)
+    if top.returncode == 0:
+        with suppress(OSError):
+            place = Path(os.fsdecode(top.stdout.removesuffix(b"\n")))
+            name = name_of((place / ALLOWED_SIGNERS).read_bytes(), key)
+    return SignerFacts(key=key, name=name)
 
 
 def _room(scenario: Scenario) -> RoomFacts:
@@ -336,7 +328,7 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
         stated = replay.rebuild(folder.read, sha256(report), digest)
         beside[statement.NAME] = statement.attest(stated, key)
-    return folder.finish(manifest=(manifest.NAME, listing), report=(REPORT_PATH, report), beside=beside.items())
+    return folder.finish(manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items())
 
 
 def _without_folders(given: str, *, folder: Path) -> str:

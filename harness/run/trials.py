@@ -76,6 +76,7 @@ class Trials:
         declared: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._scenario = scenario
+        self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
         arms, inputs = preparation.arms, preparation.inputs
         home = inputs.get(HOME_INPUT)
         self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
@@ -229,18 +230,14 @@ class Trials:
                 yield cell, "control" if is_control else "candidate"
 
     def _hangs(self, arm: Arm) -> bool:
-        """Whether an arm is stated to hang."""
-        control = self._scenario.subject.control
-        return arm == "control" and control is not None and control.must_fail.hang is not None
+        return arm == "control" and self._stated is not None and self._stated.hang is not None
 
     def _hang(self, cell: Cell, arm: Arm) -> Hang | None:
         """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
-        control = self._scenario.subject.control
-        if control is None or control.must_fail.hang is None or arm != "control":
+        if arm != "control" or self._stated is None or self._stated.hang is None:
             return None
-        stated = control.must_fail
         seconds = window(self._silences.get(cell.id, 0.0))
-        return Hang(window=seconds, within=stated.within, spins=stated.hang is not None and stated.hang.spins)
+        return Hang(window=seconds, within=self._stated.within, spins=self._stated.hang.spins)
 
     def _submit(
         self, executor: ThreadPoolExecutor, counts: dict[str, dict[Arm, int]], cell: Cell, arm: Arm
@@ -322,7 +319,7 @@ class Trials:
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        return MadeTrial(cell=cell, arm=arm, index=index, void=ended == "void", failed=ended == "fail")
+        return MadeTrial(cell=cell, arm=arm, void=ended == "void", failed=ended == "fail")
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)

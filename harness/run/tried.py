@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -19,7 +20,7 @@ from harness.run import inputs
 from harness.run.arms import staging
 from harness.run.arms.entry import slips
 from harness.run.environments.pip import EnvironmentProblem
-from harness.run.interrupt import Interrupt, interruptible
+from harness.run.interrupt import interruptible
 from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.run import Interrupted, RunError, Slip
@@ -107,71 +108,68 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         Interrupted: by Ctrl-C or SIGTERM.
         RunError: input, code or environment cannot be used.
     """
+    with (
+        _told(loaded),
+        tempfile.TemporaryDirectory(prefix="rankproof-try-") as root,
+        interruptible() as interrupt,
+    ):
+        folder = ResultsFolder(Path(root), loaded.scenario.id)
+        scenario, matrix = loaded.scenario, cells(loaded.scenario)
+        if cell is not None and cell not in {one.id for one in matrix}:
+            raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
+        given = inputs.of_scenario(scenario, folder=loaded.folder)
+        paths = [resolved.path for resolved in given.values()]
+        staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
+        preparation = prepare(scenario, arms=staged, inputs=given, progress=progress)
+        skipped = {name: str(why) for name, why in preparation.skipped.items()}
+        runnable = preparation.runnable
+        chosen = next((one for one in runnable if cell in (None, one.id)), None)
+        if chosen is None:
+            return Tried(cell=None, skipped=skipped)
+        once = {"candidate": 1, "control": 1, "max_voids": 0}
+        single = scenario.model_copy(update={"trials": scenario.trials.model_copy(update=once)})
+        clock = _Clock()
+        with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
+            trials = Trials(
+                single,
+                preparation=preparation,
+                results=folder,
+                pool=pool,
+                interrupt=interrupt,
+                recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
+                progress=clock,
+                port=ports.take(1)[0] if scenario.hub is not None else None,
+            )
+            trials.start_servers(lanes=1)
+            if wrong := slips(loaded, staged, [chosen], look=trials.look):
+                raise Slip(wrong)
+            clock.begun = time.monotonic()
+            trials.make([chosen], jobs=1)
+            servers = pool.seconds
+        seconds = clock.seconds
+        alone = 1 if scenario.measure or scenario.hub else jobs
+        planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
+        per_cell = sum(planned[arm] * spent for arm, spent in seconds.items())
+        return Tried(
+            cell=chosen,
+            skipped=skipped,
+            arms=[_judged(loaded, chosen, arm, folder, seconds[arm]) for arm in get_args(Arm) if arm in seconds],
+            cells=len(runnable),
+            jobs=alone,
+            seconds=servers + len(runnable) * per_cell / alone,
+        )
+
+
+@contextmanager
+def _told(loaded: LoadedScenario) -> Iterator[None]:
     try:
-        with tempfile.TemporaryDirectory(prefix="rankproof-try-") as root, interruptible() as interrupt:
-            folder = ResultsFolder(Path(root), loaded.scenario.id)
-            return _attempt(loaded, folder, cell=cell, jobs=jobs, interrupt=interrupt, progress=progress)
+        yield
     except (KeyboardInterrupt, Cancelled):
         raise Interrupted("interrupted: nothing was kept") from None
     except staging.NotThere as error:
         raise Slip([loaded.problem(error.place, error.message)]) from None
     except (ResultsError, inputs.InputError, staging.ArmError, EnvironmentProblem, ServerFailed, OSError) as error:
         raise RunError(str(error)) from None
-
-
-def _attempt(
-    loaded: LoadedScenario,
-    folder: ResultsFolder,
-    *,
-    cell: str | None,
-    jobs: int,
-    interrupt: Interrupt,
-    progress: Progress,
-) -> Tried:
-    scenario, matrix = loaded.scenario, cells(loaded.scenario)
-    if cell is not None and cell not in {one.id for one in matrix}:
-        raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
-    given = inputs.of_scenario(scenario, folder=loaded.folder)
-    paths = [resolved.path for resolved in given.values()]
-    staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
-    preparation = prepare(scenario, arms=staged, inputs=given, progress=progress)
-    skipped = {name: str(why) for name, why in preparation.skipped.items()}
-    runnable = preparation.runnable
-    chosen = next((one for one in runnable if cell in (None, one.id)), None)
-    if chosen is None:
-        return Tried(cell=None, skipped=skipped)
-    once = {"candidate": 1, "control": 1, "max_voids": 0}
-    single = scenario.model_copy(update={"trials": scenario.trials.model_copy(update=once)})
-    clock = _Clock()
-    with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
-        trials = Trials(
-            single,
-            preparation=preparation,
-            results=folder,
-            pool=pool,
-            interrupt=interrupt,
-            recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
-            progress=clock,
-            port=ports.take(1)[0] if scenario.hub is not None else None,
-        )
-        trials.start_servers(lanes=1)
-        if wrong := slips(loaded, staged, [chosen], look=trials.look):
-            raise Slip(wrong)
-        clock.begun = time.monotonic()
-        trials.make([chosen], jobs=1)
-        servers = pool.seconds
-    seconds = clock.seconds
-    alone = 1 if scenario.measure or scenario.hub else jobs
-    planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
-    per_cell = sum(planned[arm] * spent for arm, spent in seconds.items())
-    return Tried(
-        cell=chosen,
-        skipped=skipped,
-        arms=[_judged(loaded, chosen, arm, folder, seconds[arm]) for arm in get_args(Arm) if arm in seconds],
-        cells=len(runnable),
-        jobs=alone,
-        seconds=servers + len(runnable) * per_cell / alone,
-    )
 
 
 def _judged(loaded: LoadedScenario, cell: Cell, arm: Arm, folder: ResultsFolder, seconds: float) -> TriedArm:

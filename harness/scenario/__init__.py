@@ -6,42 +6,31 @@ turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError
-from harness.forms.ranks import RankSet
 from harness.scenario.environment import Environment
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
-from harness.scenario.matrix import Matrix
-from harness.scenario.model import Accept, HubService, Input, Measure, Needs, Scenario, Trials, World
-from harness.scenario.must_fail import End, HangsAt, MustFail
+from harness.scenario.model import Input, Measure, Needs, Scenario
+from harness.scenario.must_fail import End, HangsAt, MustFail, Share
 from harness.scenario.plan import Cell, cells, derive_seed
 from harness.scenario.schema import json_schema, schema_text
-from harness.scenario.share import Share
-from harness.scenario.subject import Arm, Control, Subject
+from harness.scenario.subject import Arm
 from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
 
 __all__ = [
     "SIGNIFICANT",
-    "Accept",
     "Arm",
     "Cell",
-    "Control",
     "End",
     "Environment",
     "HangsAt",
-    "HubService",
     "Input",
     "LoadedScenario",
-    "Matrix",
     "Measure",
     "MustFail",
     "Needs",
     "Problem",
-    "RankSet",
     "Scenario",
     "ScenarioError",
     "Share",
-    "Subject",
-    "Trials",
-    "World",
     "cells",
     "derive_seed",
     "json_schema",

@@ -14,31 +14,26 @@ from harness.forms.problem import complaint
 
 PythonVersion = Annotated[
     str,
-    Field(
-        pattern=form(
-            r"^3\.(1[1-9]|[2-9][0-9])(\.[0-9]{1,2})?$",
-            'must be a version of Python from 3.11 on, like "3.13" or "3.13.2"',
-        )
+    form(
+        r"^3\.(1[1-9]|[2-9][0-9])(\.[0-9]{1,2})?$",
+        'must be a version of Python from 3.11 on, like "3.13" or "3.13.2"',
     ),
 ]
 PackageName = Annotated[
     str,
-    Field(
-        max_length=128,
-        pattern=form(
-            "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "must be the name of a package, like huggingface_hub"
-        ),
+    form(
+        "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+        "must be the name of a package, like huggingface_hub",
+        most=128,
     ),
 ]
 # PEP 440, in its normal form and without ranges.
 ExactVersion = Annotated[
     str,
-    Field(
-        max_length=64,
-        pattern=form(
-            r"^([0-9]+!)?[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?$",
-            'must be one exact version, like "5.5.0"; ranges and wildcards would run something else next year',
-        ),
+    form(
+        r"^([0-9]+!)?[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?$",
+        'must be one exact version, like "5.5.0"; ranges and wildcards would run something else next year',
+        most=64,
     ),
 ]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from harness.backends import KINDS as BACKENDS
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
-from harness.forms.problem import Problem, closest, shown
-from harness.forms.text import listed
+from harness.forms.problem import Path, Problem, closest, shown
+from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
 from harness.scenario.fault_lint import FAULT_RULES
@@ -17,10 +18,12 @@ from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.ready_lint import ready
-from harness.scenario.shown_lint import SHOWN_RULES
 from harness.scenario.sufficiency import TRIAL_RULES
 
 CONTROL = ("subject", "control")
+OF_ONE = "in a world of one rank nothing distributed is tried"
+# What a rank emits last; a fault that waits for it finds the work done.
+LAST = "subject.end"
 ENVIRONMENTS = (("subject", "environment"), ("subject", "candidate", "environment"), (*CONTROL, "environment"))
 
 
@@ -242,19 +245,16 @@ def reserved_variables(draft: Draft) -> Iterator[Problem]:
 
 def paths_are_portable(draft: Draft) -> Iterator[Problem]:
     """A scenario file names no folder of one machine."""
-    for name, given in draft.inputs.items():
-        path = ("inputs", name, "path")
-        local = given.path is not None and given.path.startswith(("/", "~"))
+    places: list[tuple[Path, str]] = [
+        (("inputs", name, "path"), f"--set inputs.{name}=… takes any path") for name in draft.inputs
+    ]
+    places += [(("subject", arm, "repo"), "--repo takes any path") for arm in ("candidate", "control")]
+    for path, instead in places:
+        given = draft.at(*path)
+        local = isinstance(given, str) and given.startswith(("/", "~"))
         if local and draft.document.marks.value(path).file != OVERRIDE:
             message = "must be relative to the scenario's folder; another machine has other folders"
-            yield draft.problem(path, f"{message} (--set inputs.{name}=… takes any path)")
-    for arm in ("candidate", "control"):
-        path = ("subject", arm, "repo")
-        given_repo = draft.at(*path)
-        local = isinstance(given_repo, str) and given_repo.startswith(("/", "~"))
-        if local and draft.document.marks.value(path).file != OVERRIDE:
-            message = "must be relative to the scenario's folder; another machine has other folders"
-            yield draft.problem(path, f"{message} (--repo takes any path)")
+            yield draft.problem(path, f"{message} ({instead})")
 
 
 def layouts_exist(draft: Draft) -> Iterator[Problem]:
@@ -269,6 +269,55 @@ def layouts_exist(draft: Draft) -> Iterator[Problem]:
                 message = f"is not a layout; there are {', '.join(LAYOUTS)}"
                 path = ("inputs", name, "layouts", index)
                 yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
+
+
+# -- what a run will not show: notes, because a question may well be narrow ------------------------------------------
+
+
+def unasked(checks: Iterable[Any], size: int) -> str:
+    """Which ranks of a world no check asks about what they do, in words; empty where each is asked.
+
+    How a rank ended is not an answer to what it did. A rank that others are compared with is asked too.
+    """
+    asked: set[int] = set()
+    for check in checks:
+        of_the_end_alone = check.properties.of_an_end and not check.properties.needs_an_event
+        if not of_the_end_alone and hasattr(check, "ranks"):
+            asked |= {*check.ranks.of(size), *(() if getattr(check, "against", None) is None else (check.against,))}
+    left = [rank for rank in range(size) if rank not in asked]
+    if not left:
+        return ""
+    return f"no check asks {numbered('rank', left)} of {size} for anything but how it ended"
+
+
+def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
+    """A check that asks rank 0 alone says nothing about the others."""
+    for size in draft.sizes() if len(draft.checks) == len(draft.at("checks") or ()) else ():
+        try:
+            words = unasked(draft.checks.values(), size)
+        except ValueError:
+            return  # ranks_exist has reported it
+        if words:
+            yield draft.problem(("checks",), words, at_key=True, kind="note")
+
+
+def a_world_of_one(draft: Draft) -> Iterator[Problem]:
+    """One rank meets nobody."""
+    for index, size in enumerate(draft.axes().get("ranks", [])):
+        if size == 1:
+            yield draft.problem(("matrix", "ranks", index), OF_ONE, kind="note")
+
+
+def faults_after_the_work(draft: Draft) -> Iterator[Problem]:
+    """What strikes when the subject has returned disturbs nothing that a check looks at."""
+    if any(getattr(check, "event", None) == LAST for check in draft.checks.values()):
+        return
+    for index, fault in draft.faults.items():
+        if fault.event == LAST:
+            message = (
+                "comes when the subject has returned: no check asks for an event behind it, so nothing is disturbed"
+            )
+            yield draft.problem(("faults", index, "at"), message, kind="note")
 
 
 RULES = (
@@ -291,5 +340,7 @@ RULES = (
     paths_are_portable,
     layouts_exist,
     ready,
-    *SHOWN_RULES,
+    ranks_that_nobody_asks,
+    a_world_of_one,
+    faults_after_the_work,
 )

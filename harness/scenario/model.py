@@ -27,7 +27,7 @@ from harness.forms.fields import (
     Title,
     Variable,
 )
-from harness.forms.model import Model
+from harness.forms.model import Model, demand_one
 from harness.forms.problem import complaint
 from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration, Percent, Size
@@ -60,12 +60,8 @@ class Input(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = [name for name in ("path", "hub", "layouts") if getattr(self, name) is not None]
-        if not given:
-            raise complaint("says nothing about where it comes from; give path, hub or layouts")
-        if len(given) > 1:
-            raise complaint(f"cannot stand beside {given[0]}; keep one of path, hub and layouts", at=given[1])
-        return self
+        nothing = "says nothing about where it comes from; give path, hub or layouts"
+        return demand_one(self, "path", "hub", "layouts", nothing=nothing)
 
 
 class HubService(Model):
@@ -166,11 +162,8 @@ class Measure(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if self.event is None and self.probe is None:
-            raise complaint("says nothing about what to measure; give event or probe")
-        if self.event is not None and self.probe is not None:
-            raise complaint("cannot stand beside event; keep one of event and probe", at="probe")
-        return self
+        nothing = "says nothing about what to measure; give event or probe"
+        return demand_one(self, "event", "probe", nothing=nothing)
 
 
 class Scenario(Model):

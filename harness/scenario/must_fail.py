@@ -1,28 +1,59 @@
-"""How a control has to fail: at a check by a stated end, or by a hang at a stated line."""
+"""How a control has to fail, and how often: at a check by a stated end, or by a hang at a stated line."""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from harness.forms.fields import Event, ExceptionName, Id, Line, Listed, Message, form
-from harness.forms.model import Model
-from harness.forms.problem import complaint
+from harness.forms.model import Model, demand_one
+from harness.forms.problem import closest, complaint
 from harness.forms.ranks import Ranks
-from harness.forms.units import Duration
-from harness.scenario.share import EVERY_TRIAL, ShareField
+from harness.forms.units import NUMBER, Duration, written
 
 WITHIN = 10.0
 """Seconds; default of `within`."""
 
-SignalName = Annotated[
-    str, Field(pattern=form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV"), max_length=16)
-]
+SignalName = Annotated[str, form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV", most=16)]
 ERROR = "Type of the exception; it counts only with source or message."
 SOURCE = "Source line of the last frame inside the subject, without indentation."
 MESSAGE = "A text that the exception's message holds."
 CODE = "Exit code, 1 to 255."
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """In how many of its trials the control must fail: all of them, or at least a share (for a race)."""
+
+    every: bool
+    at_least: float
+    """0 < at_least <= 1; 1.0 where ``every``."""
+
+    def __str__(self) -> str:
+        return "every" if self.every else f">={self.at_least * 100:.10g}%"
+
+
+EVERY_TRIAL = Share(every=True, at_least=1.0)
+
+
+def share(value: Any) -> Share:
+    """Read "every" or ">=20%"."""
+    if value == "every":
+        return EVERY_TRIAL
+    if isinstance(value, str) and (match := re.fullmatch(rf">=({NUMBER})%", value)):
+        number = Decimal(match[1])
+        if 0 < number <= 100:
+            return Share(every=False, at_least=float(number / 100))
+    bare = re.fullmatch(rf"[>= ]*({NUMBER}) ?%", value) if isinstance(value, str) else None
+    hint = f">={bare[1]}%" if bare else closest(value, ["every"])
+    raise complaint('must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint)
+
+
+ShareField = Annotated[Share, *written(share, {"type": "string", "pattern": rf"^(every|>={NUMBER}%)$"})]
 
 
 class End(Model):
@@ -81,12 +112,8 @@ class HangsAt(Model):
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        given = [name for name in ("source", "function", "after") if getattr(self, name) is not None]
-        if not given:
-            raise complaint("says nothing about where it hangs; give source or function, for a program after")
-        if len(given) > 1:
-            raise complaint(f"cannot stand beside {given[0]}; keep one of source, function and after", at=given[1])
-        return self
+        nothing = "says nothing about where it hangs; give source or function, for a program after"
+        return demand_one(self, "source", "function", "after", nothing=nothing)
 
 
 class MustFail(End):

@@ -52,7 +52,7 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
         raise _error(mark, "", "must be key.path=value, like trials.candidate=5", found=printable(text))
     if len(text) > LENGTH_LIMIT:
         raise _error(mark, "", f"is longer than {LENGTH_LIMIT} characters; change the file instead")
-    if not _is_unicode(text):
+    if any("\ud800" <= char <= "\udfff" for char in text):  # Python's halves of surrogate pairs for other bytes
         raise _error(mark, "", "is not UTF-8; type it again", found=printable(text))
     path = _split(name)
     node = _container(document, path, mark)
@@ -74,11 +74,6 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
     document.marks.values |= {path + inner: place for inner, place in marks.items()}
     if marks:
         document.marks.keys |= {path + inner: place for inner, place in part.marks.keys.items()}
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether an argument was UTF-8: Python keeps other bytes as halves of surrogate pairs."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _is_text(path: Path) -> bool:

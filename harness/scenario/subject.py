@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from harness.forms.fields import Argument, Entry, Id, Inside, Listed, Plain, Relative, Repo, Rev
-from harness.forms.model import Model
-from harness.forms.problem import complaint
+from harness.forms.model import Model, demand_one
 from harness.scenario.environment import Environment
 from harness.scenario.must_fail import MustFail
 from harness.subjects import READY
@@ -74,17 +73,19 @@ class Subject(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        given = [name for name in ("entry", "program", "use") if getattr(self, name) is not None]
-        if not given:
-            raise complaint("says nothing about what to run; give one of entry, program or use")
-        if len(given) > 1:
-            raise complaint(f"cannot stand beside {given[0]}; keep one of entry, program and use", at=given[1])
-        return self
+        nothing = "says nothing about what to run; give one of entry, program or use"
+        return demand_one(self, "entry", "program", "use", nothing=nothing)
 
     @property
     def function(self) -> str:
         """`module:function` that every rank calls, a ready subject's too; empty for a program."""
         return READY[self.use].entry if self.use is not None else self.entry or ""
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """The arms that there are, by name: the candidate first."""
+        both = {"candidate": self.candidate, "control": self.control}
+        return {name: arm for name, arm in both.items() if arm is not None}
 
     def environment_of(self, arm: Arm) -> Environment | None:
         """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""

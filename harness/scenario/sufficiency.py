@@ -12,11 +12,11 @@ from fractions import Fraction
 
 from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
-from harness.scenario.share import Share
+from harness.scenario.must_fail import Share
+from harness.scenario.must_fail_lint import MUST_FAIL
 
-MUST_FAIL = ("subject", "control", "must_fail")
 SIGNIFICANT = 0.05
-"""Fisher's one-sided p that sets the control's failures apart from the candidate must be below this (design 5)."""
+"""Fisher's one-sided p that sets the control's failures apart must be below this (docs/architecture.md#verdicts)."""
 
 MOST = 100_000
 """Trials of an arm that a scenario may ask for."""

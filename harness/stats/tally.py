@@ -118,7 +118,7 @@ def tally_control(
 def decide(
     scenario: Scenario, candidate: Tally, control: Tally | None, unproven: Collection[VerdictReason]
 ) -> tuple[Word, list[VerdictReason]]:
-    """The rules of design §5, in their order."""
+    """The rules of docs/architecture.md#verdicts, in their order."""
     if unproven:
         return "INCONCLUSIVE", sorted(unproven, key=str)
     accept = scenario.trials.accept

@@ -1,4 +1,4 @@
-"""What a run does not show, worked out from the run: by who made it, and again by who verifies it (design, rule 15).
+"""What a run does not show, worked out from the run: by who made it, and again by who verifies it (rule 15).
 
 Each sentence follows from the scenario and the events of this run; what no run of any scenario shows is recited by the
 report itself.
@@ -17,7 +17,7 @@ from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.history import History
 from harness.scenario import Cell, Scenario
-from harness.scenario.shown_lint import OF_ONE, unasked
+from harness.scenario.lint import OF_ONE, unasked
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
 

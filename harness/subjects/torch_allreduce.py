@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.subjects.collectives import COLLECTIVES, OF_COLLECTIVES
-from harness.subjects.subject import Argument, ReadySubject
+from harness.subjects.subject import COLLECTIVES, OF_COLLECTIVES, Argument, ReadySubject
 
 SUBJECT = ReadySubject(
     does="does every common collective of torch.distributed, and compares each result with what it must be",

@@ -16,11 +16,11 @@ Importing this package imports neither transformers nor tokenizers.
 from __future__ import annotations
 
 import os
-from typing import Literal
 
 from harness.tokenizer.difference import Difference, between
 from harness.tokenizer.folder import ask, identify_folder
 from harness.tokenizer.identity import Identity
+from harness.tokenizer.objects import identify, subject_of
 from harness.tokenizer.problem import IdentityMalformed, NotComparable, TokenizerError, Unidentifiable, Unreadable
 from harness.tokenizer.subject import Subject
 
@@ -36,21 +36,6 @@ __all__ = [
     "identify",
     "identify_folder",
 ]
-
-
-def identify(tokenizer: object, *, depth: Literal["cheap", "full"] = "full") -> Identity:
-    """The identity of an object in memory.
-
-    Args:
-        tokenizer: a transformers tokenizer of any kind, or a `tokenizers.Tokenizer`.
-        depth: `cheap` leaves out the object's own `get_vocab` and the round trip; `semantic` is the same in both.
-
-    Raises:
-        Unidentifiable: its behaviour cannot be written down, or it does not work at all.
-    """
-    from harness.tokenizer.objects import identify_object
-
-    return identify_object(tokenizer, depth=depth)
 
 
 def difference(a: object, b: object) -> list[Difference]:
@@ -74,6 +59,4 @@ def _subject(given: object) -> Subject:
         return Subject(identity=given)
     if isinstance(given, (str, os.PathLike)):
         return Subject(identity=identify_folder(given))
-    from harness.tokenizer.objects import subject_of
-
     return subject_of(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from harness.tokenizer import components
@@ -64,7 +64,7 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
     }
     return {
         "encoding": digest_text(canonical_json(encoding)),
-        "backend": _type(backend),
+        "backend": type_of(backend),
         "model": short(model),
         "vocabulary": vocabulary,
         "merges": merges,
@@ -78,13 +78,17 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
     }
 
 
-def round_trip(encode: Callable[[str], Sequence[int]], decode: Callable[[Sequence[int]], str]) -> str:
-    """Which probes come back as they were, which do not, and which vanish: `kept`, `changed` or `lost` by name."""
+def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[int]], str]) -> str:
+    """Which probes come back as they were, which do not, and which vanish: `kept`, `changed` or `lost` by name.
+
+    A text that cannot be encoded (an error in words instead of ids) does not come back.
+    """
     outcome = {}
-    for name, text in PROBES.items():
-        ids = encode(text)
-        back = decode(ids)
-        outcome[name] = "kept" if back == text else "lost" if text.strip() and not back.strip() else "changed"
+    with panics_become(Unidentifiable, "the tokenizer fails on the round trip of the probe corpus"):
+        for name, text in PROBES.items():
+            ids = encode(text)
+            back = decode([] if isinstance(ids, str) else ids)
+            outcome[name] = "kept" if back == text else "lost" if text.strip() and not back.strip() else "changed"
     counts = {word: sum(one == word for one in outcome.values()) for word in ("kept", "changed", "lost")}
     named = {word: [name for name, one in outcome.items() if one == word] for word in ("kept", "lost")}
     return canonical_json(counts | {"names": {word: names for word, names in named.items() if names}})
@@ -127,7 +131,7 @@ def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
     How a backend finds them depends on the order in which they and the normalizer were set, which is not written down.
     """
     with panics_become(Unidentifiable, "the tokenizer fails on a text with an added token"):
-        ids = [_ids(backend, f"a{token['content']} b {token['content'].lower()}") for token in added[:MOST_ADDED]]
+        ids = [ids_of(backend, f"a{token['content']} b {token['content'].lower()}") for token in added[:MOST_ADDED]]
     return digest_text(canonical_json(ids))
 
 
@@ -136,13 +140,13 @@ def _probe_ids(backend: Any) -> str:
     ids: dict[str, Any] = {}
     with panics_become(Unidentifiable, "the tokenizer fails on a text of the probe corpus"):
         for name, text in PROBES.items():
-            ids[name] = _ids(backend, text)
-        ids["with special tokens"] = _ids(backend, PROBES["plain"], special=True)
-        ids["pair"] = _ids(backend, PROBES[PAIR[0]], PROBES[PAIR[1]], special=True)
+            ids[name] = ids_of(backend, text)
+        ids["with special tokens"] = ids_of(backend, PROBES["plain"], special=True)
+        ids["pair"] = ids_of(backend, PROBES[PAIR[0]], PROBES[PAIR[1]], special=True)
     return canonical_json(ids)
 
 
-def _ids(backend: Any, *texts: str, special: bool = False) -> list[int] | str:
+def ids_of(backend: Any, *texts: str, special: bool = False) -> list[int] | str:
     """Ids, or the error in a few words: a vocabulary without an unknown token refuses some texts, each time alike."""
     try:
         return list(backend.encode(*texts, add_special_tokens=special).ids)
@@ -167,5 +171,6 @@ def _vocabulary(backend: Any, pieces: Serialised) -> tuple[str, str]:
     return digest_text(canonical_json(tokens)), merges
 
 
-def _type(value: object) -> str:
+def type_of(value: object) -> str:
+    """Module and name of a value's class."""
     return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from typing import Any
 
 from harness.tokenizer import components
 from harness.tokenizer.digest import canonical_json
-from harness.tokenizer.example import (
-    Example,
-    added_texts,
-    brief,
-    cut,
-    merge_texts,
-    search,
-    search_decoding,
-    token_texts,
-)
+from harness.tokenizer.example import Example, added_texts, brief, cut, merge_texts, search, search_decoded, token_texts
 from harness.tokenizer.probes import PROBES
 from harness.tokenizer.problem import NotComparable
 from harness.tokenizer.serialised import Serialised
@@ -93,7 +84,7 @@ def between(first: Subject, second: Subject) -> list[Difference]:
         rows.append(_row("own code", words, semantic=True, example=search(first, second, ())))
     if a["decoder"] != b["decoder"] and "Python" not in a["kind"] + b["kind"]:
         words = _component("decoder", first, second)
-        rows.append(_row("decoder", words, semantic=False, example=search_decoding(first, second)))
+        rows.append(_row("decoder", words, semantic=False, example=search_decoded(first, second)))
     said = {one.part for one in rows} | SAID | FOLLOWS
     rows += [_row(part, words, semantic=False) for part, words in _others(a, b, said=said)]
     return sorted(rows, key=lambda one: not one.semantic)
@@ -149,11 +140,15 @@ def _described(part: str, first: Subject, second: Subject) -> tuple[str, Iterabl
         return _vocabulary(first, second)
     if first.pieces is not None and second.pieces is not None:
         if part == "merges":
-            return _merges(first, second)
+            return _merges(first.pieces, second.pieces)
         if part == "added tokens":
-            return _added(first, second)
+            return _added(first.pieces, second.pieces)
         if part in {"model", "normalizer", "pre_tokenizer", "post_processor", "truncation", "padding"}:
-            return _component(part, first, second), (*_own_texts(part, first, second), *_split_texts(first, second))
+            return _component(part, first, second), (
+                *_own_texts(part, first.pieces, first.vocabulary),
+                *_own_texts(part, second.pieces, second.vocabulary),
+                *_split_texts(first.pieces, second.pieces),
+            )
     a, b = first.identity.parts.get(part, "none"), second.identity.parts.get(part, "none")
     return f"{part}: {cut(a)} against {cut(b)}", ()
 
@@ -193,12 +188,8 @@ def _differing_scores(first: Subject, second: Subject) -> list[tuple[str, str]]:
     return [(x[0], f"{x[1]} against {y[1]}") for x, y in islice(differing, LOOKED_AT)]
 
 
-def _merges(first: Subject, second: Subject) -> tuple[str, Iterable[str]]:
-    assert first.pieces is not None
-    assert second.pieces is not None
-    a, b = (
-        [(one[0], one[1]) for one in json.loads(pieces.merges or b"[]")] for pieces in (first.pieces, second.pieces)
-    )
+def _merges(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
+    a, b = ([(one[0], one[1]) for one in json.loads(pieces.merges or b"[]")] for pieces in (first, second))
     only_a, only_b = ([one for one in mine if one not in other] for mine, other in ((a, set(b)), (b, set(a))))
     at = next((index for index, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
     clauses = [f"{len(a)} and {len(b)} merges"] if len(a) != len(b) else []
@@ -215,10 +206,8 @@ def _merges(first: Subject, second: Subject) -> tuple[str, Iterable[str]]:
     return f"merges: {'; '.join(clauses)}", merge_texts(looked)
 
 
-def _added(first: Subject, second: Subject) -> tuple[str, Iterable[str]]:
-    assert first.pieces is not None
-    assert second.pieces is not None
-    a, b = ({one["content"]: one for one in pieces.head["added_tokens"]} for pieces in (first.pieces, second.pieces))
+def _added(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
+    a, b = ({one["content"]: one for one in pieces.head["added_tokens"]} for pieces in (first, second))
     differing = [content for content in dict.fromkeys((*a, *b)) if a.get(content) != b.get(content)]
     clauses = []
     for content in differing[:NAMED]:
@@ -232,26 +221,18 @@ def _added(first: Subject, second: Subject) -> tuple[str, Iterable[str]]:
 
 
 def _component(part: str, first: Subject, second: Subject) -> str:
-    a, b = (
-        (side.pieces.model if part == "model" else side.pieces.head.get(part))
-        if side.pieces is not None
-        else side.identity.parts.get(part)
-        for side in (first, second)
-    )
     if first.pieces is None or second.pieces is None:
         return f"{part}: {cut(first.identity.parts[part])} against {cut(second.identity.parts[part])}"
+    a, b = (pieces.model if part == "model" else pieces.head.get(part) for pieces in (first.pieces, second.pieces))
     return f"{part}: {_paths(a, b)}"
 
 
-def _own_texts(part: str, first: Subject, second: Subject) -> Iterator[str]:
+def _own_texts(part: str, pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
     """Words that a component holds: what it replaces, prepends, splits at, or the unknown token."""
-    for side in (first, second):
-        assert side.pieces is not None
-        held = side.pieces.model if part == "model" else side.pieces.head.get(part)
-        for text in _strings(held):
-            yield from (text, f"a{text}b", f"a {text} b", f" {text}")
-        if part == "model":
-            yield from token_texts(islice(_unmerged(side.pieces, side.vocabulary), LOOKED_AT))
+    for text in _strings(pieces.model if part == "model" else pieces.head.get(part)):
+        yield from (text, f"a{text}b", f"a {text} b", f" {text}")
+    if part == "model":
+        yield from token_texts(islice(_unmerged(pieces, vocabulary), LOOKED_AT))
 
 
 def _unmerged(pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
@@ -260,11 +241,10 @@ def _unmerged(pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
     yield from (one for one in vocabulary if len(one) > 1 and one not in made and not one.startswith("<"))
 
 
-def _split_texts(first: Subject, second: Subject) -> Iterator[str]:
+def _split_texts(first: Serialised, second: Serialised) -> Iterator[str]:
     """Texts that an added token cuts in two: what comes after it is not the beginning of the text."""
-    for side in (first, second):
-        assert side.pieces is not None
-        for content in [token["content"] for token in side.pieces.head["added_tokens"]][:NAMED]:
+    for pieces in (first, second):
+        for content in [token["content"] for token in pieces.head["added_tokens"]][:NAMED]:
             yield from (f"a{content}b", f"{content} a b", f"a b {content}")
 
 
@@ -350,18 +330,16 @@ def _probed(first: Subject, second: Subject) -> Example | None:
 
 
 def _row(part: str, words: str, *, semantic: bool, example: Example | None = None) -> Difference:
-    if example is None:
-        return Difference(part=part, words=words, semantic=semantic)
-    return Difference(
-        part=part, words=words, semantic=semantic, example=example.text, first=example.first, second=example.second
-    )
+    made = Difference(part=part, words=words, semantic=semantic)
+    return replace(made, example=example.text, first=example.first, second=example.second) if example else made
 
 
 def _paths(a: Any, b: Any) -> str:
     """Where two values differ, as `path: one against other`."""
     differences = list(islice(_differing(a, b, ""), NAMED + 1))
     shown = "; ".join(
-        f"{path + ' ' if path else ''}{_value(x)} against {_value(y)}" for path, x, y in differences[:NAMED]
+        f"{path + ' ' if path else ''}{cut(canonical_json(x), 80)} against {cut(canonical_json(y), 80)}"
+        for path, x, y in differences[:NAMED]
     )
     return shown + ("; …" if len(differences) > NAMED else "")
 
@@ -375,11 +353,6 @@ def _differing(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
             yield from _differing(x, y, f"{path}[{index}]")
     elif a != b:
         yield path, a, b
-
-
-def _value(value: Any) -> str:
-    text = canonical_json(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _token(known: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Any
 
-from harness.tokenizer.byte_level import text_of
+from harness.tokenizer.components import text_of
 from harness.tokenizer.digest import canonical_json
 from harness.tokenizer.probes import PAIR, PROBES
 from harness.tokenizer.subject import Subject
@@ -52,7 +52,7 @@ def search(first: Subject, second: Subject, candidates: Iterable[str]) -> Exampl
     return shown[-1] if shown else None
 
 
-def search_decoding(first: Subject, second: Subject) -> Example | None:
+def search_decoded(first: Subject, second: Subject) -> Example | None:
     """The shortest fixed text whose ids the two sides decode differently."""
     for text in sorted({*TURNING, *PROBES.values()}, key=len):
         if first.encode is None or first.decode is None or second.decode is None:
@@ -71,9 +71,9 @@ def brief(value: Any) -> str:
     return cut(text)
 
 
-def cut(text: str) -> str:
+def cut(text: str, most: int = SHOWN) -> str:
     """A text, cut where it is long."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def token_texts(tokens: Iterable[str]) -> Iterator[str]:

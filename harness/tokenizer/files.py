@@ -3,6 +3,8 @@
 Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json`,
 `added_tokens.json` and the chat templates (transformers 5.23). A class of its own (`tokenizer_class`) may build
 something else from the same files; then the object's identity differs from the folder's, and says in what.
+
+Nobody vouches for these files: they are read with limits, in the child process.
 """
 
 from __future__ import annotations
@@ -11,24 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.forms.regular_file import read_regular
+from harness.forms.strict_json import NotStrict, strict_json
 from harness.tokenizer.backend import encoder_parts, read, view
 from harness.tokenizer.digest import short
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.names import name_parts
 from harness.tokenizer.objects import alone_parts, deep_parts
-from harness.tokenizer.problem import Unreadable, panics_become
-from harness.tokenizer.transformers_parts import SETTINGS
-from harness.tokenizer.untrusted import read_object, read_text
+from harness.tokenizer.problem import Unreadable, first_line, panics_become
+from harness.tokenizer.transformers_parts import SETTINGS, name_parts
 
-CONFIG, MAP, ADDED, TEMPLATE = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-)
+CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+LARGEST = {"tokenizer.json": 128 << 20}
+LARGEST_OTHER = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,12 +235,67 @@ def identify_files(files: TokenizerFiles) -> Identity:
     parts |= encoder_parts(backend, read(backend), alone=False, encode_special_tokens=special)
     parts |= name_parts(files.named, files.extra, files.templates or None, token_to_id=backend.token_to_id)
     parts |= {name: short(files.config.get(name)) for name in SETTINGS}
-    parts["settings"] = short(_settings(files.config))
+    elsewhere = {"chat_template", "added_tokens_decoder", "tokenizer_class", *SETTINGS}
+    parts["settings"] = short({name: value for name, value in files.config.items() if name not in elsewhere})
     parts |= deep_parts(view(backend), backend.get_vocab())
     return Identity.of(parts, depth="full")
 
 
-def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    """What tokenizer_config.json holds beside what other parts say."""
-    elsewhere = {"chat_template", "added_tokens_decoder", "tokenizer_class", *SETTINGS}
-    return {name: value for name, value in config.items() if name not in elsewhere}
+def read_bytes(path: Path, *, inside: Path) -> bytes:
+    """The bytes of a regular file in `inside`.
+
+    A link is followed where the hub's cache makes one: from `snapshots/<commit>/` into `blobs/` beside it.
+
+    Raises:
+        Unreadable: for anything else.
+    """
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise Unreadable(f"{path}: {_reason(error)}") from None
+    folder = inside.resolve()
+    allowed = [folder]
+    if folder.parent.name == "snapshots":
+        allowed.append(folder.parent.parent / "blobs")
+    if not any(real.is_relative_to(one) for one in allowed):
+        raise Unreadable(f"{path}: is a link that leads out of its folder, to {real}; put the file itself there")
+    try:
+        return read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
+    except OSError as error:
+        raise Unreadable(f"{path}: {_reason(error)}") from None
+
+
+def read_text(path: Path, *, inside: Path) -> str:
+    """A UTF-8 text as transformers reads it, with every line end turned into a newline."""
+    return _decoded(path, read_bytes(path, inside=inside)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_object(path: Path, *, inside: Path) -> tuple[dict[str, Any], str]:
+    """A JSON object, and its text; duplicate keys, NUL bytes and NaN are refused."""
+    text = _decoded(path, read_bytes(path, inside=inside))
+    if not text.strip():
+        raise Unreadable(f"{path}: is empty")
+    if "\0" in text:
+        raise Unreadable(f"{path}: holds NUL bytes at {text.index(chr(0))}; it was not written to its end")
+    try:
+        tree = strict_json(text)
+    except MemoryError:
+        raise Unreadable(f"{path}: needs more memory than a tokenizer may take") from None
+    except NotStrict as error:
+        raise Unreadable(f"{path}: {error}") from None
+    if not isinstance(tree, dict):
+        raise Unreadable(f"{path}: must be a JSON object, not {type(tree).__name__}")
+    return tree, text
+
+
+def _decoded(path: Path, raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{path}: is not UTF-8 at byte {error.start}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return first_line(error)

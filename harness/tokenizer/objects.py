@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.tokenizer.backend import Parts, encoder_parts, read, round_trip, view
+from harness.tokenizer.backend import Parts, encoder_parts, ids_of, read, round_trip, type_of, view
 from harness.tokenizer.identity import Depth, Identity
-from harness.tokenizer.problem import Unidentifiable, panics_become
+from harness.tokenizer.problem import Unidentifiable
 from harness.tokenizer.python_code import python_parts
 from harness.tokenizer.source import name_of
 from harness.tokenizer.subject import Subject, in_python, on_backend
 from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
 
 
-def identify_object(tokenizer: object, *, depth: Depth) -> Identity:
-    """The identity of a transformers tokenizer or a `tokenizers.Tokenizer`. The object is left as it is."""
+def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
+    """The identity of an object in memory, which is left as it is.
+
+    Args:
+        tokenizer: a transformers tokenizer of any kind, or a `tokenizers.Tokenizer`.
+        depth: `cheap` leaves out the object's own `get_vocab` and the round trip; `semantic` is the same in both.
+
+    Raises:
+        Unidentifiable: its behaviour cannot be written down, or it does not work at all.
+    """
     if depth not in {"cheap", "full"}:
         raise ValueError(f"depth must be cheap or full, not {depth!r}")
     if _is_backend(tokenizer):
@@ -24,20 +32,20 @@ def identify_object(tokenizer: object, *, depth: Depth) -> Identity:
         return Identity.of(_on_backend(tokenizer, backend, depth=depth), depth=depth)
     if backend is not None and not _is_backend(backend) and getattr(tokenizer, "is_fast", False):
         raise Unidentifiable(
-            f"its backend is a {type(backend).__module__}.{type(backend).__qualname__}, which cannot be written down: "
+            f"its backend is a {type_of(backend)}, which cannot be written down: "
             "something took the place of tokenizers.Tokenizer"
         )
     if hasattr(tokenizer, "special_tokens_map") and hasattr(tokenizer, "convert_tokens_to_ids"):
         return Identity.of(python_parts(tokenizer, depth=depth), depth=depth)
     raise Unidentifiable(
-        f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__} is neither a transformers tokenizer nor a "
+        f"{type_of(tokenizer)} is neither a transformers tokenizer nor a "
         "tokenizers.Tokenizer; a folder or a file goes to identify_folder"
     )
 
 
 def subject_of(tokenizer: Any) -> Subject:
     """An object as a side of a comparison."""
-    identity = identify_object(tokenizer, depth="full")
+    identity = identify(tokenizer)
     templates = getattr(tokenizer, "chat_template", None)
     if identity.parts["kind"] == "transformers in Python":
         return in_python(identity, tokenizer)
@@ -47,11 +55,7 @@ def subject_of(tokenizer: Any) -> Subject:
 def alone_parts(backend: Any, *, depth: Depth) -> Parts:
     """Parts of a `tokenizers.Tokenizer` by itself, or of a lone tokenizer.json."""
     pieces = read(backend)
-    parts = {
-        "scope": "encoder",
-        "kind": "tokenizers",
-        "class": f"{type(backend).__module__}.{type(backend).__qualname__}",
-    }
+    parts = {"scope": "encoder", "kind": "tokenizers", "class": type_of(backend)}
     parts |= encoder_parts(backend, pieces, alone=True, encode_special_tokens=bool(backend.encode_special_tokens))
     if depth == "full":
         parts |= deep_parts(backend, backend.get_vocab())
@@ -60,19 +64,10 @@ def alone_parts(backend: Any, *, depth: Depth) -> Parts:
 
 def deep_parts(backend: Any, vocabulary: dict[str, int]) -> Parts:
     """What the full form adds: the vocabulary as the object gives it, and the round trip."""
-    with panics_become(Unidentifiable, "the tokenizer fails on the round trip of the probe corpus"):
-        trip = round_trip(
-            lambda text: _ids_or_none(backend, text),
-            lambda ids: str(backend.decode(list(ids), skip_special_tokens=False)),
-        )
+    trip = round_trip(
+        lambda text: ids_of(backend, text), lambda ids: str(backend.decode(ids, skip_special_tokens=False))
+    )
     return {"get_vocab": vocabulary_digest(vocabulary), "tokens": str(len(vocabulary)), "round trip": trip}
-
-
-def _ids_or_none(backend: Any, text: str) -> list[int]:
-    try:
-        return list(backend.encode(text, add_special_tokens=False).ids)
-    except Exception:  # noqa: BLE001 - a text that cannot be encoded does not come back
-        return []
 
 
 def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:

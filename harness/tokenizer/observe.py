@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -56,18 +56,23 @@ LINES, FAILURES = 30, 40
 FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECASE)
 
 
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are there."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
 def versions() -> dict[str, Any]:
     """Python, the packages that take part in loading, and the variables they read; of a secret only that it is set."""
-    packages = {}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            packages[name] = metadata.version(name)
     variables = {
         name: ("is set" if SECRET.search(name) else short(value))
         for name, value in sorted(os.environ.items())
         if name.startswith(VARIABLES)
     }
-    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": packages, "variables": variables}
+    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": installed(PACKAGES), "variables": variables}
 
 
 def describe(tokenizer: Any) -> dict[str, Any]:
@@ -282,10 +287,9 @@ def _holds_its_name(path: Path) -> bool:
     if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", path.name):
         return True
     try:
-        digest = git_blob(path.stat().st_size) if len(path.name) == 40 else hashlib.sha256()
+        size = path.stat().st_size
         with path.open("rb") as stream:
-            while part := stream.read(1 << 20):
-                digest.update(part)
+            digest = hashlib.file_digest(stream, hashlib.sha256 if len(path.name) == 64 else lambda: git_blob(size))
     except OSError:
         return False
     return digest.hexdigest() == path.name

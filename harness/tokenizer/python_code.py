@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from harness.tokenizer.backend import NONE, Parts, round_trip
+from harness.tokenizer.backend import NONE, Parts, round_trip, type_of
 from harness.tokenizer.digest import canonical_json, digest_text
 from harness.tokenizer.identity import Depth
 from harness.tokenizer.probes import PROBES
@@ -80,11 +80,8 @@ def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
         **names,
     }
     if depth == "full":
-        with panics_become(Unidentifiable, "this tokenizer fails on the round trip of the probe corpus"):
-            parts["round trip"] = round_trip(
-                lambda text: _ids_or_none(tokenizer, text), lambda ids: str(tokenizer.decode(list(ids)))
-            )
         parts |= {"get_vocab": vocabulary_part, "tokens": str(len(vocabulary))}
+        parts["round trip"] = round_trip(lambda text: _ids(tokenizer, text), lambda ids: str(tokenizer.decode(ids)))
     return parts
 
 
@@ -95,27 +92,20 @@ def _ids(tokenizer: Any, text: str) -> list[int] | str:
         return f"error: {type(error).__name__}"
 
 
-def _ids_or_none(tokenizer: Any, text: str) -> Sequence[int]:
-    ids = _ids(tokenizer, text)
-    return [] if isinstance(ids, str) else ids
-
-
 def _engine(tokenizer: Any) -> str:
     """What does the work inside: a SentencePiece processor, a tiktoken encoding, or the class itself."""
     for name in ("sp_model", "_tokenizer", "tokenizer", "model", "encoder"):
         held = vars(tokenizer).get(name)
         if held is not None and type(held).__module__.split(".")[0] not in {"builtins", "transformers"}:
-            return f"{type(held).__module__}.{type(held).__qualname__}"
+            return type_of(held)
     return "python"
 
 
 def _held(tokenizer: Any) -> dict[str, Any]:
     """The attributes that may decide ids."""
-    held = {name: value for name, value in vars(tokenizer).items() if name not in ELSEWHERE}
     # Which tokens in a message become text, if a call asks for that; older releases do not have the attribute.
-    if held.get("chat_control_tokens", ()) is None:
-        del held["chat_control_tokens"]
-    return held
+    unset = ("chat_control_tokens", None)
+    return {name: one for name, one in vars(tokenizer).items() if name not in ELSEWHERE and (name, one) != unset}
 
 
 def _state(value: Any, *, depth: int = 0) -> Any:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.tokenizer.backend import read, view
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.serialised import Serialised
+from harness.tokenizer.transformers_parts import by_name
 
 # Ids of one text or of two, with special tokens around them or without; an error in words.
 Encode = Callable[[tuple[str, ...], bool], "list[int] | str"]
 Decode = Callable[[list[int]], str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +45,10 @@ def on_backend(identity: Identity, backend: Any, *, templates: object = None) ->
         plain = view(backend, pieces.head, encode_special_tokens=identity.parts["encode special tokens"] == "true")
 
     def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
-        ids: list[int] | str = _quietly(lambda: plain.encode(*texts, add_special_tokens=special).ids)
-        return ids
+        return _quietly(lambda: list(plain.encode(*texts, add_special_tokens=special).ids))
 
     def decode(ids: list[int]) -> str:
-        return str(_quietly(lambda: plain.decode(ids, skip_special_tokens=False)))
+        return _quietly(lambda: str(plain.decode(ids, skip_special_tokens=False)))
 
     return Subject(
         identity=identity,
@@ -63,11 +64,10 @@ def in_python(identity: Identity, tokenizer: Any) -> Subject:
     """The side of a transformers tokenizer that is Python code."""
 
     def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
-        encoded: list[int] | str = _quietly(lambda: tokenizer.encode(*texts, add_special_tokens=special))
-        return encoded
+        return _quietly(lambda: list(tokenizer.encode(*texts, add_special_tokens=special)))
 
     def decode(ids: list[int]) -> str:
-        return str(_quietly(lambda: tokenizer.decode(ids)))
+        return _quietly(lambda: str(tokenizer.decode(ids)))
 
     return Subject(
         identity=identity,
@@ -78,21 +78,13 @@ def in_python(identity: Identity, tokenizer: Any) -> Subject:
     )
 
 
-def by_name(templates: object) -> dict[str, str]:
-    """Chat templates by name; a lone one is `default`."""
-    if isinstance(templates, Mapping):
-        return {str(name): str(text) for name, text in templates.items()}
-    return {} if templates is None else {"default": str(templates)}
-
-
-def _quietly(ask: Callable[[], Any]) -> Any:
+def _quietly(ask: Callable[[], T]) -> T | str:
     """An answer, or the error in words: where one side fails and the other does not, that is the difference."""
     try:
-        answer = ask()
+        return ask()
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         return f"error: {str(error)[:120]}"
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         return f"error: the library panicked: {str(error)[:100]}"
-    return list(answer) if isinstance(answer, list) else answer

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from harness.tokenizer.backend import Parts
+from harness.tokenizer.backend import NONE, Parts
 from harness.tokenizer.digest import canonical_json, digest_text, short
-from harness.tokenizer.names import name_parts
 from harness.tokenizer.source import source_of
 
 # Methods that decide ids; a subclass or a patch that brings its own is code, not data.
@@ -42,6 +42,37 @@ def transformers_parts(tokenizer: Any) -> Parts:
     return name_parts(named, extra, getattr(tokenizer, "chat_template", None), token_to_id=token_to_id) | {
         name: short(_plain(getattr(tokenizer, name, None))) for name in SETTINGS
     }
+
+
+def name_parts(
+    named: Mapping[str, Any], extra: Iterable[Any], templates: object, *, token_to_id: Callable[[str], int | None]
+) -> dict[str, str]:
+    """The parts `names`, `special tokens`, `eos`, `bos`, `pad` and `chat templates`.
+
+    Args:
+        named: token by name (`eos_token`); a token is text or has its text as `str()`.
+        extra: special tokens without a name.
+        templates: None, one template, or templates by name.
+        token_to_id: id of a token, None where it has none.
+    """
+    known = {name: [str(token), token_to_id(str(token))] for name, token in named.items() if token is not None}
+    others = sorted({str(token) for token in extra} - {str(token) for token in named.values() if token is not None})
+    digests = {name: digest_text(text) for name, text in by_name(templates).items()}
+    return {
+        "names": canonical_json(known),
+        "special tokens": canonical_json([[token, token_to_id(token)] for token in others]),
+        **{name: canonical_json(known.get(f"{name}_token")) for name in ("eos", "bos", "pad")},
+        "chat templates": canonical_json(digests) if digests else NONE,
+    }
+
+
+def by_name(templates: object) -> dict[str, str]:
+    """Chat templates by name; a lone one is `default`."""
+    if isinstance(templates, list):
+        templates = {one["name"]: one["template"] for one in templates}
+    if isinstance(templates, Mapping):
+        return {str(name): str(text) for name, text in templates.items()}
+    return {} if templates is None else {"default": str(templates)}
 
 
 def own_code(tokenizer: object) -> Parts:

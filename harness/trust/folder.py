@@ -158,14 +158,12 @@ class Folder:
         try:
             parent = self._parent(above)
             # Asked before it is opened: opening a device can have effects of its own.
-            _refuse_kind(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
+            _refuse_other(os.stat(last, dir_fd=parent, follow_symlinks=False), name, limit)
             descriptor = os.open(last, _FILE, dir_fd=parent)
         except OSError as problem:
             raise self._unreadable(name, problem) from None
         try:
-            status = os.fstat(descriptor)
-            _refuse_kind(status, name)
-            _refuse_size(status, name, limit)
+            _refuse_other(os.fstat(descriptor), name, limit)
         except Unreadable:
             os.close(descriptor)
             raise
@@ -328,14 +326,11 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
     return kept
 
 
-def _refuse_kind(status: os.stat_result, name: str) -> None:
+def _refuse_other(status: os.stat_result, name: str, limit: int) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise Unreadable("link", f"{name!r} is a link, and links are not followed")
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable("special", f"{name!r} is not a regular file")
-
-
-def _refuse_size(status: os.stat_result, name: str, limit: int) -> None:
     if status.st_size > limit:
         raise Unreadable("large", f"{name!r} has {status.st_size} bytes, at most {limit} are read")
 

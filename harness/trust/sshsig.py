@@ -278,19 +278,9 @@ def verify(
     """Whether ssh-keygen accepts the signature by `principal` under the lines of `allowed` at that time."""
     extra = {} if revoked is None else {"revoked": revoked}
     with _files(signature=signature, allowed=f"{allowed}\n".encode(), **extra) as paths:
-        options = [
-            "-O",
-            _time(when),
-            "-f",
-            paths["allowed"],
-            "-I",
-            principal,
-            "-n",
-            namespace,
-            "-s",
-            paths["signature"],
-        ]
-        return not _run(["verify", *options, *(["-r", paths["revoked"]] if extra else [])], data).returncode
+        options = ["-O", _time(when), "-f", paths["allowed"], "-I", principal, "-n", namespace]
+        options += ["-s", paths["signature"], *(["-r", paths["revoked"]] if extra else [])]
+        return not _run(["verify", *options], data).returncode
 
 
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

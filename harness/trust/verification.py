@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from harness.forms.digest import sha256
@@ -52,7 +53,7 @@ from harness.trust import statement
 from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
 from harness.trust.repairs import first_difference, repair_of, repaired
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
-from harness.trust.signers import NotAllowed, SignerPolicy, choose
+from harness.trust.signers import SignerPolicy, choose
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, MalformedSignature, Ssh, SshSignature
 from harness.trust.sshsig import parse as parse_signature
 
@@ -156,28 +157,20 @@ class Verifier:
         footer, signature = self._the_footer, self._the_signature
         when, of_whom = self._when(footer)
         line = choose(signature, self.policy, when)
-        if isinstance(line, NotAllowed):
+        if isinstance(line, Refusal):
             raise self._refusal(line.word, line.message)
         # A name that we read ourselves is only a claim: `verify` asks ssh-keygen whether the line is for it.
         name = line.name or self.ssh.find_principal(footer.signature, allowed=line.text, when=when)
-        accepted = name is not None and self.ssh.verify(
-            footer.signed, footer.signature, allowed=line.text, principal=name, namespace=NAMESPACE_REPORT, when=when
+        verify = partial(
+            self.ssh.verify, footer.signed, footer.signature, allowed=line.text, namespace=NAMESPACE_REPORT, when=when
         )
-        if name is None or not accepted:
+        if name is None or not verify(principal=name):
             word = RefusalWord.UNKNOWN_SIGNER if signature.certifier is None else RefusalWord.SIGNER_EXPIRED
             where = f"line {line.number} of {self.policy.allowed_from}"
             what = f"ssh-keygen does not accept {signature.fingerprint} by {where}"
             more = ": the certificate is not valid at that time, or not for this" if signature.certifier else ""
             raise self._refusal(word, f"{what}, asked for {when:%Y-%m-%d %H:%M:%S} UTC{more}")
-        if self.policy.revoked is not None and not self.ssh.verify(
-            footer.signed,
-            footer.signature,
-            allowed=line.text,
-            principal=name,
-            namespace=NAMESPACE_REPORT,
-            when=when,
-            revoked=self.policy.revoked,
-        ):
+        if self.policy.revoked is not None and not verify(principal=name, revoked=self.policy.revoked):
             message = f"{signature.fingerprint} is in the list of revoked keys, or that list cannot be read"
             raise self._refusal(RefusalWord.SIGNER_REVOKED, message)
         self.signer = name

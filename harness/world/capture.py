@@ -1,18 +1,30 @@
-"""What came out of one world."""
+"""What one world leaves: its events, what its ranks printed, where they stood, how they say they failed."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness.events import Event
 from harness.forms.digest import sha256
-from harness.forms.strict_json import JSON
-from harness.world.names import hide_home_in
-from harness.world.paths import shorten
+from harness.forms.regular_file import read_regular
+from harness.forms.strict_json import JSON, NotStrict, strict_json
+from harness.rank.failure import FILE_NAME
+from harness.rank.lifecycle import STACKS
+from harness.world.missed import is_below_home, missed
+from harness.world.names import hide_home_in, shorten
+from harness.world.rank_states import RankStates
 from harness.world.room import Room
+
+# Of a stream, its beginning and its end.
+HEAD = TAIL = 128 * 1024
+ERROR_LIMIT = 1024 * 1024
+STACK_LIMIT = 256 * 1024
+KEYS = {"ns", "type", "module", "message", "mro", "ours", "file", "line", "source", "frames", "causes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,30 +44,170 @@ class Capture:
     loaded: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def as_evidence(event: Event, *, pid: int | None, code: Path, room: Room | None = None) -> Event:
-    """An event as evidence keeps it: with its pid, and without the names of this machine and its user.
+class Recorder:
+    """Gathers them while the world lives, and makes them evidence when it is over.
 
-    Args:
-        event: as it was emitted.
-        pid: of its rank, where the event does not say.
-        code: the folder that the ranks import from.
-        room: whose home folder is the ranks' own, and told as `~` too.
+    Attributes:
+        logs: rank to what it printed.
+        code: the folder that the ranks import from; names of files are told as from there.
+        room: home and temporary folder of the ranks, told as those of a user; None where they are the user's own.
     """
-    values = event.values
-    if event.by == "rank":
-        values = hide_home_in(dict(values), room.homes if room is not None else ())
-        if event.name == "rank.error":
-            values = {**values, **_in_words(values, code=code, room=room)}
-    return event._replace(pid=pid if event.pid is None else event.pid, values=values)
+
+    def __init__(self, *, size: int, code: Path, python: Path | None, given: object = None) -> None:
+        """Begin.
+
+        Args:
+            size: world size.
+            code: the folder of the arm's code.
+            python: the interpreter of the ranks where it is not our own.
+            given: arguments and variables of the ranks, as JSON.
+        """
+        self._given = given
+        self.logs = {rank: Log() for rank in range(size)}
+        self.code = code
+        self.room: Room | None = None
+        self._python = python
+        self._events: list[Event] = []
+        self._stacks: dict[int, bytes] = {}
+
+    def add(self, event: Event) -> None:
+        """Add an event, by whoever emitted it."""
+        self._events.append(event)
+
+    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
+        """Add an event of the harness, that happens now."""
+        self.add(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
+
+    def collect(self, scratch: Path, *, states: RankStates, begun: int, stacks: bool) -> None:
+        """Take what the ranks left in their folders. To be called when all have ended.
+
+        Args:
+            scratch: the world's folder.
+            states: what is known of the ranks.
+            begun: CLOCK_MONOTONIC nanoseconds before which no rank can have said anything.
+            stacks: whether they were asked where they stand.
+        """
+        for rank, log in self.logs.items():
+            own = scratch / f"rank-{rank}"
+            if stacks and (text := read_stack(own / STACKS)):
+                self._stacks[rank] = self.shortened(text.decode("utf-8", "replace")).encode()
+            if (error := read_error(own)) is not None:
+                if self.room and (models := missed(error, given=self._given, code=self.code)):
+                    self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
+                ns = error.pop("ns")
+                last = states.exited.get(rank, time.monotonic_ns())
+                in_time = isinstance(ns, int) and begun <= ns <= last
+                self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=error))
+            if dropped := log.dropped():
+                self.note("log.cut", rank=rank, bytes=log.total, dropped=dropped)
+
+    def capture(self, states: RankStates) -> Capture:
+        """All of it as evidence, without the names of this machine."""
+        loaded: dict[str, bytes] = {}
+        events = []
+        for event in self._events:
+            pid = states.started.get(event.rank) if event.rank is not None else None
+            events.append(_apart(self._as_evidence(event, pid=pid), loaded))
+        return Capture(
+            events=tuple(sorted(events, key=lambda event: event.ns)),
+            logs={rank: self._printed(log) for rank, log in self.logs.items() if log.total},
+            stacks=self._stacks,
+            loaded=loaded,
+        )
+
+    def shortened(self, text: str) -> str:
+        """A text in which files are named as they are called on any machine."""
+        return shorten(text, folder=self.code, python=self._python, room=self.room)
+
+    def _as_evidence(self, event: Event, *, pid: int | None) -> Event:
+        """An event with its rank's pid, where it does not say, and without the names of this machine and its user."""
+        values = event.values
+        if event.by == "rank":
+            values = hide_home_in(dict(values), self.room.homes if self.room is not None else ())
+            if event.name == "rank.error":
+                values = {**values, **self._in_words(values)}
+        return event._replace(pid=pid if event.pid is None else event.pid, values=values)
+
+    def _in_words(self, values: Mapping[str, JSON]) -> dict[str, JSON]:
+        """What a failed rank says in words: text for readers, that no check looks at."""
+        shortened: dict[str, JSON] = {}
+        if isinstance(message := values.get("message"), str):
+            shortened["message"] = self.shortened(message)
+        if isinstance(causes := values.get("causes"), list):
+            shortened["causes"] = [
+                {**cause, "message": self.shortened(str(cause.get("message", "")))}
+                if isinstance(cause, dict)
+                else cause
+                for cause in causes
+            ]
+        return shortened
+
+    def _printed(self, log: Log) -> bytes:
+        """What a rank printed; its tracebacks name files."""
+        text = log.content().decode("utf-8", "surrogateescape")
+        return self.shortened(text).encode("utf-8", "surrogateescape")
 
 
-def apart(event: Event, *, loaded: dict[str, bytes]) -> Event:
-    """Take what a rank had loaded out of its event: it is long, and most ranks of a run say the same.
+class Log:
+    """Keeps the first and the last 128 KiB of a stream of bytes."""
 
-    Args:
-        event: as it was emitted.
-        loaded: where it goes, by its sha256, which stands in the event instead.
-    """
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.total += len(data)
+        if (room := HEAD - len(self._head)) > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        # Cut rarely: a cut moves the whole tail.
+        if len(self._tail) > 2 * TAIL:
+            del self._tail[:-TAIL]
+
+    def dropped(self) -> int:
+        """How many bytes in the middle are not kept."""
+        return max(0, self.total - HEAD - TAIL)
+
+    def content(self) -> bytes:
+        """The kept bytes, with a line that says what is missing."""
+        if not self.dropped():
+            return bytes(self._head + self._tail)
+        note = f"\n[rankproof: {self.dropped()} bytes not kept]\n".encode()
+        return bytes(self._head) + note + bytes(self._tail[-TAIL:])
+
+
+def read_error(scratch: Path) -> dict[str, Any] | None:
+    """How the rank says it failed, or None where it says nothing that can be read."""
+    text = _read(scratch / FILE_NAME, limit=ERROR_LIMIT)
+    if text is None:
+        return None
+    try:
+        error = strict_json(text)
+    except NotStrict:
+        return None
+    if not isinstance(error, dict) or set(error) != KEYS or not isinstance(error["type"], str):
+        return None
+    return error
+
+
+def read_stack(path: Path) -> bytes | None:
+    """The stacks a rank wrote, at most 256 KiB of them."""
+    return _read(path, limit=STACK_LIMIT, cut=True)
+
+
+def _read(path: Path, *, limit: int, cut: bool = False) -> bytes | None:
+    """Read a regular file, never through a link and never one that blocks."""
+    try:
+        return read_regular(path, limit=limit, follow=False, cut=cut)
+    except OSError:
+        return None
+
+
+def _apart(event: Event, loaded: dict[str, bytes]) -> Event:
+    """Take what a rank had loaded out of its event, by its sha256: it is long, and most ranks of a run say the same."""
     if (event.by, event.name) != ("rank", "subject.loaded") or "packages" not in event.values:
         return event
     if not isinstance(event.values["packages"], dict):
@@ -66,18 +218,3 @@ def apart(event: Event, *, loaded: dict[str, bytes]) -> Event:
     digest = sha256(data)
     loaded[digest] = data
     return event._replace(values={**event.values, "packages": digest})
-
-
-def _in_words(values: Mapping[str, JSON], *, code: Path, room: Room | None) -> dict[str, JSON]:
-    """What a failed rank says in words: text for readers, that no check looks at."""
-    shortened: dict[str, JSON] = {}
-    if isinstance(message := values.get("message"), str):
-        shortened["message"] = shorten(message, folder=code, room=room)
-    if isinstance(causes := values.get("causes"), list):
-        shortened["causes"] = [
-            {**cause, "message": shorten(str(cause.get("message", "")), folder=code, room=room)}
-            if isinstance(cause, dict)
-            else cause
-            for cause in causes
-        ]
-    return shortened

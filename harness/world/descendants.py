@@ -21,6 +21,16 @@ def adopt_orphans() -> bool:
     return prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
+def child_alarm() -> int:
+    """A descriptor from which something can be read once a child of this process has ended, stopped or gone on."""
+    wakeup, alarm = os.pipe()
+    for descriptor in (wakeup, alarm):
+        os.set_blocking(descriptor, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    return wakeup
+
+
 def processes() -> list[Process]:
     """Every process of the machine that this user may see."""
     if not PROC.joinpath("self", "stat").exists():

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
-from harness.forms.strict_json import JSON
+from harness.faults.world_control import WorldControl
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
+from harness.world.capture import Recorder, read_stack
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import HangWatch, catches, frames_as_evidence
-from harness.world.leftovers import read_stack
+from harness.world.launch import Launch
 from harness.world.rank_states import RankStates
 from harness.world.stacks import parse
 
@@ -30,18 +29,6 @@ START_WITHIN = 30.0
 KILL_WITHIN = 15.0
 
 
-class Stoppable(Protocol):
-    """What ending a world needs of it."""
-
-    def signal(self, number: int, *, rank: int | None = None) -> None:
-        """Send a signal to a rank, or to all."""
-        ...
-
-    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
-        """Add an event of the harness."""
-        ...
-
-
 class Ending:
     """Watches the clock of one world.
 
@@ -51,42 +38,36 @@ class Ending:
 
     def __init__(
         self,
-        world: Stoppable,
+        world: WorldControl,
         states: RankStates,
         *,
+        launch: Launch,
+        recorder: Recorder,
         scratch: Path,
-        code: Path,
-        deadline: float,
-        after_failure: float,
-        shorten: Callable[[str], str],
-        stacks: bool = True,
     ) -> None:
         """Begin to watch.
 
         Args:
             world: what is ended.
             states: what is known of its ranks.
+            launch: what was started; its deadline is counted from now.
+            recorder: of the world.
             scratch: the world's folder.
-            code: the folder that the ranks import from.
-            deadline: seconds from now.
-            after_failure: seconds the others get after the first failure.
-            shorten: takes the names of this machine out of a text.
-            stacks: whether ranks can be asked; the signal that asks Python for them would end a program.
         """
         self._world = world
         self._states = states
         self._scratch = scratch
-        self._code = code
-        self._shorten = shorten
-        self._after = deadline
-        self._grace = after_failure
+        self._recorder = recorder
+        self._after = launch.deadline
+        self._grace = launch.after_failure
         self._begun_at = time.monotonic()
-        self._deadline = self._begun_at + deadline
+        self._deadline = self._begun_at + launch.deadline
         self._stop_at: float | None = None
         self._stacks_at: float | None = None
         self._last_words_by: float | None = None
         self._why = ""
-        self._has_stacks = stacks
+        # The signal that asks Python for its stacks would end a program.
+        self._has_stacks = not launch.program
         self._sizes: dict[int, int] = {}
         self._rounds = 0
         self._texts: dict[int, list[bytes]] = {}
@@ -194,10 +175,10 @@ class Ending:
             known = sum(map(len, texts))
             texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
             stacks = parse(texts[-1].decode("utf-8", "replace"))
-            threads = frames_as_evidence(stacks, folder=self._code, shorten=self._shorten)
+            threads = frames_as_evidence(stacks, folder=self._recorder.code, shorten=self._recorder.shortened)
             self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
             if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._states.exited:
-                self._watch.conclude(rank, stacks, folder=self._code)
+                self._watch.conclude(rank, stacks, folder=self._recorder.code)
 
     def _stacks_are_quiet(self) -> bool:
         """Whether every rank that was asked has written its stacks, and none is still writing."""

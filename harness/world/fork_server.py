@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.forms.digest import sha256
 from harness.world import driver
-from harness.world.paths import ROOT, shorten
+from harness.world.names import ROOT, shorten
 from harness.world.preload import LIST
 from harness.world.removal import remove
 from harness.world.room import Room, base
@@ -35,7 +35,7 @@ BOOT = (
     "import sys, importlib.util as u; root = sys.argv.pop(1) + '/harness'; "
     "s = u.spec_from_file_location('harness', root + '/__init__.py', submodule_search_locations=[root]); "
     "sys.modules['harness'] = u.module_from_spec(s); s.loader.exec_module(sys.modules['harness']); "
-    "from harness.world.{module} import main; main({arguments})"
+    "from harness.{module} import main; main({arguments})"
 )
 # Wardens of every pool of this process: children of ours with a session of their own.
 WARDENS: set[int] = set()
@@ -104,7 +104,7 @@ class Server:
         self._copied: dict[Path, object] = {}
         self._closing = threading.Lock()
         start = "warm" if key.warm else "fresh"
-        boot = BOOT.format(module="warden", arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'")
+        boot = BOOT.format(module="world.warden", arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'")
         with contextlib.ExitStack() as half_done:
             try:
                 self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-", dir=base()))

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
+from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank import lifecycle
 from harness.world.rank_states import RankStates
@@ -42,14 +43,6 @@ class Hang:
     spins: bool = False
 
 
-class Noted(Protocol):
-    """Who keeps the events of the world."""
-
-    def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
-        """Add an event of the harness."""
-        ...
-
-
 Seen = Literal["moving", "still", "unproved"]
 
 
@@ -57,7 +50,7 @@ class HangWatch:
     """Watches one world for a hang. Use `heard` for every event of a rank, and `look` when `patience` is over."""
 
     def __init__(
-        self, order: Hang, *, world: Noted, states: RankStates, deadline: float, busy: Callable[[], str]
+        self, order: Hang, *, world: WorldControl, states: RankStates, deadline: float, busy: Callable[[], str]
     ) -> None:
         """Begin.
 

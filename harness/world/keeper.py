@@ -24,12 +24,11 @@ from os import _exit
 from pathlib import Path
 from typing import Any
 
-from harness.rank.inside import load
-from harness.rank.lifecycle import leave, live
-from harness.rank.process import die_with_parent, keep_private
+from harness.rank.lifecycle import live
+from harness.rank.process import die_with_parent, keep_private, signal_name
 from harness.rank.spec import RankSpec
-from harness.world import program, signals
-from harness.world.descendants import adopt_orphans, descendants, extinguish
+from harness.world import program
+from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -78,11 +77,7 @@ class Keeper:
 
     def run(self) -> None:
         """Fork the ranks and stay until all of them and all they left behind are gone."""
-        wakeup, alarm = os.pipe()
-        for descriptor in (wakeup, alarm):
-            os.set_blocking(descriptor, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+        wakeup = child_alarm()
         try:
             # Before any rank runs: the folder is shared, and what a rank changes in it must not be what is told.
             if self._world.get("program"):
@@ -174,8 +169,7 @@ class Keeper:
             argv = [*self._world["python"], str(Path(spec["scratch"]) / "spec.json")]
             os.execve(argv[0], argv, self._world["env"] | spec["env"])  # noqa: S606 - a list, no shell
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        rank = RankSpec.from_json(spec)
-        leave(live(rank, load(rank.group).join))
+        live(RankSpec.from_json(spec))
 
     def _wait(self, wakeup: int, seconds: float | None) -> None:
         """Wait for a rank to end or the harness to speak."""
@@ -201,7 +195,7 @@ class Keeper:
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped.add(pid)
-                self._tell("stopped", index, pid, signal=signals.name(os.WSTOPSIG(status)))
+                self._tell("stopped", index, pid, signal=signal_name(os.WSTOPSIG(status)))
                 continue
             if os.WIFCONTINUED(status):
                 self._stopped.discard(pid)
@@ -218,7 +212,7 @@ class Keeper:
                 index,
                 pid,
                 code=code if code >= 0 else None,
-                signal=signals.name(-code) if code < 0 else None,
+                signal=signal_name(-code) if code < 0 else None,
                 user_seconds=round(usage.ru_utime, 4),
                 system_seconds=round(usage.ru_stime, 4),
                 max_rss_kib=usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss // 1024,

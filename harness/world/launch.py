@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
@@ -16,7 +16,7 @@ from harness.world.environment import is_import_time, own_environment, rank_envi
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.hang import Hang
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
-from harness.world.paths import ROOT
+from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
 
@@ -131,10 +131,10 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         *(_spec(launch, rank, scratch, code, rendezvous, world, server=server) for rank in range(launch.size)),
         strict=True,
     )
-    boot = BOOT.format(module="fresh", arguments="sys.argv[1]")
+    boot = BOOT.format(module="rank.lifecycle", arguments="sys.argv[1]")
     description = {
         "world": world,
-        "ranks": [spec.to_json() for spec in specs],
+        "ranks": [asdict(spec) for spec in specs],
         "backend_fds": descriptors,
         "start": "warm" if launch.warm else "fresh",
         "python": [*interpreter(launch.python), "-c", boot, ROOT],
@@ -148,26 +148,12 @@ def describe(launch: Launch, *, server: Server, scratch: Path, code: Path, rende
         description |= {
             "program": words,
             "code": str(code),
-            "variables": [_variables(launch, spec, code) for spec in specs],
+            "variables": [{**spec.env, **variables(spec)} for spec in specs],
         }
     (scratch / SHARED).mkdir()
     path = scratch / "world.json"
     path.write_text(json.dumps(description))
     return path
-
-
-def _variables(launch: Launch, spec: RankSpec, code: Path) -> dict[str, str]:
-    """A program's variables beyond the server's."""
-    own = variables(
-        rank=spec.rank,
-        size=spec.size,
-        seed=spec.seed,
-        code=code,
-        shared=spec.shared,
-        inputs=launch.inputs,
-        arguments=launch.arguments,
-    )
-    return {**spec.env, **own}
 
 
 def _spec(
@@ -211,5 +197,5 @@ def _spec(
         group=server.inside(BACKENDS[launch.backend].inside_file),
     )
     if not launch.warm:
-        (own / "spec.json").write_text(json.dumps(spec.to_json()))
+        (own / "spec.json").write_text(json.dumps(asdict(spec)))
     return spec, wanted

@@ -43,16 +43,13 @@ def users_cache() -> Path:
     """Where the user's own processes cache what they take from the hub."""
     if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(given).expanduser()
-    return Path(os.environ.get("HF_HOME") or _below_home()).expanduser() / "hub"
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("HF_HOME") or Path(caches) / "huggingface").expanduser() / "hub"
 
 
 def is_below_home() -> bool:
     """Whether a rank with the user's own home folder finds that cache: it gets no variable of the user's."""
     return users_cache() == Path.home() / ".cache" / "huggingface" / "hub"
-
-
-def _below_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
 
 
 def _models(cache: Path) -> Iterator[str]:

@@ -74,30 +74,12 @@ def preload(scratch: str) -> list[str]:
 
 def _load_a_tokenizer(scratch: str) -> None:
     import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as name:
-        folder = Path(name)
-        vocabulary = {"<unk>": 0, "a": 1}
-        (folder / "tokenizer.json").write_text(
-            json.dumps(
-                {
-                    "version": "1.0",
-                    "truncation": None,
-                    "padding": None,
-                    "added_tokens": [],
-                    "normalizer": None,
-                    "pre_tokenizer": {
-                        "type": "ByteLevel",
-                        "add_prefix_space": False,
-                        "trim_offsets": True,
-                        "use_regex": True,
-                    },
-                    "post_processor": None,
-                    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-                    "model": {"type": "BPE", "unk_token": "<unk>", "vocab": vocabulary, "merges": []},
-                }
-            )
-        )
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    made = Tokenizer(models.BPE({"a": 0}, []))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as folder:
+        made.save(f"{folder}/tokenizer.json")
+        Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         tokenizer.decode(tokenizer.encode("a"))

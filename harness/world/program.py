@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.forms.digest import fold, sha256_of
 from harness.forms.strict_json import JSON
+from harness.rank.spec import RankSpec
 from harness.world.environment import server_environment
 
 READY = "ready"
@@ -107,29 +108,20 @@ def _no_interpreter(file: Path) -> str | None:
     return f"its interpreter {words[0]} is not on this machine" if words and not Path(words[0]).exists() else None
 
 
-def variables(
-    *,
-    rank: int,
-    size: int,
-    seed: int,
-    code: Path,
-    shared: str,
-    inputs: Mapping[str, str],
-    arguments: Mapping[str, JSON],
-) -> dict[str, str]:
+def variables(spec: RankSpec) -> dict[str, str]:
     """What a program is told: the same a Python subject gets as its context and arguments."""
     values = {
         "EVENTS": "3",
         "GATES": "4",
-        "RANK": str(rank),
-        "SIZE": str(size),
-        "SEED": str(seed),
-        "CODE": str(code),
-        "SHARED": shared,
-        "WITH": json.dumps(dict(arguments), ensure_ascii=True, sort_keys=True),
+        "RANK": str(spec.rank),
+        "SIZE": str(spec.size),
+        "SEED": str(spec.seed),
+        "CODE": spec.folder,
+        "SHARED": spec.shared,
+        "WITH": json.dumps(dict(spec.arguments), ensure_ascii=True, sort_keys=True),
     }
-    values |= {f"INPUT_{_variable(name)}": path for name, path in inputs.items()}
-    values |= {f"WITH_{_variable(name)}": _text(value) for name, value in arguments.items()}
+    values |= {f"INPUT_{_variable(name)}": path for name, path in spec.inputs.items()}
+    values |= {f"WITH_{_variable(name)}": _text(value) for name, value in spec.arguments.items()}
     return {PREFIX + name: value for name, value in values.items()}
 
 

@@ -16,7 +16,6 @@ import fcntl
 import json
 import os
 import select
-import signal
 import socket
 import sys
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.world import keeper
-from harness.world.descendants import adopt_orphans, extinguish
+from harness.world.descendants import adopt_orphans, child_alarm, extinguish
 from harness.world.preload import preload
 
 # Descriptors that ranks get at fixed numbers (events, gates, the backend's): nothing else may live there.
@@ -53,11 +52,7 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
         _tell(channel, {"is": "unfit", "why": why})
         return
     baseline = _descriptors() - set(RESERVED) - {channel.fileno()}
-    wakeup, alarm = os.pipe()
-    for descriptor in (wakeup, alarm):
-        os.set_blocking(descriptor, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    wakeup = child_alarm()
     _tell(
         channel,
         {

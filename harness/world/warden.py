@@ -19,7 +19,7 @@ from os import _exit
 from pathlib import Path
 
 from harness.rank.process import die_with_parent
-from harness.world.descendants import adopt_orphans, extinguish
+from harness.world.descendants import adopt_orphans, child_alarm, extinguish
 from harness.world.removal import remove
 
 
@@ -34,19 +34,14 @@ def main(control: int, scratch: str, *, warm: bool) -> None:
     adopt_orphans()
     # A rank that dies of a signal must not fill the disk with its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    wakeup, alarm = os.pipe()
-    for descriptor in (wakeup, alarm):
-        os.set_blocking(descriptor, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    wakeup = child_alarm()
     warden = os.getpid()
     server = os.fork()
     if server == 0:
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(wakeup)
-            os.close(alarm)
+            os.close(signal.set_wakeup_fd(-1))
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _serve(control, scratch, warden=warden, warm=warm)
         except BaseException:  # noqa: BLE001 - the server's own failure goes to its log, and the harness reads it there
             sys.excepthook(*sys.exc_info())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
+import sched
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from harness.backends import prepare
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
-from harness.world import signals
-from harness.world.capture import Capture
+from harness.rank.process import signal_name
+from harness.world.capture import Capture, Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.fork_server import Cancelled, Server, ServerFailed
@@ -29,10 +29,8 @@ from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
 from harness.world.rank_states import RankStates
-from harness.world.recorder import Recorder
 from harness.world.removal import remove
 from harness.world.room import RoomNotEmpty
-from harness.world.timers import Timers
 
 __all__ = ["Cancelled", "Launch", "World"]
 
@@ -76,7 +74,7 @@ class World:
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
-        self._timers = Timers()
+        self._timers = sched.scheduler(time.monotonic)
         self._over = False
         self._buffer = b""
         self._gone = False
@@ -121,12 +119,12 @@ class World:
             self._pass(rank, gate)
 
     def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
-        """Send an order along with the next answer to a gate of this rank: what `harness.rank.order` does there."""
+        """Send an order along with the next answer to a gate of this rank: what `harness.rank.emit` does there."""
         self._gates.order(rank, order)
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         """Call `do` in this world's thread when so much time has passed, unless the world is over before."""
-        self._timers.add(seconds, do)
+        self._timers.enter(seconds, 0, do)
 
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
         """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`."""
@@ -220,16 +218,7 @@ class World:
         description = describe(
             launch, server=server, scratch=scratch, code=self._recorder.code, rendezvous=rendezvous, world=self._mark
         )
-        self._ending = Ending(
-            self,
-            self._states,
-            scratch=scratch,
-            code=self._recorder.code,
-            deadline=launch.deadline,
-            after_failure=launch.after_failure,
-            shorten=self._recorder.shortened,
-            stacks=not launch.program,
-        )
+        self._ending = Ending(self, self._states, launch=launch, recorder=self._recorder, scratch=scratch)
         if launch.hang is not None:
             self._hang = HangWatch(
                 launch.hang, world=self, states=self._states, deadline=self._ending.deadline, busy=self._busy
@@ -245,7 +234,8 @@ class World:
 
     def _watch(self) -> None:
         while not self._gone:
-            ready = self._pipes.ready(min(self._ending.patience(), self._timers.patience()))
+            due = [max(0.0, timer.time - time.monotonic()) for timer in self._timers.queue[:1]]
+            ready = self._pipes.ready(min([self._ending.patience(), *due]))
             kinds = {kind for kind, _, _ in ready}
             if "cancel" in kinds:
                 raise Cancelled
@@ -259,7 +249,7 @@ class World:
                     elif kind == "log":
                         self._read_log(rank, descriptor)
             if not self._gone:
-                self._timers.run()
+                self._timers.run(blocking=False)
                 self._ending.judge()
         for rank, descriptor in self._pipes.open(kind="events"):
             self._read_what_waits(rank, descriptor, self._read_events)
@@ -289,7 +279,7 @@ class World:
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "signalled":
-                values = {"signal": signals.name(message["signal"]), "ranks": message["ranks"]}
+                values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
                 self._gates.landed()
             case "survivors":
@@ -388,7 +378,7 @@ class World:
         """Why it is the harness that keeps a rank waiting: a world that waits for it does not hang."""
         if self._gates.is_busy:
             return "a rank waits at a gate"
-        if self._timers.patience() < math.inf:
+        if not self._timers.empty():
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"

@@ -13,26 +13,25 @@ from pathlib import Path
 from typing import Any
 
 CANDIDATE, CONTROL = 900, 95
-SCENARIO = f"""
+SCENARIO = """
 schema: 1
 id: thousand
 title: A thousand trials
 question: Do the ranks say yes?
 subject:
   path: ../../engine
-  program: [sh, rank.sh, "{{word}}"]
-  candidate: {{with: {{word: "yes"}}}}
+  program: [sh, rank.sh, "{word}"]
+  candidate: {with: {word: "yes"}}
   control:
-    with: {{word: "no"}}
-    must_fail: {{check: said, ranks: every}}
-matrix: {{ranks: [2]}}
-world: {{deadline: 20s}}
+    with: {word: "no"}
+    must_fail: {check: said, ranks: every}
+matrix: {ranks: [2]}
+world: {deadline: 20s}
 seed: "7"
-trials: {{candidate: {CANDIDATE}, control: {CONTROL}}}
 checks:
-  - {{id: said, kind: equal, ranks: every, value: said.word, to: "yes"}}
-  - {{id: ended, kind: exit, ranks: every, code: 0}}
-  - {{id: nobody-left, kind: no-survivors}}
+  - {id: said, kind: equal, ranks: every, value: said.word, to: "yes"}
+  - {id: ended, kind: exit, ranks: every, code: 0}
+  - {id: nobody-left, kind: no-survivors}
 """
 RANK = """echo '{"event": "ready"}' >&3; read -r answer <&4
 echo "{\\"event\\": \\"said\\", \\"values\\": {\\"word\\": \\"$1\\"}}" >&3
@@ -40,12 +39,13 @@ echo "{\\"event\\": \\"said\\", \\"values\\": {\\"word\\": \\"$1\\"}}" >&3
 POLICY = """
 schema: 1
 signers: {roles: {ci: [ci]}}
+programs: allowed
 require: [{scenario: thousand}]
 """
 PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "commit.gpgsign=false")
 
 
-def make(folder: Path) -> tuple[Path, int]:
+def make(folder: Path, *, candidate: int, control: int) -> tuple[Path, int]:
     """Make a repository with a policy, and run its scenario; returns it and how many files the report has."""
     repo = folder / "repo"
     key = folder / "key"
@@ -55,7 +55,7 @@ def make(folder: Path) -> tuple[Path, int]:
         ".gitignore": "/results/\n",
         ".rankproof/policy.yaml": POLICY,
         ".rankproof/allowed_signers": f'ci namespaces="report@rankproof" {public}\n',
-        "scenarios/thousand/scenario.yaml": SCENARIO,
+        "scenarios/thousand/scenario.yaml": SCENARIO + f"trials: {{candidate: {candidate}, control: {control}}}\n",
         "engine/rank.sh": RANK,
     }.items():
         (repo / name).parent.mkdir(parents=True, exist_ok=True)
@@ -80,9 +80,9 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {"PYTHONPATH": root, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
-def measure(folder: Path, *, rounds: int) -> dict[str, Any]:
+def measure(folder: Path, *, rounds: int, candidate: int = CANDIDATE, control: int = CONTROL) -> dict[str, Any]:
     """Processor and wall seconds of each command, children included: minimum, median, maximum over the rounds."""
-    repo, files = make(folder)
+    repo, files = make(folder, candidate=candidate, control=control)
     report = next((repo / "results/thousand").glob("*/report.md")).relative_to(repo)
     signers = ["--allowed-signers", ".rankproof/allowed_signers"]
     commands = {"verify": ["verify", str(report), *signers], "gate": ["gate", "results"]}

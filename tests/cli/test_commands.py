@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.commands import COMMANDS, parser
+from harness.cli.commands import COMMANDS, MODULES, parser
 from harness.cli.load import load_all, wanted
 from harness.scenario import schema_text
 
@@ -48,7 +48,7 @@ def test_help_answers_at_once() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["cli", "cli.run", "cli.verify", "cli.show", "cli.lint", "cli.list", "cli.schema", "cli.faults", "cli.compare"],
+    ["cli", "cli.run", "cli.verify", "cli.show", "cli.lint", "cli.list", "cli.schema", "cli.kinds", "cli.compare"],
 )
 def test_no_command_loads_an_engine(command: str) -> None:
     """Importing any command loads neither torch nor transformers nor mlx nor numpy."""
@@ -60,7 +60,7 @@ def test_no_command_loads_an_engine(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_arguments_beside_its_main(command: str) -> None:
     """The module of each command adds its arguments; the usage of the whole command line is the same without them."""
-    module = importlib.import_module(f"harness.cli.{command}")
+    module = importlib.import_module(f"harness.cli.{MODULES.get(command, command)}")
     made = parser(command, module.arguments)
     assert callable(module.main)
     assert made.format_usage() == parser().format_usage()

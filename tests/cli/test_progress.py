@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import progress
-from harness.cli.progress import Count, Plain, Watched, progress_for
+from harness.cli.progress import Plain, Spoken, Watched, progress_for
 from harness.reason import Skip, SkipCode
 from harness.run.progress import MadeTrial, Plan
 from harness.run.run import run
@@ -31,21 +31,21 @@ PLAN = Plan(
     control=2,
     cells=CELLS,
     skipped={"ranks=4,x=[red]": Skip(SkipCode.MACHINE_GPUS, "no GPU")},
-    folder=Path("f"),
 )
 
 
 def made(*, arm: str = "candidate", failed: bool = False, void: bool = False) -> MadeTrial:
-    return MadeTrial(cell=CELLS[0], arm=arm, index=0, void=void, failed=failed)  # type: ignore[arg-type]
+    return MadeTrial(cell=CELLS[0], arm=arm, void=void, failed=failed)  # type: ignore[arg-type]
 
 
 def test_counts_are_what_happened() -> None:
     """A void trial brings the end no nearer; a control that passes is as unexpected as a candidate that fails."""
-    count = Count(total=5)
+    count = Spoken(io.StringIO())
+    count.planned(PLAN)
     for trial in (made(), made(void=True), made(failed=True), made(arm="control", failed=True), made(arm="control")):
         count.began(trial.cell)
         count.ended(trial)
-    assert (count.done, count.void, count.flying, count.unexpected.total()) == (4, 1, 0, 2)
+    assert (count.made, count.void, count.flying, count.unexpected.total()) == (4, 1, 0, 2)
     assert count.line().startswith("4/5 trials, 0 ranks in flight, about ")
 
 
@@ -88,7 +88,7 @@ def test_ranks_in_flight_are_counted_while_they_fly(
     run(
         found,
         results=tmp_path / "results",
-        signer=lambda: None,
+        signer=None,
         jobs=2,
         progress=plain,
     )

@@ -163,7 +163,7 @@ def test_a_live_table_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     cell = Cell(id=f"way={HIDDEN}", slug="a", ranks=2, backend="gloo")
     watched = Watched(cast("TextIO", Shown(terminal)))
-    watched.planned(Plan(candidate=1, control=1, cells=[cell], skipped={}, folder=Path()))
+    watched.planned(Plan(candidate=1, control=1, cells=[cell], skipped={}))
     watched.done()
     assert r"\u202egnp.exe" in terminal.getvalue()
     assert "\x1b[" in terminal.getvalue()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.decision import commands, summary
+from harness.cli.gate import summary, workflow_commands
 from harness.gate.decision import Decision
 from harness.gate.policy import parse_policy
 from harness.gate.requirements import Requirement
@@ -97,7 +97,7 @@ def test_text_of_strangers_stays_text() -> None:
         exit=1,
         requirements=[Requirement(scenario="words", name="cells", word="MISSING", reason=reason)],
     )
-    (line,) = commands(found)
+    (line,) = workflow_commands(found)
     assert "\n" not in line
     assert line.endswith("::50%25 | <img src=x> [x](http://x)%0A::error::y")
     page = summary(found)

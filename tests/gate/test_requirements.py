@@ -13,7 +13,7 @@ import pytest
 from harness.gate.basis import read_basis
 from harness.gate.decision import Decision
 from harness.gate.objects import Objects
-from harness.gate.report import Report
+from harness.gate.reports import Report
 from harness.gate.requirements import requirements
 from harness.reason import Skip, SkipCode
 from harness.record.model import Record

@@ -62,7 +62,7 @@ def told(pool: ServerPool) -> Slips:
         interrupt = Interrupt()
         with contextlib.closing(interrupt):
             try:
-                with previewed(loaded.scenario, folder=folder) as (_, staged):
+                with previewed(loaded.scenario, folder=folder) as staged:
                     preparation = Preparation(
                         arms=staged, inputs={}, machine=capture(), environments={}, cells=(), skipped={}
                     )
@@ -258,7 +258,7 @@ def test_lint_tells_what_it_reads(scenario: Write) -> None:
     ):
         folder = scenario(files)
         loaded = load_scenario(folder)
-        with previewed(loaded.scenario, folder=folder) as (_, staged):
+        with previewed(loaded.scenario, folder=folder) as staged:
             (problem,) = seen(loaded, staged)
         assert problem.kind == "note"
         assert said in str(problem)

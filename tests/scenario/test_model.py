@@ -11,7 +11,8 @@ from harness.checks import Check
 from harness.checks.agree import AgreeCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.within import WithinCheck
-from harness.scenario import RankSet, Scenario, Share, parse_scenario
+from harness.forms.ranks import RankSet
+from harness.scenario import Scenario, Share, parse_scenario
 
 
 def test_the_example_of_the_design_is_whole(full: str, problems: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic_core import PydanticCustomError
 
 from harness.forms.ranks import rank_set
-from harness.scenario.share import share
+from harness.scenario.must_fail import share
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.tokenizer import TokenizerError, Unidentifiable, Unreadable, identify, identify_folder
-from harness.tokenizer.untrusted import read_object
+from harness.tokenizer.files import read_object
 from tests.tokenizer.making import CONFIG, Raw, raw, tokenizer, write_folder
 
 KIB = 1024  # what ru_maxrss counts in

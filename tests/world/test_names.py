@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,35 @@ def test_a_home_at_the_root_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     """Where the home folder is `/`, as in some containers, paths stay as they are."""
     monkeypatch.setenv("HOME", "/")
     assert "/" not in names.homes()
+
+
+def test_every_known_place_is_cut_off(tmp_path: Path) -> None:
+    """Arm, project, standard library and unknown places: what stays is the file's name where it belongs."""
+    arm = tmp_path / "arm é"
+    arm.mkdir()
+    escaped = str(arm).encode("ascii", "backslashreplace").decode()
+    text = "".join(
+        f'  File "{file}", line 1 in f\n'
+        for file in (
+            f"{arm}/deep/subject.py",
+            f"{escaped}/subject.py",
+            f"{names.ROOT}/harness/rank/lifecycle.py",
+            threading.__file__,
+            "/nowhere/known/secret.py",
+            "<string>",
+        )
+    )
+    files = [line.split('"')[1] for line in names.shorten(text, folder=arm).splitlines()]
+    assert files == [
+        "deep/subject.py",
+        "subject.py",
+        "harness/rank/lifecycle.py",
+        "threading.py",
+        "secret.py",
+        "<string>",
+    ]
+
+
+def test_the_home_folder_is_never_named() -> None:
+    """In running text the home folder is `~`."""
+    assert names.shorten(f"no space left: {Path.home()}/nothing/known") == "no space left: ~/nothing/known"

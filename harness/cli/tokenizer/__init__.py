@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from types import ModuleType
 
-from harness.cli import INCONCLUSIVE
+from harness.cli import INCONCLUSIVE, give_up
 from harness.forms.extras import missing
 
 COMMANDS = ("identity", "diff", "lock", "verify")
@@ -31,8 +30,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command of the group that was named."""
     command = _module(options.tokenizer_command)
     if lacks := missing(*command.LIBRARIES):
-        print(f"rankproof tokenizer {options.tokenizer_command}: {lacks}", file=sys.stderr)
-        return INCONCLUSIVE
+        return give_up(f"tokenizer {options.tokenizer_command}", lacks, INCONCLUSIVE)
     return int(command.main(options))
 
 

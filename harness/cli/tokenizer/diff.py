@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
 
 if TYPE_CHECKING:
     from harness.tokenizer import Difference
@@ -40,11 +39,9 @@ def main(options: argparse.Namespace) -> int:
     try:
         differences = difference(options.first, options.second)
     except NotComparable as error:
-        print(f"rankproof tokenizer diff: {error}", file=sys.stderr)
-        return INCONCLUSIVE
+        return give_up("tokenizer diff", error, INCONCLUSIVE)
     except TokenizerError as error:
-        print(f"rankproof tokenizer diff: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("tokenizer diff", error, USAGE)
     if options.semantic:
         differences = [one for one in differences if one.semantic]
     if options.json:

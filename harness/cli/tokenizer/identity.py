@@ -6,10 +6,9 @@ Says what a tokenizer is: two digests, and the parts they were made from.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from harness.cli import PASS, USAGE
+from harness.cli import PASS, USAGE, give_up
 
 HELP = "say what a tokenizer is: two digests and their parts"
 LIBRARIES = ("tokenizers",)
@@ -29,8 +28,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         identity = identify_folder(options.path)
     except Unreadable as error:
-        print(f"rankproof tokenizer identity: {error}", file=sys.stderr)
-        return USAGE
+        return give_up("tokenizer identity", error, USAGE)
     if options.json:
         print(identity.to_json())
         return PASS

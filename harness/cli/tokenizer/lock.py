@@ -10,12 +10,17 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.cli import PASS
+from harness.cli import INCONCLUSIVE, PASS, USAGE
+
+if TYPE_CHECKING:
+    from harness.tokenizer.loading import LoadError
 
 HELP = "write a lock file that pins a tokenizer by commit, file digests and identity"
 LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
 DEFAULT = "tokenizer.lock.json"
+LAST_LINES = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +59,6 @@ def _duration(text: str) -> float:
 
 def main(options: argparse.Namespace) -> int:
     """Load, write, say what was written."""
-    from harness.cli.tokenizer.failed import failed
     from harness.tokenizer.loading import LoadError, load, write_lock
 
     try:
@@ -76,3 +80,26 @@ def main(options: argparse.Namespace) -> int:
     print(f"{options.output}: {options.source}{commit}, {len(lock.files)} files")
     print(f"semantic  {loaded.identity.semantic}\nfull      {loaded.identity.full}")
     return PASS
+
+
+def failed(command: str, error: LoadError) -> int:
+    """Say on standard error why a load failed: the error, its causes, the requests that failed, what libraries said.
+
+    Returns:
+        The exit code.
+    """
+    from harness.tokenizer.loading import SourceRefused
+    from harness.tokenizer.problem import first_line
+
+    print(f"rankproof tokenizer {command}: {error}", file=sys.stderr)
+    cause = error.__cause__
+    while cause is not None:
+        print(f"  because of {type(cause).__name__}: {first_line(cause)}", file=sys.stderr)
+        cause = cause.__cause__
+    for request in error.requests:
+        if request.problem:
+            print(f"  {request.method} {request.path}, attempt {request.attempt}: {request.problem}", file=sys.stderr)
+    for line in error.logs[-LAST_LINES:]:
+        seen = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+        print(f"  {seen}", file=sys.stderr)
+    return USAGE if isinstance(error, SourceRefused) else INCONCLUSIVE

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli import FAIL, PASS
-from harness.cli.tokenizer.lock import DEFAULT, sources
+from harness.cli.tokenizer.lock import DEFAULT, failed, sources
 
 HELP = "say whether a tokenizer is the locked one, and what differs"
 LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
@@ -28,7 +28,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Load under the lock, say what differs."""
-    from harness.cli.tokenizer.failed import failed
     from harness.tokenizer.loading import LoadError, read_lock, verify
 
     try:

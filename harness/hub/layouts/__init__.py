@@ -6,18 +6,18 @@ does not hold what it should.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import secrets
 import shutil
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
+from filelock import FileLock
+
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
-from harness.forms.digest import sha256, sha256_of
-from harness.hub.layouts.catalogue import LAYOUTS, Files
+from harness.forms.digest import fold, sha256, sha256_of
+from harness.hub.layouts.catalogue import LAYOUTS
+from harness.hub.layouts.files import as_json
 from harness.hub.problem import HubError
 
 ORGANISATION = "rankproof"
@@ -30,7 +30,7 @@ def identity(name: str) -> str:
     return f"{ORGANISATION}/{name.partition('@')[0]}"
 
 
-def repository_files(name: str) -> Files:
+def repository_files(name: str) -> dict[str, bytes]:
     """The files of a layout: path to bytes.
 
     Raises:
@@ -38,7 +38,7 @@ def repository_files(name: str) -> Files:
     """
     if name not in LAYOUTS:
         raise HubError(f"{name!r}: no such layout; there are {', '.join(LAYOUTS)}")
-    return LAYOUTS[name]()
+    return {path: held if isinstance(held, bytes) else as_json(held) for path, held in LAYOUTS[name]().items()}
 
 
 def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
@@ -64,12 +64,8 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
 
 def digest() -> str:
     """What names the layouts of this version: sha256 over everything that makes them."""
-    total = hashlib.sha256()
-    here = resources.files("harness.hub.layouts")
-    for entry in sorted(here.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith((".py", ".txt")):
-            total.update(f"{entry.name}\0".encode() + entry.read_bytes() + b"\0")
-    return total.hexdigest()
+    entries = (one for one in resources.files("harness.hub.layouts").iterdir() if one.name.endswith((".py", ".txt")))
+    return fold({one.name: sha256(one.read_bytes()) for one in entries})
 
 
 def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> Path:
@@ -90,23 +86,12 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
     if _is_whole(place):
         return place
     root.mkdir(parents=True, exist_ok=True)
-    making = root / f".making-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        write(making, wanted)
-        (making / manifest.NAME).write_bytes(manifest.encode(_digests(making)))
-        if place.exists():
-            # Damaged: moved aside first, since a folder cannot be replaced in one step.
-            place.rename(root / f".damaged-{os.getpid()}-{secrets.token_hex(4)}")
-        try:
-            making.rename(place)
-        except OSError:
-            # Another process was first, with the same bytes.
-            if not _is_whole(place):
-                raise
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-        for damaged in root.glob(f".damaged-{os.getpid()}-*"):
-            shutil.rmtree(damaged, ignore_errors=True)
+    with FileLock(root / f"{key}.lock"):
+        if not _is_whole(place):  # another process may have been first
+            shutil.rmtree(place, ignore_errors=True)
+            write(place, wanted)
+            # Last: what has no manifest, or another one, is made anew.
+            (place / manifest.NAME).write_bytes(manifest.encode(_digests(place)))
     return place
 
 

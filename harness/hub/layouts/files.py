@@ -70,7 +70,7 @@ def tokenizer_json(
     *,
     special: Mapping[str, int],
     plain: Mapping[str, int] | None = None,
-    pre_tokenizer: Mapping[str, Any],
+    pre_tokenizer: Mapping[str, Any] | None = None,
     post_processor: Mapping[str, Any] | None = None,
     normalizer: Mapping[str, Any] | None = None,
     ignore_merges: bool = False,
@@ -81,7 +81,7 @@ def tokenizer_json(
         vocabulary: tokens and merges.
         special: special added tokens and their ids.
         plain: other added tokens and their ids.
-        pre_tokenizer: its JSON.
+        pre_tokenizer: its JSON; default: GPT-4's pattern, then bytes.
         post_processor: its JSON; default: ByteLevel.
         normalizer: its JSON, or None.
         ignore_merges: as Llama 3 sets it.
@@ -94,7 +94,7 @@ def tokenizer_json(
         "padding": None,
         "added_tokens": sorted(tokens, key=lambda token: int(token["id"])),
         "normalizer": normalizer,
-        "pre_tokenizer": pre_tokenizer,
+        "pre_tokenizer": pre_tokenizer or split_then_bytes(GPT4_PATTERN),
         "post_processor": post_processor or byte_level_step(),
         "decoder": byte_level_step(prefix=True, regex=True),
         "model": {
@@ -113,11 +113,6 @@ def tokenizer_json(
     return as_json(head, indent=None)
 
 
-def vocab_json(vocabulary: Vocabulary) -> bytes:
-    """GPT-2's vocab.json."""
-    return as_json(vocabulary.ids, indent=None)
-
-
 def merges_txt(vocabulary: Vocabulary) -> bytes:
     """GPT-2's merges.txt."""
     return ("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in vocabulary.merges)).encode()
@@ -125,9 +120,5 @@ def merges_txt(vocabulary: Vocabulary) -> bytes:
 
 def decoder_entries(special: Mapping[str, int]) -> dict[str, Any]:
     """``added_tokens_decoder`` of tokenizer_config.json."""
-    out = {}
-    for text, number in special.items():
-        entry = added(text, number)
-        del entry["id"]
-        out[str(number)] = entry
-    return out
+    entries = (added(text, number) for text, number in special.items())
+    return {str(entry.pop("id")): entry for entry in entries}

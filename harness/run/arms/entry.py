@@ -80,7 +80,7 @@ def _problems(
 ) -> list[Problem]:
     """What is wrong with the entry of an arm, as far as it is known."""
     scenario = loaded.scenario
-    given = _arm(scenario, name)
+    given = scenario.subject.arms[name]
     function = scenario.subject.function.partition(":")[2]
     where = f"{_file(scenario, given)}{as_in(name, arm.revision)}"
     if entry is None:
@@ -119,12 +119,6 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
-
-
-def _arm(scenario: Scenario, name: str) -> Arm:
-    arm = scenario.subject.candidate if name == "candidate" else scenario.subject.control
-    assert arm is not None
-    return arm
 
 
 def _file(scenario: Scenario, arm: Arm) -> str:

@@ -114,8 +114,7 @@ def below(files: Mapping[str, T], folder: str) -> dict[str, T]:
 def has_module(module: str) -> Callable[[Iterable[str]], bool]:
     """A predicate: whether paths hold the file of a module, given as dotted words."""
     place = module.replace(".", "/")
-    wanted = {f"{place}.py", f"{place}/__init__.py"}
-    return lambda paths: not wanted.isdisjoint(paths)
+    return has_any((f"{place}.py", f"{place}/__init__.py"))
 
 
 def has_any(names: Iterable[str]) -> Callable[[Iterable[str]], bool]:

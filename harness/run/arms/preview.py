@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.record.facts import PATCH_FOLDER
 from harness.run.arms.staging import StagedArm, stage_arms
 from harness.scenario import Scenario
 
 
-class PreviewFolder:
-    """A place to lay arms in, to look at them."""
-
+class _Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -24,14 +21,9 @@ class PreviewFolder:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
 
-    def patch(self, arm: str) -> bytes | None:
-        """The patch of an arm, or None."""
-        file = self.path / PATCH_FOLDER / f"{arm}.patch"
-        return file.read_bytes() if file.is_file() else None
-
 
 @contextmanager
-def previewed(scenario: Scenario, *, folder: Path) -> Iterator[tuple[PreviewFolder, dict[str, StagedArm]]]:
+def previewed(scenario: Scenario, *, folder: Path) -> Iterator[dict[str, StagedArm]]:
     """Lay the arms out as a run from this folder would.
 
     Raises:
@@ -39,5 +31,4 @@ def previewed(scenario: Scenario, *, folder: Path) -> Iterator[tuple[PreviewFold
     """
     inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
     with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
-        preview = PreviewFolder(Path(text))
-        yield preview, stage_arms(scenario, folder=folder, inputs=inputs, results=preview)
+        yield stage_arms(scenario, folder=folder, inputs=inputs, results=_Folder(Path(text)))

@@ -131,13 +131,12 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
     Raises:
         RevisionError: a repository cannot be read, or a patch does not apply.
     """
-    given = {"candidate": scenario.subject.candidate, "control": scenario.subject.control}
     here = Living(standing(folder), installed_from(folder))
     arms: dict[str, Origin] = {}
     for name, arm in staged.items():
         arms[name] = here
-        own = given[name]
-        if arm.revision is not None and own is not None:
+        if arm.revision is not None:
+            own = scenario.subject.arms[name]
             place = folder if own.repo is None else (folder / Path(own.repo).expanduser()).resolve()
             repository = GitRepository(place, given=arm.revision.repo or "the scenario's repository")
             tree = revision(repository, arm.revision.commit)

@@ -49,7 +49,8 @@ class GitRepository:
         self._path = path
         inside = self._ask("rev-parse", "--is-inside-work-tree")
         if inside is None:
-            raise RevisionError(f"repo {given} cannot be used: {self._complaint('rev-parse', '--git-dir')}")
+            why = complaint(self._run("rev-parse", "--git-dir").stderr).replace(f"{path}", given)
+            raise RevisionError(f"repo {given} cannot be used: {why}")
         self.root: Path | None = None
         if inside == b"true\n" and (top := self._ask("rev-parse", "--show-toplevel")) is not None:
             self.root = Path(os.fsdecode(top.removesuffix(b"\n"))).resolve()
@@ -152,9 +153,6 @@ class GitRepository:
         if done.returncode:
             raise RevisionError(f"git {arguments[0]} failed in {self._given}: {complaint(done.stderr)}")
         return done.stdout
-
-    def _complaint(self, *arguments: str) -> str:
-        return complaint(self._run(*arguments).stderr).replace(f"{self._path}", self._given)
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return git(*arguments, folder=self._path, given=given)

@@ -60,11 +60,12 @@ class NotThere(ArmError):
 
 @dataclass(frozen=True)
 class StagedArm:
-    """An arm ready to run: its folder, the arguments of its entry, and where its code was laid out from."""
+    """An arm ready to run: its folder, the arguments of its entry, what its code was laid out from, and its patch."""
 
     folder: Path
     arguments: Mapping[str, JSON]
     revision: RevisionFacts | None = None
+    patch: bytes | None = None
 
     @property
     def packages(self) -> frozenset[str]:
@@ -131,8 +132,7 @@ def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: boo
 class _Staging:
     def __init__(self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> None:
         subject = scenario.subject
-        given = {"candidate": subject.candidate, "control": subject.control}
-        self._arms: dict[str, Arm] = {name: arm for name, arm in given.items() if arm is not None}
+        self._arms = subject.arms
         self._subject = subject
         self._folder = folder
         self._inputs = [real_place(path) for path in inputs]
@@ -169,7 +169,8 @@ class _Staging:
                 if arm.file is not None:
                     code[module] = self._replacement(name, arm.file)
             place = lay(name, code, results=self._results, is_program=self._subject.program is not None)
-            staged[name] = StagedArm(folder=place, arguments=dict(arm.with_), revision=revision)
+            patched = laid_out.patch if laid_out is not None else None
+            staged[name] = StagedArm(folder=place, arguments=dict(arm.with_), revision=revision, patch=patched)
         return staged
 
     # -- from a repository -------------------------------------------------------------------------------------------

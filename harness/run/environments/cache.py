@@ -349,7 +349,6 @@ def _same(folder: Path, stamp: Stamp) -> str | None:
 
 
 def _changed_file(folder: Path) -> str:
-    """Name a file that is not as it was."""
     try:
         lines = folder.with_suffix(".files").read_bytes().decode("utf-8", "surrogateescape").splitlines()
         before = {line[66:]: line[:64] for line in lines}

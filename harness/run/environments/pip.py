@@ -121,11 +121,7 @@ def scrubbed(text: str) -> str:
 
 
 def _pip(python: Path, base: Interpreter) -> list[str]:
-    """How to run pip inside an environment that does not hold it: this interpreter's, the base's, or the bundled one.
-
-    Raises:
-        Unavailable: there is none.
-    """
+    """How to run pip in an environment that does not hold it: this interpreter's, the base's, or the bundled one."""
     for folder in _folders(base):
         if (runner := folder / RUNNER).is_file():
             return [str(python), "-s", str(runner)]
@@ -151,11 +147,7 @@ def _folders(base: Interpreter) -> Iterator[Path]:
 
 
 def _run(command: list[str]) -> tuple[int, str]:
-    """Run pip to its end; it goes with us, however we end.
-
-    Raises:
-        Unavailable: it cannot be started.
-    """
+    """Run pip to its end; it goes with us, however we end."""
     environment = {name: value for name, value in os.environ.items() if not LEFT_OUT.fullmatch(name)}
     parent = os.getpid()
     try:

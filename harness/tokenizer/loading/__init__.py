@@ -19,13 +19,13 @@ from harness.tokenizer.loading.failure import (
     IdentityDiffers,
     LoadError,
     LockTimeout,
+    Request,
     SourceRefused,
 )
 from harness.tokenizer.loading.load import Loaded, load
 from harness.tokenizer.loading.lockfile import Lock
 from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.lockfile import write as write_lock
-from harness.tokenizer.loading.request import Request
 from harness.tokenizer.loading.source import Limits
 from harness.tokenizer.loading.verify import Verified, verify
 

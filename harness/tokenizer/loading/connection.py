@@ -14,6 +14,8 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -32,35 +34,27 @@ class Way(NamedTuple):
 
 def way_to(address: str, *, timeout: float) -> Way:
     """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
-    way = _way(address, timeout=timeout)
+    parts = urllib.parse.urlsplit(address)
+    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else None
+    near = through or parts
+    made: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+    if parts.scheme == "https":
+        made = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
+    connection = made(near.hostname or "", near.port, timeout=timeout)
     # The one place where the library connects, for all four kinds of connection; it is private.
-    way.connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
-    return way
+    connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
+    if through is not None and parts.scheme != "https":
+        return Way(connection, address, _credentials(through))
+    if through is not None:
+        connection.set_tunnel(parts.hostname or "", parts.port or 443, headers=_credentials(through))
+    return Way(connection, urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, "")), {})
 
 
 def cut(line: socket.socket) -> None:
     """End a connection from another thread: whoever reads from it finds its end."""
     with contextlib.suppress(OSError):
         line.shutdown(socket.SHUT_RDWR)
-
-
-def _way(address: str, *, timeout: float) -> Way:
-    parts = urllib.parse.urlsplit(address)
-    host = parts.hostname or ""
-    path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
-    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
-    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else None
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        if through is None:
-            return Way(http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context), path, {})
-        tunnel = http.client.HTTPSConnection(through.hostname or "", through.port, timeout=timeout, context=context)
-        tunnel.set_tunnel(host, parts.port or 443, headers=_credentials(through))
-        return Way(tunnel, path, {})
-    if through is None:
-        return Way(http.client.HTTPConnection(host, parts.port, timeout=timeout), path, {})
-    plain = http.client.HTTPConnection(through.hostname or "", through.port, timeout=timeout)
-    return Way(plain, address, _credentials(through))
 
 
 def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import logging
 import os
 import threading
@@ -11,13 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.tokenizer.loading.document import read
 from harness.tokenizer.loading.failure import BuildFailed, LoadError, SourceRefused
-from harness.tokenizer.loading.manifest import FileRecord
+from harness.tokenizer.loading.manifest import FileRecord, read_object
 from harness.tokenizer.loading.remote_code import load_class
+from harness.tokenizer.observe import LOGGERS, installed
 
 LIBRARIES = ("transformers", "tokenizers", "huggingface_hub", "sentencepiece", "tiktoken")
-LOGGERS = ("transformers", "huggingface_hub")
 # Options of `from_pretrained` that say where a tokenizer comes from: that is decided, and verified, before.
 DECIDED = frozenset(
     {
@@ -66,11 +64,7 @@ def auto_tokenizer() -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that have a say in what a tokenizer does."""
-    installed = {}
-    for name in LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return installed
+    return installed(LIBRARIES)
 
 
 def build(
@@ -119,7 +113,7 @@ def build(
 def _made(
     auto: Any, folder: Path, files: Sequence[FileRecord], names: set[str], *, trust: bool, options: dict[str, object]
 ) -> Any:
-    own = read(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
+    own = read_object(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
     reference = own.get("AutoTokenizer") if isinstance(own, dict) else own
     if isinstance(reference, list):
         # [slow, fast]; one of them may be null
@@ -130,7 +124,7 @@ def _made(
         return made.from_pretrained(  # type: ignore[attr-defined]
             str(folder), local_files_only=True, trust_remote_code=True, **options
         )
-    model = read(folder, "config.json").get("auto_map") if "config.json" in names else None
+    model = read_object(folder, "config.json").get("auto_map") if "config.json" in names else None
     if trust and isinstance(model, dict) and isinstance(model.get("AutoConfig"), str):
         # Otherwise transformers would copy this module into its shared folder.
         configuration = load_class(model["AutoConfig"], folder=folder, files=files)

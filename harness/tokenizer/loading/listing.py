@@ -7,12 +7,10 @@ that lies about a file is then found out before anything is built from it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import urllib.parse
 from dataclasses import dataclass
 
-from harness.forms.digest import git_blob
 from harness.tokenizer.loading.failure import BytesDiffer, SourceRefused
 from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, checked_name, is_tokenizer_file
 from harness.tokenizer.loading.wire import Wire
@@ -35,10 +33,6 @@ class Promise:
     size: int
     blob: str | None = None
     sha256: str | None = None
-
-    def digests(self) -> tuple[hashlib._Hash, hashlib._Hash]:
-        """Fresh sha256 and git blob digests to feed the bytes to."""
-        return hashlib.sha256(), git_blob(self.size)
 
     def broken_by(self, *, sha256: str, blob: str) -> str | None:
         """In words what bytes with these digests are not; None if they are what was promised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.cache import cache_folder
+from harness.tokenizer import difference, identify
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.document import examine
-from harness.tokenizer.loading.failure import BuildFailed, HubFailed, IdentityDiffers, LoadError, SourceRefused
+from harness.tokenizer.loading.failure import BuildFailed, HubFailed, IdentityDiffers, LoadError, Request, SourceRefused
 from harness.tokenizer.loading.library import build, versions
 from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
 from harness.tokenizer.loading.lockfile import Lock, lockable
 from harness.tokenizer.loading.lockfile import read as read_lock
-from harness.tokenizer.loading.manifest import FileRecord, changes, records, sizes
-from harness.tokenizer.loading.request import Request
+from harness.tokenizer.loading.manifest import FileRecord, changes, examine, records, sizes
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
 from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, check_limits, checked_revision, parse
 from harness.tokenizer.loading.wire import Deadline, Wire
@@ -69,7 +69,7 @@ class Loaded:
             **{"class": f"{kind.__module__}.{kind.__qualname__}"},
             options=lockable(dict(self.options)),
             made_with=versions(),
-            identity=as_json(self.identity),
+            identity=json.loads(self.identity.to_json()),
         )
 
 
@@ -134,7 +134,7 @@ def load(
             wire = Wire(endpoint=where.endpoint, token=_token(token), deadline=until)
             account = wire.account
             fetched = _Fetch(
-                where,
+                repository=where,
                 store=Store(Path(cache) if cache else cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")),
                 wire=wire,
                 limits=limits,
@@ -145,8 +145,8 @@ def load(
         if pinned is not None:
             _same_files(pinned, snapshot)
         tokenizer, logs = build(snapshot.folder, snapshot.files, trust_remote_code=trust_remote_code, options=chosen)
-        if isinstance(where, Path):
-            _unchanged(where, snapshot)
+        if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
+            raise SourceRefused(f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again")
         identity = _checked(tokenizer, wanted, pinned, remarks)
     except LoadError as error:
         error.requests = tuple(account)
@@ -165,24 +165,22 @@ def load(
     )
 
 
+@dataclass(kw_only=True)
 class _Fetch:
     """One load's way from a revision to a snapshot; asks the hub at most once for each thing."""
 
-    def __init__(
-        self, repository: HubRepository, *, store: Store, wire: Wire, limits: Limits, remarks: list[str]
-    ) -> None:
-        self._repository = repository
-        self._store = store
-        self._wire = wire
-        self._limits = limits
-        self._remarks = remarks
-        self._resolved: Resolved | None = None
+    repository: HubRepository
+    store: Store
+    wire: Wire
+    limits: Limits
+    remarks: list[str]
+    resolved: Resolved | None = None
 
     def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
         """The commit to load: the lock's, the one given, or the one the branch points to now."""
         if lock is not None:
-            if lock.repository != self._repository.name or lock.commit is None:
-                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self._repository.name}")
+            if lock.repository != self.repository.name or lock.commit is None:
+                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self.repository.name}")
             if revision not in {None, lock.commit}:
                 raise SourceRefused(f"the lock pins commit {lock.commit}, not {revision}: leave the revision out")
             return lock.commit
@@ -194,8 +192,8 @@ class _Fetch:
                 f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision, or a lock"
             )
         self._may_ask(f"what {wanted!r} points to")
-        self._resolved = resolve(self._wire, self._repository, wanted)
-        return self._resolved.commit
+        self.resolved = resolve(self.wire, self.repository, wanted)
+        return self.resolved.commit
 
     def snapshot(self, commit: str, lock: Lock | None, *, seconds: float) -> Snapshot:
         """The verified snapshot of a commit: from the cache, from another process, or from the hub."""
@@ -203,36 +201,36 @@ class _Fetch:
         if there is not None:
             return there
         self._may_ask(f"commit {commit}")
-        with self._store.fetching(self._repository, commit, seconds=seconds):
+        with self.store.fetching(self.repository, commit, seconds=seconds):
             there = self._look(commit)
             if there is not None:
                 return there
             promised = self._promised(commit, lock)
-            check_limits(((promise.path, promise.size) for promise in promised), limits=self._limits)
-            return self._store.fill(self._repository, commit, promised, wire=self._wire)
+            check_limits(((promise.path, promise.size) for promise in promised), limits=self.limits)
+            return self.store.fill(self.repository, commit, promised, wire=self.wire)
 
     def _look(self, commit: str) -> Snapshot | None:
         try:
-            return self._store.find(self._repository, commit)
+            return self.store.find(self.repository, commit)
         except Damaged as damage:
             said = f"the snapshot was damaged and is fetched again: {damage}"
-            if said not in self._remarks:
-                self._remarks.append(said)
+            if said not in self.remarks:
+                self.remarks.append(said)
             return None
 
     def _promised(self, commit: str, lock: Lock | None) -> tuple[Promise, ...]:
         if lock is not None:
             return tuple(Promise(path=file.path, size=file.size, sha256=file.sha256) for file in lock.files)
-        if self._resolved is None:
-            self._resolved = resolve(self._wire, self._repository, commit)
-        return promises(self._wire, self._repository, self._resolved, limits=self._limits)
+        if self.resolved is None:
+            self.resolved = resolve(self.wire, self.repository, commit)
+        return promises(self.wire, self.repository, self.resolved, limits=self.limits)
 
     def _may_ask(self, what: str) -> None:
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}:
                 raise HubFailed(
-                    f"{name} forbids requests, and the cache {self._store.root} cannot say {what} of "
-                    f"{self._repository.name} is: load it once with the hub, or pass a commit or a lock it has"
+                    f"{name} forbids requests, and the cache {self.store.root} cannot say {what} of "
+                    f"{self.repository.name} is: load it once with the hub, or pass a commit or a lock it has"
                 )
 
 
@@ -241,12 +239,6 @@ def _folder(folder: Path, *, limits: Limits) -> Snapshot:
     files = records(folder, only_tokenizer_files=True)
     examine(folder, (file.path for file in files))
     return Snapshot(folder=folder, files=files)
-
-
-def _unchanged(folder: Path, snapshot: Snapshot) -> None:
-    said = changes(snapshot.files, records(folder, only_tokenizer_files=True))
-    if said:
-        raise SourceRefused(f"{folder} changed while it was loaded: {'; '.join(said[:3])}: load it again")
 
 
 def _same_files(lock: Lock, snapshot: Snapshot) -> None:
@@ -269,8 +261,6 @@ def _wanted(expected: Identity | str | None) -> Identity | str | None:
 
 def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | None, remarks: list[str]) -> Identity:
     """The identity of what was built, compared with everything it has to be."""
-    from harness.tokenizer import identify
-
     try:
         identity = identify(tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap")
         if isinstance(expected, Identity) and identity.full != expected.full:
@@ -300,8 +290,6 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     Where only the full digest differs and the lock was made with other library versions, that is a remark: the same
     ids, names and templates, described by another library.
     """
-    from harness.tokenizer import identify
-
     locked = lock.identified()
     identity = identify(tokenizer, depth=locked.depth)
     if identity.semantic != locked.semantic:
@@ -322,8 +310,6 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
 
 def in_words(expected: Identity, found: Identity) -> str:
     """What differs between two identities, in one line."""
-    from harness.tokenizer import difference
-
     said = [one.words for one in difference(expected, found)]
     return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
 
@@ -345,11 +331,3 @@ def _token(given: str | bool | None) -> str | None:
     if given is True and not token:
         raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
     return token or None
-
-
-def as_json(identity: Identity) -> dict[str, Any]:
-    """An identity as the object of a lock file."""
-    import json
-
-    value: dict[str, Any] = json.loads(identity.to_json())
-    return value

@@ -5,15 +5,27 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, Strict
 
 from harness.forms.fields import SchemaVersion, Sha256
 from harness.forms.model import Model
-from harness.tokenizer.loading.failure import CacheFailed
+from harness.forms.strict_json import strict_json
+from harness.tokenizer.loading.failure import BuildFailed, CacheFailed
 from harness.tokenizer.loading.source import COMMIT, checked_name, is_tokenizer_file
+
+# JSON files that must mean the same to Python and to Rust.
+OBJECTS = (
+    "added_tokens.json",
+    "config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+)
 
 Commit = Annotated[str, Field(pattern=rf"\A{COMMIT.pattern}\z")]
 
@@ -118,3 +130,28 @@ def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> li
         elif old[path].sha256 != new[path].sha256:
             said.append(f"{path} has other bytes")
     return said
+
+
+def examine(folder: Path, names: Iterable[str]) -> None:
+    """Read every such file once: a key that stands twice means the last one to some readers and the first to others.
+
+    Raises:
+        BuildFailed: one of them is not a JSON object with one meaning.
+    """
+    for name in sorted(set(names) & set(OBJECTS)):
+        read_object(folder, name)
+
+
+def read_object(folder: Path, name: str) -> dict[str, Any]:
+    """One of these files.
+
+    Raises:
+        BuildFailed: it is not a JSON object with one meaning.
+    """
+    try:
+        tree = strict_json((folder / name).read_bytes(), constants=True)
+    except ValueError as error:
+        raise BuildFailed(f"{folder / name} is not JSON with one meaning: {error}") from error
+    if not isinstance(tree, dict):
+        raise BuildFailed(f"{folder / name} is not an object")
+    return tree

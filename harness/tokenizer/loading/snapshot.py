@@ -4,6 +4,10 @@
     CACHE/.locks/…            who is fetching
     CACHE/.partial-…/         what is being fetched; never read
 
+One process at a time fetches a snapshot; the others wait for it, and say whom they waited for if it never ends. The
+lock only saves requests. A snapshot is complete before it gets its name, so where a file system's `flock` does nothing
+or is refused, processes fetch side by side and the first one that is done wins.
+
 A snapshot is never changed once it has its name. Nothing is remembered about files that do not exist: the manifest
 lists what does, and everything else does not.
 """
@@ -12,7 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import http.client
+import json
 import os
 import secrets
 import shutil
@@ -23,16 +29,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.digest import sha256
+from filelock import FileLock, Timeout
+
+from harness.forms.digest import git_blob, sha256
 from harness.forms.model import parse_json
-from harness.tokenizer.loading.document import examine
-from harness.tokenizer.loading.failure import CacheFailed, LoadError
-from harness.tokenizer.loading.lease import held
+from harness.forms.strict_json import strict_json
+from harness.tokenizer.loading.failure import CacheFailed, LoadError, LockTimeout
 from harness.tokenizer.loading.listing import Promise
-from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, records
+from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, examine, records
 from harness.tokenizer.loading.source import HubRepository
 from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire
 
+# What file systems without locks answer (Lustre without -o flock, some NFS and FUSE).
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _ABANDONED = 24 * 3600.0
 _PARTIAL = ".partial-"
 
@@ -98,8 +107,9 @@ class Store:
             raise Damaged(f"{place}: {'; '.join(said[:3])}")
         return Snapshot(folder=place / "files", files=manifest.files)
 
-    @contextlib.contextmanager
-    def fetching(self, repository: HubRepository, commit: str, *, seconds: float) -> Iterator[None]:
+    def fetching(
+        self, repository: HubRepository, commit: str, *, seconds: float
+    ) -> contextlib.AbstractContextManager[bool]:
         """Be the only one who fetches this snapshot, where the file system has locks.
 
         Raises:
@@ -111,8 +121,7 @@ class Store:
         with _writing(locks):
             locks.mkdir(parents=True, exist_ok=True)
         what = f"commit {commit} of {repository.name}"
-        with held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds):
-            yield
+        return held(locks / f"{place.parent.name}-{commit}.lock", what=what, seconds=seconds)
 
     def fill(self, repository: HubRepository, commit: str, promises: Sequence[Promise], *, wire: Wire) -> Snapshot:
         """Fetch every promised file into a folder of its own, verify it, and give it the snapshot's name.
@@ -166,6 +175,8 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove what killed processes left. Another machine's, or another container's, only after a day."""
+        import psutil
+
         with _writing(self.root):
             partials = [path for path in self.root.iterdir() if path.name.startswith(_PARTIAL)]
         for path in partials:
@@ -173,11 +184,88 @@ class Store:
             pid = rest.partition("-")[0]
             with contextlib.suppress(OSError):
                 if here == _here() and pid.isdecimal():
-                    gone = not _alive(int(pid))
+                    gone = not psutil.pid_exists(int(pid))
                 else:
                     gone = time.time() - path.stat().st_mtime > _ABANDONED
                 if gone:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
+    """Hold the lock at `path`; yields False where the file system has no locks.
+
+    Args:
+        path: the lock file; its folder exists.
+        what: what is being fetched, for the message.
+        seconds: how long to wait for another holder.
+
+    Raises:
+        LockTimeout: another process held it all the time; names its pid.
+        CacheFailed: the lock file cannot be made.
+    """
+    holder = path.with_suffix(".holder")
+    # A marker file instead of flock would outlive a killed holder and make everybody wait for a dead process.
+    lock = FileLock(path, timeout=seconds, poll_interval=0.02, fallback_to_soft=False)
+    begun = time.monotonic()
+    works = True
+    try:
+        lock.acquire()
+    except Timeout:
+        pid, words = _holder(holder)
+        raise LockTimeout(
+            f"{what} is being fetched by {words}; waited {time.monotonic() - begun:.1f} s for the lock {path}", pid=pid
+        ) from None
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            raise CacheFailed(
+                f"cannot lock {path}: {error.strerror}. Pass cache= a folder that can be written"
+            ) from error
+        works = False
+    try:
+        if works:
+            _sign(holder)
+        yield works
+    finally:
+        if works:
+            with contextlib.suppress(OSError):
+                holder.unlink()
+            lock.release()
+
+
+def _sign(holder: Path) -> None:
+    """Leave word who holds the lock; without it the message only says less, so no error is worth stopping for."""
+    signed = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    draft = holder.with_suffix(f".{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        draft.write_text(json.dumps(signed), encoding="utf-8")
+        draft.replace(holder)
+
+
+def _holder(holder: Path) -> tuple[int | None, str]:
+    try:
+        signed = strict_json(holder.read_bytes())
+        pid, host, since = int(signed["pid"]), str(signed["host"]), float(signed["since"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, "a process that did not leave its pid"
+    words = f"process {pid} on {host} for {max(0.0, time.time() - since):.0f} s"
+    if host == socket.gethostname():
+        words += _state(pid)
+    return pid, words
+
+
+def _state(pid: int) -> str:
+    import psutil
+
+    try:
+        status = psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return " (it has ended: a process that it forked still holds the lock)"
+    except psutil.Error:
+        return ""
+    if status == psutil.STATUS_STOPPED:
+        return f" (it is stopped: continue it with kill -CONT {pid}, or end it)"
+    return f" (it is {status})"
 
 
 def _fetch(wire: Wire, repository: HubRepository, commit: str, promise: Promise, *, into: Path) -> FileRecord:
@@ -185,7 +273,7 @@ def _fetch(wire: Wire, repository: HubRepository, commit: str, promise: Promise,
     path = f"/{repository.name}/resolve/{commit}/{urllib.parse.quote(promise.path)}"
 
     def take(body: Body, _headers: http.client.HTTPMessage) -> FileRecord:
-        sha256, blob = promise.digests()
+        sha256, blob = hashlib.sha256(), git_blob(promise.size)
         size = 0
         # Streamed and counted: memory stays at one piece, and a body without end stops at the promised size.
         with _new_file(target) as descriptor:
@@ -254,16 +342,6 @@ def _unwritable(where: Path, error: OSError) -> LoadError:
         f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be written; "
         "what was there before is unharmed"
     )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _here() -> str:

@@ -20,8 +20,7 @@ from typing import TypeVar
 
 from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.connection import cut, way_to
-from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, SourceRefused
-from harness.tokenizer.loading.request import Request
+from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
 
 ATTEMPTS = 8
 LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
@@ -161,7 +160,7 @@ class Wire:
                 if attempt >= problem.most:
                     kind = BytesDiffer if problem.differs else HubFailed
                     raise kind(
-                        f"{self._where(path)}: {problem} ({_times(attempt)} asked)",
+                        f"{self.endpoint}{path}: {problem} ({_times(attempt)} asked)",
                         status=problem.status,
                         attempts=attempt,
                     ) from (problem.__cause__ or problem)
@@ -170,14 +169,11 @@ class Wire:
     def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:
         asks = f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left" if problem.wait else ""
         return DeadlineExceeded(
-            f"{self._where(path)}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, {_times(attempt)} asked): "
-            "try later, or give a longer deadline",
+            f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, "
+            f"{_times(attempt)} asked): try later, or give a longer deadline",
             status=problem.status,
             attempts=attempt,
         )
-
-    def _where(self, path: str) -> str:
-        return f"{self.endpoint}{path}"
 
     def _once(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int) -> _T:
         address = self.endpoint + path
@@ -192,9 +188,9 @@ class Wire:
                     return take(body, response.headers)
                 target = urllib.parse.urljoin(address, response.headers.get("Location", ""))
                 if _origin(target)[0] not in {"http", "https"} or (own[0], _origin(target)[0]) == ("https", "http"):
-                    raise HubFailed(f"{self._where(path)}: it redirects to {target[:200]!r}", status=response.status)
+                    raise HubFailed(f"{self.endpoint}{path}: it redirects to {target[:200]!r}", status=response.status)
             address = target
-        raise HubFailed(f"{self._where(path)}: it redirects in circles")
+        raise HubFailed(f"{self.endpoint}{path}: it redirects in circles")
 
     @contextlib.contextmanager
     def _exchange(
@@ -256,7 +252,7 @@ class Wire:
         said = f"it answered {status}{f' ({code})' if re.fullmatch('[A-Za-z0-9_-]{1,60}', code) else ''}"
         if status in {401, 403}:
             raise HubFailed(
-                f"{self._where(path)}: {said}: the repository is private, gated or misnamed; "
+                f"{self.endpoint}{path}: {said}: the repository is private, gated or misnamed; "
                 "give a token that may read it",
                 status=status,
                 attempts=attempt,
@@ -265,7 +261,7 @@ class Wire:
             raise Passing(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
         if status in {408, 425, 429} or status >= 500:
             raise Passing(said, status=status, wait=_wanted_wait(response.headers))
-        raise HubFailed(f"{self._where(path)}: {said}", status=status, attempts=attempt)
+        raise HubFailed(f"{self.endpoint}{path}: {said}", status=status, attempts=attempt)
 
     def _next(self, headers: http.client.HTTPMessage) -> str | None:
         for link in headers.get_all("Link", []):

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness.tokenizer.loading import CacheFailed, DeadlineExceeded, HubFailed
-from harness.tokenizer.loading.lease import held
 from harness.tokenizer.loading.listing import promises, resolve
 from harness.tokenizer.loading.manifest import changes, records
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store, held
 from harness.tokenizer.loading.source import HubRepository, Limits
 from harness.tokenizer.loading.wire import Deadline, Wire
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up

@@ -1,0 +1,81 @@
+"""The default process group of torch.distributed, as ranks of gloo and nccl join it over a store of the harness."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from harness.rank.spec import RankSpec
+
+LOOPBACK = "127.0.0.1"
+# The world's deadline is the judge of a hang. This only has to be longer than the longest deadline a scenario may set.
+TIMEOUT = dt.timedelta(hours=2)
+
+
+class TorchGroup:
+    """The group, once it is joined; what it sends lies on `device`."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.native = _distributed()
+        self._device = device
+
+    @property
+    def rank(self) -> int:
+        return int(self.native.get_rank())
+
+    @property
+    def size(self) -> int:
+        return int(self.native.get_world_size())
+
+    def barrier(self) -> None:
+        self.native.barrier()
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        import torch
+
+        lengths = [int(found) for found in self._gather(torch.tensor([len(data)], dtype=torch.int64))]
+        mine = torch.frombuffer(bytearray(data.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8)
+        return [bytes(found[:size].tolist()) for found, size in zip(self._gather(mine), lengths, strict=True)]
+
+    def leave(self) -> None:
+        self.native.destroy_process_group()
+
+    def _gather(self, mine: Any) -> list[Any]:
+        """Every rank's tensor, in rank order, back on the CPU."""
+        import torch
+
+        sent = mine.to(self._device)
+        everyone = [torch.zeros_like(sent) for _ in range(self.size)]
+        self.native.all_gather(everyone, sent)
+        return [found.cpu() for found in everyone]
+
+
+def join(backend: str, spec: RankSpec, **options: Any) -> None:
+    """Join the group; returns when every rank is there.
+
+    Args:
+        backend: as torch calls it.
+        spec: of this rank; the harness made the socket of the store that it names.
+        options: what else `init_process_group` takes for this backend.
+    """
+    distributed = _distributed()
+    port, listener = spec.rendezvous["port"], spec.rendezvous["listener"]
+    store = distributed.TCPStore(
+        LOOPBACK,
+        port,
+        world_size=spec.size,
+        is_master=listener is not None,
+        timeout=TIMEOUT,
+        wait_for_workers=False,
+        master_listen_fd=listener,
+    )
+    distributed.init_process_group(
+        backend, store=store, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT, **options
+    )
+
+
+def _distributed() -> Any:
+    import torch.distributed
+
+    # TCPStore is not declared by the module, though documented: https://docs.pytorch.org/docs/stable/distributed.html
+    return torch.distributed

@@ -1,0 +1,172 @@
+"""How each command that a page shows is run here, or the reason why it is not.
+
+A command that a page shows and that does not stand here fails the tests: whoever writes it says how it is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run, in the order of the page, in a folder that is prepared for it.
+
+    Attributes:
+        codes: exit codes that it may end with.
+        needs: a program that has to be there; without it the test is skipped.
+    """
+
+    codes: tuple[int, ...] = (0,)
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Not run: only its options are looked at."""
+
+    because: str
+
+
+RUN = Run()
+INDEX = NotRun("installs from a package index; tests/test_core.py and tests/test_packaging.py install the wheel")
+NIX = NotRun("needs Nix and its packages; `nox -s nix -- --build` does it")
+MINUTES = NotRun("takes minutes; .ci/run runs it")
+SCENARIO = NotRun("takes minutes, on demand; tests/run runs the shipped scenarios with fewer trials")
+TESTS = NotRun("runs the tests, of which this is one")
+
+SHOWN: dict[str, dict[str, Run | NotRun]] = {
+    "README.md": {
+        "git clone REPOSITORY_URL rankproof": RUN,
+        "pip install ./rankproof": INDEX,
+        "pip install git+REPOSITORY_URL": INDEX,
+        "pip install rankproof-0.1.0-py3-none-any.whl": INDEX,
+        "pip install './rankproof[torch]'": INDEX,
+        "rankproof lint scenarios/mean": RUN,
+        "rankproof run scenarios/mean --try": RUN,
+        "rankproof run scenarios/mean": RUN,
+        "rankproof run scenarios/share": RUN,
+        "rankproof verify results/mean/latest/report.md --signer SHA256:…": RUN,
+        "rankproof show --issue results/mean/latest/report.md": RUN,
+        "rankproof bundle results/mean/latest": RUN,
+        "rankproof reproduce results/mean/latest/report.md --signer SHA256:…": RUN,
+        "pipx run nox -s validate": MINUTES,
+        "pipx run nox -s tests": TESTS,
+        "pipx run nox -s quick": TESTS,
+        "nix develop -c nox -s validate": NIX,
+    },
+    "CONTRIBUTING.md": {
+        "pipx run nox -s quick": TESTS,
+        ".nox/env-cpu-3.11/bin/python -m pytest -q -n2 tests/tokenizer": TESTS,
+        ".nox/env-cpu-3.11/bin/python -m pytest -q -k identity tests": TESTS,
+        ".nox/env-cpu-3.11/bin/rankproof run scenarios/late-rank --try": RUN,
+    },
+    "docs/examples/plugin/README.md": dict.fromkeys(
+        (
+            "pip install ./docs/examples/plugin",
+            "rankproof faults",
+            "rankproof run docs/examples/plugin/scenario/steps.yaml",
+        ),
+        NotRun("tests/test_plugin_example.py does it, in an environment of its own"),
+    ),
+    "docs/gate.md": {
+        "rankproof gate --commit HEAD --policy .rankproof/policy.yaml results/": NotRun(
+            "needs a policy and reports of a commit; tests/gate/test_command.py runs it"
+        ),
+    },
+    "docs/hub.md": {
+        "rankproof hub layouts --out repositories": RUN,
+        "rankproof hub serve repositories --rules rules.yaml --log access.jsonl": NotRun(
+            "serves until it is stopped; tests/hub/test_command.py runs it"
+        ),
+        "export HF_ENDPOINT=http://127.0.0.1:43117": NotRun("is for the shell that asks the hub"),
+    },
+    "docs/nix.md": {
+        **dict.fromkeys(
+            (
+                "nix develop -c nox -s validate",
+                "nix develop .#cuda -c nox -s validate",
+                "nix run github:OWNER/rankproof#validate -- scenarios/tokenizer-on-every-rank",
+                "nix run github:OWNER/rankproof -- verify report.md --signer SHA256:…",
+            ),
+            NIX,
+        ),
+        "nox -s nix": MINUTES,
+        "nox -s nix -- --build": MINUTES,
+    },
+    "docs/reading.md": {"rankproof compare results/A results/B": RUN},
+    "docs/reproduce.md": {
+        "rankproof reproduce results/…/report.md --signer SHA256:…": RUN,
+        "rankproof reproduce tokenizer-on-every-rank-….rankproof.tar.xz --signer SHA256:…": RUN,
+        "rankproof reproduce REPORT --signer SHA256:… --fresh-seeds": RUN,
+        "rankproof reproduce REPORT --signer SHA256:… --vary --dry-run": RUN,
+        "rankproof reproduce REPORT --signer SHA256:… --vary": RUN,
+        "rankproof bundle results/latest": RUN,
+        "tar -tJf SCENARIO-RUN.rankproof.tar.xz": Run(needs="xz"),
+    },
+    "docs/scenarios.md": {
+        "rankproof run SCENARIO --repo PATH --candidate REV --control REV": RUN,
+    },
+    "docs/tokenizer.md": {
+        "pip install 'rankproof[tokenizer]'": INDEX,
+        "rankproof tokenizer identity PATH [--json]": RUN,
+        "rankproof tokenizer diff A B [--semantic] [--json]": Run(codes=(1,)),
+        "rankproof tokenizer lock org/model --revision v1.0 -o tokenizer.lock.json": RUN,
+        "rankproof tokenizer verify org/model --lock tokenizer.lock.json": RUN,
+        "rankproof tokenizer verify ./folder --lock tokenizer.lock.json": RUN,
+    },
+    "docs/verify.md": {
+        "rankproof verify results/<scenario>/<run>/report.md": RUN,
+        "jq -j .payload attestation.dsse.json | base64 -d > payload": Run(needs="jq"),
+        "jq -j '.signatures[0].sig' attestation.dsse.json | base64 -d > payload.sig": Run(needs="jq"),
+        "{ printf 'DSSEv1 28 application/vnd.in-toto+json %d ' \"$(wc -c < payload)\"; cat payload; } | "
+        "ssh-keygen -Y verify -f allowed_signers -I ci@example.org -n attestation@rankproof -s payload.sig": Run(
+            needs="jq"
+        ),
+    },
+    "locks/README.md": {
+        "nox -s lock": NotRun("moves the locks; asks a package index"),
+        "nox -s lock -- --upgrade": NotRun("moves the locks; asks a package index"),
+        "python3.11 -m venv .venv && . .venv/bin/activate": INDEX,
+        "pip install --require-hashes --only-binary :all: --find-links FOLDER-WITH-THE-TORCH-WHEEL -r locks/cpu.txt -r "
+        "locks/dev.txt": INDEX,
+        "pip install --no-deps --no-build-isolation -e .": INDEX,
+    },
+    "scenarios/ranks-agree-on-tokenizer/README.md": {
+        "rankproof run scenarios/ranks-agree-on-tokenizer": SCENARIO,
+    },
+    "scenarios/silent-wrong-tokenizer/README.md": {
+        "rankproof run scenarios/silent-wrong-tokenizer": SCENARIO,
+        "python scenarios/silent-wrong-tokenizer/table.py results/silent-wrong-tokenizer/latest": SCENARIO,
+        "rankproof run scenarios/silent-wrong-tokenizer --set 'matrix.layouts=[\"llama2\"]' --set "
+        "'matrix.kinds=[\"missing\"]' --set 'matrix.when=[\"always once\"]'": SCENARIO,
+    },
+    "scenarios/threads-and-forks/README.md": {
+        'rankproof run scenarios/threads-and-forks/remote-code-copy.yaml --set "faults=[]" --set '
+        "subject.candidate.with.stands=false --set subject.control.with.stands=false": SCENARIO,
+    },
+    "scenarios/tokenizer-backend-under-quota/README.md": {
+        "rankproof run scenarios/tokenizer-backend-under-quota": SCENARIO,
+        "rankproof run scenarios/tokenizer-backend-under-quota/sweep-quota.yaml": SCENARIO,
+        "rankproof run scenarios/tokenizer-backend-under-quota/one-request.yaml --set "
+        "subject.control.environment.packages.transformers=5.4.0": SCENARIO,
+        "rankproof run scenarios/tokenizer-backend-under-quota/one-request.yaml --set "
+        "'faults[0].role=tokenizer.json'": SCENARIO,
+        "rankproof run scenarios/tokenizer-backend-under-quota/one-request.yaml --set faults=[]": SCENARIO,
+        "python scenarios/tokenizer-backend-under-quota/sweep.py QUOTA_RUN CHANCE_RUN "
+        "docs/images/backend-sweep.svg": SCENARIO,
+    },
+}
+# Scripts, by their first line: each is one command.
+SCRIPTS: dict[str, NotRun] = {
+    "signer=ci@example.org": NotRun("tests/trust/test_verify_doc.py runs these lines in a plain POSIX shell"),
+    'echo \'{"event": "ready"}\' >&3          # events: one JSON object a line, on descriptor 3': NotRun(
+        "is the file scenarios/share/rank.sh, which `rankproof run scenarios/share` runs"
+    ),
+}
+
+# What pages tell of and other branches bring. To be emptied where those are merged: a test fails when one is there.
+OPTIONS_EXPECTED_LATER = frozenset({("show", "--issue"), ("init", "--program"), ("init", "--package")})
+SESSIONS_EXPECTED_LATER = frozenset({"sample", "pages"})
+PAGES_AT_WORK = frozenset({"docs/gate.md", "docs/reading.md"})
+"""Pages that another branch changes, so that their commands may be other ones than stand above."""
