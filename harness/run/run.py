@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,9 +206,7 @@ def run(
             rankproof=__version__,
             id=folder.id,
             made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
-            signer=None
-            if signer is None
-            else SignerFacts(key=signer.identity(), name=_listed(loaded.folder, signer.identity())),
+            signer=_signs(signer, loaded.folder),
             seconds=round(time.monotonic() - begin, 1),
             jobs=jobs,
             start="warm" if trials.start == "warm" else "fresh",
@@ -292,16 +290,17 @@ def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:
     return jobs
 
 
-def _listed(folder: Path, fingerprint: str) -> str | None:
-    """Whom the repository that is run lists a key for."""
+def _signs(signer: Signer | None, folder: Path) -> SignerFacts | None:
+    """Which key signs, and whom the repository that is run lists it for."""
+    if signer is None:
+        return None
+    key, name = signer.identity(), None
     top = git("rev-parse", "--show-toplevel", folder=folder)
-    if top.returncode:
-        return None
-    try:
-        listed = (Path(os.fsdecode(top.stdout.removesuffix(b"\n"))) / ALLOWED_SIGNERS).read_bytes()
-    except OSError:
-        return None
-    return name_of(listed, fingerprint)
+    if top.returncode == 0:
+        with suppress(OSError):
+            place = Path(os.fsdecode(top.stdout.removesuffix(b"\n")))
+            name = name_of((place / ALLOWED_SIGNERS).read_bytes(), key)
+    return SignerFacts(key=key, name=name)
 
 
 def _room(scenario: Scenario) -> RoomFacts:
