@@ -97,15 +97,16 @@ class DistributionCheck(AgainstCheck):
         if self.overlap is not None and found.overlap < self.overlap:
             place = found.overlap_at.position if found.overlap_at else "?"
             return f"{found.overlap} of the {self.top} best tokens at position {place}, asked: {self.overlap}"
-        if self.rank is not None and found.rank > self.rank and found.rank_at is not None:
-            at = found.rank_at
+        if self.rank is not None and found.place > self.rank and found.place_at is not None:
+            at = found.place_at
             tokens = f"token {at.token} expected (margin {at.margin:.4g}), {at.found} found"
-            return f"the expected token has rank {found.rank} at position {at.position}, allowed: {self.rank}; {tokens}"
+            place = f"rank {found.place} at position {at.position}"
+            return f"the expected token has {place}, allowed: {self.rank}; {tokens}"
         return ""
 
     def _description(self, found: Distances) -> str:
         overlap = f"{found.overlap} of {self.top} best tokens or more"
-        return f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank {found.rank} at most"
+        return f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank {found.place} at most"
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -402,3 +402,32 @@ def test_a_program_puts_a_file_into_its_folder(tmp_path: Path) -> None:
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert "off by 0.5 at \\[1\\] (1 of 2 beyond atol 0.25): 2.5, expected 2" in (ran.folder / "report.md").read_text()
+
+
+LOGITS = """
+import numpy as np
+
+def add(context, *, stale):
+    logits = np.tile(np.arange(6.0), (3, 1))
+    logits[1] += 0.001 * context.rank * np.arange(6)
+    if stale and context.rank:
+        logits[1, 0] += 9
+    context.keep("total", logits)
+"""
+
+
+def test_logits_are_compared_as_distributions(tmp_path: Path) -> None:
+    """Run, signed and judged again: the position, and the tokens there."""
+    scenario = SCENARIO.replace("kind: close", "kind: distribution").replace("atol: 0.25", "kl: 0.01, rank: 1")
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(scenario)
+    (folder / "subject.py").write_text(LOGITS)
+    ran = run_command(tmp_path, "run", str(folder))
+    assert ran.code == 0, ran.out + ran.err
+    report = (ran.folder / "report.md").read_text()
+    assert "total is not near: KL" in report
+    assert "at position 1, allowed: 0.01" in report
+    fingerprint = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")).fingerprint
+    verified = run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
+    assert (verified.code, "10 comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
