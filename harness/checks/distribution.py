@@ -92,6 +92,9 @@ class DistributionCheck(AgainstCheck):
             return "it has no position, and to agree on nothing is not agreement"
         if found.undefined:
             return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+        if (least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)) >= found.shape[-1]:
+            few = f"its shape is {found.shape}: of a vocabulary (the last axis) of {found.shape[-1]}"
+            return f"{few} what is asked holds whatever the logits are; {least + 1} tokens are needed"
         if self.kl is not None and (found.kl is None or found.kl > self.kl):
             return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
         if self.overlap is not None and found.overlap < self.overlap:
