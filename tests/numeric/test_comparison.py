@@ -256,3 +256,15 @@ def test_the_next_number_is_one_step_away(value: float) -> None:
     after = float(np.nextafter(np.float32(value), np.float32(np.inf)))
     if math.isfinite(after):
         assert ulps(value, after, dtype="float32") == (0 if value == after else 1)
+
+
+@pytest.mark.parametrize(
+    "shape", ["(10**30, 0)", f"({1 << 62}, 0)", f"({1 << 40}, {1 << 40}, 0)", f"(0x{'F' * 3900},)"]
+)
+def test_a_shape_that_numpy_cannot_make_is_not_an_array(tmp_path: Path, shape: str) -> None:
+    """Whether it holds no element or more than can be counted: a rank's file must not end the run."""
+    path = saved(tmp_path, "x", np.zeros(0), "float64")
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape.replace('10**30', str(10**30))}, }}".encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with path.open("rb") as file, pytest.raises(NotAnArray, match="larger than any array"):
+        header(file, name=path.name)
