@@ -132,6 +132,28 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert not (ran.results / "latest").exists()
 
 
+@pytest.mark.parametrize("what", ["kept['logits'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"])
+def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: str) -> None:
+    """A rank that saves its own array there would be compared with itself."""
+    subject = (
+        SUBJECT
+        + f"""
+    if context.size > 1 and context.rank:
+        there = Path(context.inputs["reference"])
+        kept = {{path.stem: path for path in there.glob("*.npy")}}
+        mine = kept["logits"].read_bytes()
+        kept["logits"].chmod(0o644)
+        {what}
+"""
+    )
+    ran = run(tmp_path, subject=subject)
+    assert ran.code != 0, ran.out
+    name = "logits.npy" if "kept[" in what else "mine.npy"
+    message = f"{name} of the reference, which ranks read, was changed by a rank of cell ranks=2,backend=none"
+    assert message in ran.out + ran.err
+    assert "Traceback" not in ran.out + ran.err
+
+
 PROGRAM = """
 import json, os
 os.write(3, b'{"event": "ready"}\\n')
