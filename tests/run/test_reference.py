@@ -101,6 +101,18 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
     assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
 
 
+def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
+    """One trial of each arm: the candidate passes, the control fails as stated; a doubt about the reference is said."""
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "subject.py").write_text(SUBJECT)
+    for way, code, words in (("plain", 0, "failed as stated"), ("differs", 1, "gave two answers in two runs")):
+        reference = f"reference: {{with: {{broken: false, way: {way}}}}}"
+        (folder / "scenario.yaml").write_text(SCENARIO.replace("reference: {with: {broken: false}}", reference))
+        tried = run_command(tmp_path, "run", str(folder), "--try")
+        assert (tried.code, words in tried.out + tried.err) == (code, True), tried.out + tried.err
+
+
 def test_one_reference_for_all_cells(tmp_path: Path) -> None:
     """once: scenario runs it twice altogether, and each cell names the same."""
     ran = run(tmp_path, scenario=SCENARIO.replace("reference: {with", "reference: {once: scenario, with"))
