@@ -83,6 +83,23 @@ def test_arrays_are_compared_as_pairs_are(tmp_path: Path, data: Any, dtype: str,
         assert Comparison.of(one.values()) == one
 
 
+@pytest.mark.parametrize(
+    ("tolerance", "found", "expected", "dtype"),
+    [
+        (Tolerance(ulp=0), [1 / 3, 1.0, 3.0], [1 / 3, 2.0, 3.0], "float32"),
+        (Tolerance(rtol=2.0), [1e308, 1.0, 4.0], [-1e308, 3.0, 1.0], "float64"),
+    ],
+)
+def test_the_worst_pair_is_one_that_is_beyond(
+    tmp_path: Path, tolerance: Tolerance, found: list[float], expected: list[float], dtype: str
+) -> None:
+    """Beside one that differs by no step of the coarser dtype, or whose distance and limit are both infinite."""
+    files = saved(tmp_path, "found", found, "float64"), saved(tmp_path, "expected", expected, dtype)
+    got = compare(*files, tolerance)
+    assert got.contradiction(tolerance) == ""
+    assert (got.beyond, got.worst and got.worst.index) == (1, [1 if dtype == "float32" else 2]), got
+
+
 CLOSE = Tolerance(atol=0.5)
 HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
     "0 ulp": ([1.5], [1.5], "float32", Tolerance(ulp=0), True),
