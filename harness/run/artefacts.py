@@ -136,6 +136,9 @@ def look(folder: Path) -> Iterator[Found]:
     Raises:
         OSError: the folder cannot be read.
     """
+    if folder.is_symlink():
+        yield Found(folder, {"file": "", "why": "the rank's folder is a link"})
+        return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):

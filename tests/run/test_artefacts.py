@@ -339,6 +339,30 @@ def add(context, *, stale):
 """
 
 
+def linked(place: Path) -> Path:
+    """A rank's folder that is another rank's."""
+    (place / "rank-0").mkdir()
+    (place / "rank-0/total.bin").write_bytes(b"x")
+    (place / "rank-1").symlink_to("rank-0")
+    return place / "rank-1"
+
+
+def test_of_a_file_that_was_not_looked_at_it_is_said(tmp_path: Path) -> None:
+    """Of three hundred artefacts the last is not looked at, which is not the same as not kept."""
+    many = SUBJECT.replace(
+        'context.keep("total", total)',
+        """context.keep("total", total)
+    for number in range(300):
+        context.keep(f"a{number}", b"")""",
+    )
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(SCENARIO)
+    (folder / "subject.py").write_text(many)
+    tried = run_command(tmp_path, "run", str(folder), "--try")
+    assert "total was not kept, or not looked at: the rank left 302 files, of which 256 are looked at" in tried.out
+
+
 def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     """Pipes, links, holes, objects and cut files are told, and neither waited for nor followed nor unpickled."""
     folder = tmp_path / "scenario"
@@ -357,6 +381,8 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert why["NOT A NAME"].startswith("it is not named as an artefact")
     assert why[""] == "the rank left 308 files, of which 256 are looked at"
     assert why["total.npy"] is None
+    found = artefacts.look(linked(tmp_path))
+    assert [one.values for one in found] == [{"file": "", "why": "the rank's folder is a link"}]
     report = (ran.folder / "report.md").read_text()
     assert "total was not kept: total.npy: it is not a file of NumPy's format" in report
 
