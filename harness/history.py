@@ -199,6 +199,8 @@ def why_no_artefact(history: History, rank: int, name: str) -> str:
         file, why = str(seen.event.values.get("file")), seen.event.values.get("why")
         if why and file.startswith(f"{name}."):
             return f"{name} was not kept: {file}: {why}"
+        if why and not file:  # of the folder
+            return f"{name} was not kept, or not looked at: {why}"
     return f"{name} was not kept"
 
 

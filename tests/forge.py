@@ -96,7 +96,7 @@ def work_out(folder: Path) -> None:
     evidence = [name for name in names(folder) if name != RECORD and not name.startswith(f"{FOLDER}/")]
     try:
         found = assemble(read, evidence)
-    except RecordError:
+    except (RecordError, FileNotFoundError):
         record(folder, lambda stated: stated.update(run=json.loads(read(PATH))))
         return
     (folder / RECORD).write_bytes(found.encode())

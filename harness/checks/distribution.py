@@ -92,20 +92,24 @@ class DistributionCheck(AgainstCheck):
             return "it has no position, and to agree on nothing is not agreement"
         if found.undefined:
             return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+        if (least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)) >= found.shape[-1]:
+            few = f"its shape is {found.shape}: of a vocabulary (the last axis) of {found.shape[-1]}"
+            return f"{few} what is asked holds whatever the logits are; {least + 1} tokens are needed"
         if self.kl is not None and (found.kl is None or found.kl > self.kl):
             return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
         if self.overlap is not None and found.overlap < self.overlap:
             place = found.overlap_at.position if found.overlap_at else "?"
             return f"{found.overlap} of the {self.top} best tokens at position {place}, asked: {self.overlap}"
-        if self.rank is not None and found.rank > self.rank and found.rank_at is not None:
-            at = found.rank_at
+        if self.rank is not None and found.place > self.rank and found.place_at is not None:
+            at = found.place_at
             tokens = f"token {at.token} expected (margin {at.margin:.4g}), {at.found} found"
-            return f"the expected token has rank {found.rank} at position {at.position}, allowed: {self.rank}; {tokens}"
+            place = f"rank {found.place} at position {at.position}"
+            return f"the expected token has {place}, allowed: {self.rank}; {tokens}"
         return ""
 
     def _description(self, found: Distances) -> str:
         overlap = f"{found.overlap} of {self.top} best tokens or more"
-        return f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank {found.rank} at most"
+        return f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank {found.place} at most"
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -96,7 +96,7 @@ def _outcome(scenario: Scenario, one: TriedArm) -> str:
     if one.arm == "candidate":
         return "passed" if trial.outcome == "pass" else "FAILED"
     if trial.as_stated:
-        return "failed as stated"
+        return "failed as stated" if trial.outcome == "fail" else "held, as stated of this cell"
     control = scenario.subject.control
     often = "" if control is None or control.must_fail.share.every else f" (asked: in {control.must_fail.share})"
     return f"did NOT fail as stated{often}: {visible(str(trial.otherwise), LINE_LIMIT)}"

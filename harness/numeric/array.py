@@ -14,6 +14,8 @@ from typing import BinaryIO, NamedTuple
 MAGIC = b"\x93NUMPY"
 SUFFIX, BFLOAT16_SUFFIX = ".npy", ".bfloat16.npy"
 HEADER_LIMIT = 4096
+SIZE_LIMIT = 1 << 62
+"""Bytes of an array, counting an axis of no element as one: NumPy makes no larger one, not even an empty one."""
 DTYPES = {
     "f2": "float16",
     "f4": "float32",
@@ -83,6 +85,8 @@ def header(file: BinaryIO, *, name: str) -> Header:
         if dtype != "uint16":
             raise NotAnArray(f"its name says bfloat16, which lies in a file as uint16, and its dtype is {dtype}")
         dtype = "bfloat16"
+    if math.prod(max(1, one) for one in sizes) * int(descr[2:]) > SIZE_LIMIT:
+        raise NotAnArray("its header says a shape that is larger than any array")
     begin = 8 + width + length
     size = begin + math.prod(sizes) * int(descr[2:])
     return Header(

@@ -145,11 +145,14 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
             exact = _error(found[doubtful], -expected[doubtful]) == 0
             within[doubtful] = apart[doubtful] - limit[doubtful] <= 0
             doubtful = doubtful[~exact]
+        lost = np.flatnonzero(np.isnan(excess) & np.isfinite(found) & np.isfinite(expected))  # infinity of infinity
+        bare = tolerance._replace(ulp=None)
+        excess[lost] = [bare.excess(*pair) for pair in zip(found[lost].tolist(), expected[lost].tolist(), strict=True)]
         if tolerance.ulp is not None:
-            excess = np.minimum(excess, steps.astype(np.float64) / tolerance.ulp)
+            share = np.where(steps == 0, 0.0, steps.astype(np.float64) / tolerance.ulp)  # 0 of 0 allowed is within
+            excess = np.fmin(excess, share)
     if doubtful.size:  # each pair once: what lies at the limit often does so many times
         pairs, which = np.unique(np.stack([found[doubtful], expected[doubtful]]), axis=1, return_inverse=True)
-        bare = tolerance._replace(ulp=None)
         within[doubtful] = np.array([bare.allows(*pair) for pair in pairs.T.tolist()])[which.reshape(-1)]
     if tolerance.ulp is not None:
         within |= steps <= tolerance.ulp

@@ -118,6 +118,8 @@ class Comparison(Model):
             return f"the comparison contradicts itself: {contradiction}"
         if not self.elements and not empty:
             return "it is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+        if self.elements and min(self.nonfinite) == self.elements and not self.beyond and not empty:
+            return "no element is finite, and to agree on nothing is not agreement (empty: allowed lets it be)"
         return self.description(tolerance) if self.beyond else ""
 
     def description(self, tolerance: Tolerance) -> str:

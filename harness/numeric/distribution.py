@@ -26,6 +26,8 @@ ROWS = 1 << 20
 """Logits that are looked at together."""
 # Of what two versions of NumPy make of exp and log, and two orders of a sum.
 ROUNDING = 1e-9
+# Of the four digits that the picture is drawn with.
+DRAWN = 2e-3
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -59,8 +61,8 @@ class Distances(Model):
         mean_kl: over the positions, in nats; None likewise.
         overlap: the least number of the expected k best tokens among the k best found.
         overlap_at: the position of it.
-        rank: the highest place, from 1, of the most likely expected token among those found.
-        rank_at: the position of it.
+        place: the highest place, from 1, of the most likely expected token among those found.
+        place_at: the position of it.
         stretch: how many positions each number of `excess` stands for.
         excess: the largest KL divergence in each stretch, in nats; None is infinite.
     """
@@ -74,8 +76,8 @@ class Distances(Model):
     mean_kl: float | None = 0.0
     overlap: Count = 0
     overlap_at: Position | None = None
-    rank: Count = 0
-    rank_at: Position | None = None
+    place: Count = 0
+    place_at: Position | None = None
     stretch: Annotated[int, Field(ge=1)] = 1
     excess: list[float | None] = Field(default_factory=list, max_length=POSITIONS)
 
@@ -98,9 +100,9 @@ class Distances(Model):
             return "shapes differ, and yet positions were compared" if self.positions else ""
         if not self.shape or self.positions != math.prod(self.shape[:-1]):
             return f"{self.positions} positions were compared of an array of another shape"
-        if self.undefined > self.positions or self.overlap > k or self.rank > self.shape[-1]:
+        if self.undefined > self.positions or self.overlap > k or self.place > self.shape[-1]:
             return "more is counted than there is"
-        if self.positions > self.undefined and None in (self.kl_at, self.overlap_at, self.rank_at):
+        if self.positions > self.undefined and None in (self.kl_at, self.overlap_at, self.place_at):
             return "the worst position is missing"
         return ""
 
@@ -151,8 +153,8 @@ def compare(found: ArrayFile, expected: ArrayFile, *, k: int) -> Distances:
         mean_kl=_finite(float(np.mean(kl[judged]))) if worst_at else 0.0,
         overlap=int(overlap[worst_at[1]]) if worst_at else 0,
         overlap_at=at(worst_at[1]) if worst_at else None,
-        rank=int(rank[worst_at[2]]) if worst_at else 0,
-        rank_at=at(worst_at[2]) if worst_at else None,
+        place=int(rank[worst_at[2]]) if worst_at else 0,
+        place_at=at(worst_at[2]) if worst_at else None,
         stretch=stretch,
         excess=[_finite(float(f"{value:.4g}")) for value in worst],
     )
@@ -194,7 +196,8 @@ def _rows(found: Array, expected: Array, *, k: int) -> tuple[Array, ...]:
 def _log_softmax(logits: Array) -> Array:
     import numpy as np
 
-    shifted = logits - logits.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):  # float64's largest and its negative are further apart than it tells
+        shifted = logits - logits.max(axis=1, keepdims=True)
     total: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return total
 
@@ -202,17 +205,24 @@ def _log_softmax(logits: Array) -> Array:
 def agrees(stated: Distances, again: Distances) -> bool:
     """Whether two are the same but for the rounding of exp, log and sums."""
 
-    def near(one: float | None, other: float | None) -> bool:
+    def near(one: float | None, other: float | None, *, share: float = 1e-6) -> bool:
         if one is None or other is None:
             return one is other
-        return math.isclose(one, other, rel_tol=1e-6, abs_tol=ROUNDING)
+        return math.isclose(one, other, rel_tol=share, abs_tol=ROUNDING)
 
     left, right = stated.model_dump(), again.model_dump()
-    for name in ("kl", "mean_kl"):
-        if not near(left.pop(name), right.pop(name)):
-            return False
+    pairs = [(left.pop(name), right.pop(name)) for name in ("kl", "mean_kl")]
+    if not all(near(*pair) for pair in pairs):
+        return False
+    drawn = [part.pop("excess") for part in (left, right)]
+    if len(drawn[0]) != len(drawn[1]) or not all(near(*pair, share=DRAWN) for pair in zip(*drawn, strict=True)):
+        return False
     # Which of two positions has the largest KL may be a matter of rounding where both are as large.
-    for name in ("kl_at", "excess"):
-        left.pop(name)
-        right.pop(name)
+    places = [part.kl_at for part in (stated, again)]
+    if places[0] is not None and places[1] is not None and places[0].position != places[1].position:
+        stretch = places[0].position // again.stretch
+        if stretch >= len(again.excess) or not near(again.excess[stretch], again.kl, share=DRAWN):
+            return False
+        left.pop("kl_at")
+        right.pop("kl_at")
     return left == right

@@ -46,6 +46,8 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
     """
     if not is_name(name):
         raise CannotKeep(f"{name!r} cannot name an artefact: use dotted lower-case words such as 'logits.prefill'")
+    if name.endswith(".bfloat16"):
+        raise CannotKeep(f"{name} cannot name an artefact: the file of a bfloat16 array ends so; use another last word")
     folder.mkdir(exist_ok=True)
     if any((folder / (name + suffix)).exists() for suffix in (ARRAY, BFLOAT16, BYTES)):
         raise CannotKeep(f"{name} was kept already: give each its own name, such as {name}.1")

@@ -5,6 +5,9 @@ Without NumPy the comparison is judged by what the events hold of it, which has 
 
 from __future__ import annotations
 
+import io
+import math
+import re
 from collections.abc import Callable, Collection, Mapping
 
 from harness.checks.arrays import AgainstCheck, compares_arrays
@@ -12,12 +15,20 @@ from harness.forms.digest import sha256
 from harness.forms.extras import absence, missing
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, History, artefact_found
-from harness.numeric.array import NotAnArray
+from harness.numeric.array import HEADER_LIMIT, NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.record.model import RecordError
 from harness.scenario import Scenario
+from harness.stats.ends import harness_error
 
 FOLDER = "evidence/artefacts"
+LARGE = 1 << 30
+"""Bytes of the largest file that is an artefact."""
+PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
+"""Bytes of artefacts that the evidence holds. Of what is beyond, it holds digest, shape and comparison.
+
+A version that keeps more has to go on taking the runs of those that kept less.
+"""
 
 
 def path_of(values: Mapping[str, JSON]) -> str:
@@ -37,7 +48,8 @@ class Arrays:
     def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
         self._checks = {check.id: check for check in compares_arrays(scenario.checks)}
         self._read = read
-        self._stored: dict[str, str] = {}
+        self._stored: dict[str, tuple[str, Mapping[str, JSON]]] = {}
+        self._left_out: list[tuple[str, int, int]] = []
         self._known: dict[tuple[str, str, str], dict[str, JSON] | str] = {}
         self._can = missing("numpy") is None
         self.compared = self.left = 0
@@ -48,25 +60,70 @@ class Arrays:
         Raises:
             RecordError: a comparison is not what the arrays give.
         """
-        for rank in range(history.size):
-            for seen in history.noted(ARTEFACT_FOUND, rank):
-                if seen.event.values.get("stored") is True:
-                    self._stored[path_of(seen.event.values)] = f"{evidence}, line {seen.line}"
-            for seen in history.noted(ARTEFACT_COMPARED, rank):
-                check = self._checks.get(str(seen.event.values.get("check")))
-                if check is None:
-                    raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
+        self._hear_found(evidence, history)
+        asked = self._asked(history)
+        for (check, rank), pair in asked.items():
+            stated = [one for one in history.noted(ARTEFACT_COMPARED, rank) if one.event.values.get("check") == check]
+            if not stated and harness_error(history) is not None:
+                continue
+            if len(stated) != 1:
+                many = "not compared" if not stated else f"compared {len(stated)} times"
+                raise RecordError(f"{evidence}: the arrays of check {check} on rank {rank} were {many}")
+            values = stated[0].event.values
+            if [values.get("found"), values.get("expected")] != [one.get("sha256") for one in pair]:
+                raise RecordError(f"{evidence}, line {stated[0].line}: other arrays were compared than were kept")
+            if not self._can or not all(one.get("stored") is True for one in pair):
+                self.left += 1
+                continue
+            self.compared += 1
+            if self._differs(self._checks[check], pair, values):
+                place = f"{evidence}, line {stated[0].line}"
+                raise RecordError(f"{place}: the arrays of check {check} on rank {rank} differ otherwise")
+        for seen in history.seen:
+            event = seen.event
+            compared = (event.by, event.name) == ("harness", ARTEFACT_COMPARED)
+            if compared and (str(event.values.get("check")), event.rank) not in asked:
+                raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
+
+    def _asked(self, history: History) -> dict[tuple[str, int], list[Mapping[str, JSON]]]:
+        """Check and rank of each comparison that the harness makes of a trial, with both that are compared."""
+        asked = {}
+        own = history.about().get("arm") == "reference"
+        for check in self._checks.values():
+            if own and check.of[0] != "reference":
+                continue
+            for rank in range(history.size) if own else check.ranks.of(history.size):
                 name = str(check.of[1])
                 other, whose = check.other(history, rank=rank)
                 pair = [artefact_found(history, rank, name), artefact_found(other, whose, name) if other else None]
                 values = [one.event.values for one in pair if one is not None]
-                if not self._can or len(values) < 2 or not all(one.get("stored") is True for one in values):
-                    self.left += 1
+                if len(values) == len(pair):
+                    asked[check.id, rank] = values
+        return asked
+
+    def _hear_found(self, evidence: str, history: History) -> None:
+        """What ranks kept: each once by its name, of the size that its shape asks, and stored where there was room."""
+        stored, left_out = dict[str, int](), list[tuple[str, int]]()
+        for rank in range(history.size):
+            names = set()
+            for seen in history.noted(ARTEFACT_FOUND, rank):
+                values, place = seen.event.values, f"{evidence}, line {seen.line}"
+                if "artefact" not in values:
                     continue
-                self.compared += 1
-                if self._differs(check, values, seen.event.values):
-                    place = f"{evidence}, line {seen.line}"
-                    raise RecordError(f"{place}: the arrays of check {check.id} on rank {rank} differ otherwise")
+                name, many = str(values["artefact"]), values.get("bytes")
+                if name in names or not isinstance(many, int) or not 0 <= many <= LARGE:
+                    raise RecordError(f"{place}: {name} was found twice, or has a size that none can have")
+                names.add(name)
+                if "dtype" in values and not could_have(values, many):
+                    raise RecordError(f"{place}: {name} has another size than its shape and dtype ask")
+                if values.get("stored") is True:
+                    stored[path_of(values)] = many
+                    self._stored.setdefault(path_of(values), (place, values))
+                    if any(self._stored[path_of(values)][1].get(key) != values.get(key) for key in OF_A_FILE):
+                        raise RecordError(f"{place}: {name} is a file of which another event says otherwise")
+                else:
+                    left_out.append((place, many))
+        self._left_out += [(place, many, sum(stored.values())) for place, many in left_out]
 
     def demand(self, names: Collection[str]) -> None:
         """The files are those that the events name, with the content that they name.
@@ -78,8 +135,15 @@ class Arrays:
         if odd := sorted(self._stored.keys() ^ there):
             raise RecordError(f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "of no rank"))
         for name in sorted(there):
-            if name.removeprefix(f"{FOLDER}/").partition(".")[0] != sha256(self._read(name)):
-                raise RecordError(f"{name} is not what its rank kept ({self._stored[name]})")
+            content, (place, values) = self._read(name), self._stored[name]
+            if name.removeprefix(f"{FOLDER}/").partition(".")[0] != sha256(content):
+                raise RecordError(f"{name} is not what its rank kept ({place})")
+            if any(values.get(key) != value for key, value in _said_of(name, content).items()):
+                raise RecordError(f"{name} has another size, shape or dtype than is said of it ({place})")
+        total = sum(int(values["bytes"]) for _, values in self._stored.values())
+        for place, many, of_the_trial in self._left_out:
+            if many + of_the_trial <= PER_TRIAL and many + total <= PER_RUN:
+                raise RecordError(f"{place}: an artefact is not in the evidence, and there was room for it")
 
     @property
     def description(self) -> str:
@@ -104,3 +168,27 @@ class Arrays:
         if isinstance(found, str):
             return stated.get("why") is None or comparison is not None
         return not isinstance(comparison, dict) or not check.agrees(comparison, found)
+
+
+OF_A_FILE = ("bytes", "dtype", "shape")
+
+
+def could_have(values: Mapping[str, JSON], many: int) -> bool:
+    """Whether a file of so many bytes can hold an array of the shape and dtype that an event tells."""
+    bits = re.fullmatch(r"[a-z]+?(8|16|32|64)|bool", str(values["dtype"]))
+    shape = values.get("shape")
+    if bits is None or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+        return False
+    rest = many - math.prod(shape) * int(bits[1] or 8) // 8
+    return 0 < rest <= HEADER_LIMIT + 12
+
+
+def _said_of(name: str, content: bytes) -> dict[str, JSON]:
+    """What an event has to say of a file."""
+    if name.endswith(".bin"):
+        return {"bytes": len(content), "dtype": None, "shape": None}
+    try:
+        head = header(io.BytesIO(content), name=name)
+    except NotAnArray as error:
+        raise RecordError(f"{name} is not an array: {error}") from None
+    return {"bytes": len(content), "dtype": head.dtype, "shape": list(head.shape)}

@@ -19,15 +19,12 @@ from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND
 from harness.numeric.array import NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
-from harness.record.artefacts import path_of
+from harness.record.artefacts import LARGE, PER_RUN, PER_TRIAL, path_of
 from harness.record.results import ResultsFolder
 from harness.world.world import World
 
 MANY = 256
-LARGE = 1 << 30
-"""Of a rank so many files are looked at, none of them larger than so many bytes."""
-PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
-"""Bytes of artefacts that the evidence holds. Of what is beyond, it holds digest, shape and comparison."""
+"""Of a rank so many files are looked at."""
 FILE = re.compile(r"(?P<name>.+?)(?P<suffix>\.bfloat16\.npy|\.npy|\.bin)")
 
 
@@ -140,10 +137,14 @@ def look(folder: Path) -> Iterator[Found]:
     Raises:
         OSError: the folder cannot be read.
     """
+    if folder.is_symlink():
+        yield Found(folder, {"file": "", "why": "the rank's folder is a link"})
+        return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return
+    taken: dict[str, str] = {}
     for entry in entries[:MANY]:
         match = FILE.fullmatch(entry.name)
         shown = entry.name.encode("ascii", "backslashreplace").decode()[:200]
@@ -166,6 +167,9 @@ def look(folder: Path) -> Iterator[Found]:
                 yield Found(path, {"file": shown, "why": why})
                 continue
             values |= {"dtype": found.dtype, "shape": list(found.shape)}
+        if (other := taken.setdefault(match["name"], shown)) != shown:
+            yield Found(path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"})
+            continue
         yield Found(path, values)
     if len(entries) > MANY:
         yield Found(folder, {"file": "", "why": f"the rank left {len(entries)} files, of which {MANY} are looked at"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -25,16 +26,24 @@ LAUNCHERS = frozenset(launcher_environment(rank=0, size=1, port=0))
 
 
 class NoReference(Exception):
-    """The reference did not come to its end: there is nothing to compare with."""
+    """The reference did not come to its end, or did not stay as it was: there is nothing to compare with."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A reference that ran: its events, the folder that ranks read, and what it kept, by name."""
+    """A reference that ran.
+
+    Attributes:
+        history: its events.
+        folder: what ranks read.
+        kept: what it kept, by name, in a folder that ranks are not told of.
+        stands: what the files that ranks read are, but for their content.
+    """
 
     history: History
     folder: Path
     kept: Mapping[str, Found]
+    stands: Mapping[str, tuple[int, ...]]
 
 
 class References:
@@ -53,6 +62,18 @@ class References:
     def of(self, cell: Cell) -> Made | None:
         """The one that a cell's trials are compared with; None where the scenario has none."""
         return self._made.get(reference_folders(self._scenario, cell.slug))
+
+    def demand_unchanged(self, cell: Cell) -> None:
+        """Demand that no rank of a trial has changed what all ranks read.
+
+        Raises:
+            NoReference: one has.
+        """
+        made = self.of(cell)
+        if made is None or (found := _files(made.folder)) == made.stands:
+            return
+        name = min(name for name, _ in found.items() ^ made.stands.items())
+        raise NoReference(f"{name} of the reference, which ranks read, was changed by a rank of cell {cell.id}")
 
     def make(
         self,
@@ -78,7 +99,9 @@ class References:
             return
         histories: list[History] = []
         folder, kept = self._scratch / str(len(self._made)), dict[str, Found]()
+        own = self._scratch / f"{folder.name}.kept"
         folder.mkdir()
+        own.mkdir()
         owner = cell.id if reference.once == "cell" else INPUT
         seeds = [derive_seed(self._scenario.seed, self._scenario.id, owner, 0, *rank) for rank in ((), (0,))]
         model = launch()
@@ -101,8 +124,10 @@ class References:
             def left(world: World, scratch: Path, *, first: bool = index == 0) -> None:
                 found = self._artefacts.take(world, scratch, size=1, reference=kept, own=True)
                 for (_, name), one in found.items() if first else ():
-                    path = folder / str(one.values["file"])
-                    shutil.copyfile(one.path, path)
+                    path = own / str(one.values["file"])
+                    for copy in (path, folder / path.name):
+                        shutil.copyfile(one.path, copy)
+                        copy.chmod(0o444)
                     kept[name] = replace(one, path=path)
 
             capture = start(alone, on_left=left).run()
@@ -111,7 +136,13 @@ class References:
             if failed := [why for why in doubts(self._scenario, histories[-1:]) if "failed" in why.code]:
                 raise NoReference(f"{failed[0]}{_log(capture)}")
         (folder / VALUES).write_text(json.dumps(values_of(histories[0]), sort_keys=True))
-        self._made[places] = Made(history=histories[0], folder=folder, kept=kept)
+        self._made[places] = Made(history=histories[0], folder=folder, kept=kept, stands=_files(folder))
+
+
+def _files(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Each file of a folder, with what changes when it is written to or replaced."""
+    stats = ((entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder))
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats}
 
 
 def _log(capture: Capture) -> str:

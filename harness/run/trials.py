@@ -334,6 +334,7 @@ class Trials:
             keeps_waiting=served.keeps_waiting if served is not None else None,
         )
         capture = world.run()
+        self._references.demand_unchanged(cell)
         folder = trial_folder(cell.slug, arm, index)
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)

@@ -29,6 +29,7 @@ from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, cells
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
+from harness.stats.reference import doubts, read_reference
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
@@ -151,10 +152,16 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         alone = 1 if scenario.measure or scenario.hub else jobs
         planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
         per_cell = sum(planned[arm] * spent for arm, spent in seconds.items())
+        runs = [history for _, history in read_reference(scenario, chosen.slug, read=folder.read)[0]]
+        for doubt in doubts(scenario, runs) if runs else ():
+            progress.says(str(doubt))
+        reference = runs[0] if runs else None
         return Tried(
             cell=chosen,
             skipped=skipped,
-            arms=[_judged(loaded, chosen, arm, folder, seconds[arm]) for arm in get_args(Arm) if arm in seconds],
+            arms=[
+                _judged(loaded, chosen, arm, folder, seconds[arm], reference) for arm in get_args(Arm) if arm in seconds
+            ],
             cells=len(runnable),
             jobs=alone,
             seconds=servers + len(runnable) * per_cell / alone,
@@ -181,9 +188,11 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
         raise RunError(str(error)) from None
 
 
-def _judged(loaded: LoadedScenario, cell: Cell, arm: Arm, folder: ResultsFolder, seconds: float) -> TriedArm:
+def _judged(
+    loaded: LoadedScenario, cell: Cell, arm: Arm, folder: ResultsFolder, seconds: float, reference: History | None
+) -> TriedArm:
     scenario, place = loaded.scenario, trial_folder(cell.slug, arm, 0)
-    history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks)
+    history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks, reference=reference)
     trial, findings = outcome.judge(scenario, cell, arm, 0, history)
 
     def left(ending: str) -> dict[int, bytes]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from harness.checks import world
 from harness.checks.arrays import AgainstCheck
+from harness.events import EventError
 from harness.forms.model import Model
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, ARTEFACT_KEPT, History
@@ -64,7 +65,10 @@ def read_reference(
         path = f"{folder}/{EVENTS}"
         first = histories[0][1] if histories else None
         histories.append((path, History.read(read(path), size=1, reference=first)))
-    return histories, _summary(histories) if histories else None
+    try:
+        return histories, _summary(histories) if histories else None
+    except ValidationError as error:  # no harness wrote these
+        raise EventError(f"what the reference kept is not told: {error.errors()[0]['msg']}") from None
 
 
 def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReason]:
@@ -108,7 +112,7 @@ def values_of(history: History) -> dict[str, list[JSON]]:
 def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
     first = histories[0][1]
     arrays: list[Any] = [
-        {"name": values["artefact"], **{key: values[key] for key in ("dtype", "shape", "sha256")}}
+        {"name": values.get("artefact"), **{key: values.get(key) for key in ("dtype", "shape", "sha256")}}
         for values in (seen.event.values for seen in first.noted(ARTEFACT_FOUND, 0))
         if "dtype" in values
     ]

@@ -128,10 +128,11 @@ def decide(
     unproven: Collection[VerdictReason],
     *,
     holds: bool = False,
+    shows: bool = True,
 ) -> tuple[Word, list[VerdictReason]]:
     """The rules of docs/architecture.md#verdicts, in their order.
 
-    `holds` is whether the control is stated to hold in this cell.
+    `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in which it must fail.
     """
     if unproven:
         return "INCONCLUSIVE", sorted(unproven, key=str)
@@ -153,7 +154,7 @@ def decide(
     if candidate.counted < scenario.trials.candidate:
         reason = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
         reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
-    reasons += _doubt(scenario, control, holds=holds)
+    reasons += _doubt(scenario, control, holds=holds, shows=shows)
     return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
 
 
@@ -162,7 +163,7 @@ def _why_void(tally: Tally) -> str:
     return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
 
 
-def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool) -> Iterator[VerdictReason]:
+def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool, shows: bool) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
         reason = "the scenario has no control: nothing shows that these checks can fail"
@@ -174,6 +175,9 @@ def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool) -> Iterato
         yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
     if control.counted and not control.failed and not holds:
         reason = "no trial of the control failed any check: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
+    if holds and not shows:
+        reason = "no cell ran in which the control must fail: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if (share.every or holds) and as_stated < control.counted:

@@ -156,9 +156,10 @@ def judge(
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
-    unshown = Unshown(scenario)
+    unshown, cells = Unshown(scenario), list(cells)
+    shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
     verdicts = [
-        _judge_cell(scenario, cell, facts, arms=arms, read=read, names=names, unshown=unshown, heard=heard)
+        _judge_cell(scenario, cell, facts, arms=arms, read=read, names=names, unshown=unshown, heard=heard, shows=shows)
         for cell, facts in cells
     ]
     word = merge(cell.verdict for cell in verdicts)
@@ -180,6 +181,12 @@ def merge(words: Iterable[Word]) -> Word:
     return next((word for word in ORDER if word in given), "INCONCLUSIVE")
 
 
+def control_must_fail(scenario: Scenario, ran: Iterable[Cell]) -> bool:
+    """Whether the control must fail in a cell that ran: where it only holds, nothing shows that checks can fail."""
+    control = scenario.subject.control
+    return control is not None and any(control.must_fail.applies(cell.ranks, cell.backend, cell.axes) for cell in ran)
+
+
 def _judge_cell(
     scenario: Scenario,
     cell: Cell,
@@ -190,6 +197,7 @@ def _judge_cell(
     names: Collection[str],
     unshown: Unshown,
     heard: Callable[[str, History], None],
+    shows: bool,
 ) -> CellVerdict:
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
     if facts.skipped is not None:
@@ -249,7 +257,7 @@ def _judge_cell(
         if struck_alike and arms["candidate"].same_as(arms["control"]):
             alike = "both arms are the same code with the same arguments"
             unproven.add(VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike)))
-    word, reasons = decide(scenario, candidate, control, unproven, holds=holds)
+    word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
     return CellVerdict.model_validate(
         {
             **common,

@@ -83,6 +83,23 @@ def test_arrays_are_compared_as_pairs_are(tmp_path: Path, data: Any, dtype: str,
         assert Comparison.of(one.values()) == one
 
 
+@pytest.mark.parametrize(
+    ("tolerance", "found", "expected", "dtype"),
+    [
+        (Tolerance(ulp=0), [1 / 3, 1.0, 3.0], [1 / 3, 2.0, 3.0], "float32"),
+        (Tolerance(rtol=2.0), [1e308, 1.0, 4.0], [-1e308, 3.0, 1.0], "float64"),
+    ],
+)
+def test_the_worst_pair_is_one_that_is_beyond(
+    tmp_path: Path, tolerance: Tolerance, found: list[float], expected: list[float], dtype: str
+) -> None:
+    """Beside one that differs by no step of the coarser dtype, or whose distance and limit are both infinite."""
+    files = saved(tmp_path, "found", found, "float64"), saved(tmp_path, "expected", expected, dtype)
+    got = compare(*files, tolerance)
+    assert got.contradiction(tolerance) == ""
+    assert (got.beyond, got.worst and got.worst.index) == (1, [1 if dtype == "float32" else 2]), got
+
+
 CLOSE = Tolerance(atol=0.5)
 HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
     "0 ulp": ([1.5], [1.5], "float32", Tolerance(ulp=0), True),
@@ -96,7 +113,8 @@ HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
     "at the relative limit": ([9.0], [8.0], "float32", Tolerance(rtol=0.125), True),
     "relative to what is expected": ([8.0], [9.0], "float32", Tolerance(rtol=0.112), True),
     "NaN against NaN": ([math.nan], [math.nan], "float32", CLOSE, False),
-    "NaN against NaN, allowed": ([math.nan], [math.nan], "float32", Tolerance(nonfinite=True), True),
+    "NaN against NaN, allowed": ([math.nan, 1], [math.nan, 1], "float32", Tolerance(nonfinite=True), True),
+    "nothing but NaN, allowed": ([math.nan] * 2, [math.nan] * 2, "float32", Tolerance(nonfinite=True), False),
     "NaN against a number, allowed": ([math.nan], [1.0], "float32", Tolerance(atol=9, nonfinite=True), False),
     "infinity against itself": ([math.inf], [math.inf], "float32", CLOSE, False),
     "infinities of two signs": ([math.inf], [-math.inf], "float32", Tolerance(ulp=BIG, nonfinite=True), False),
@@ -253,7 +271,19 @@ def test_arrays_of_anything_but_numbers_are_refused(tmp_path: Path) -> None:
 @settings(deadline=None)
 def test_the_next_number_is_one_step_away(value: float) -> None:
     """Across zero, in the denormals, at every size."""
-    with np.errstate(over="ignore"):  # of the largest there is
+    with np.errstate(all="ignore"):  # the largest number has no next one, and NumPy warns of it
         after = float(np.nextafter(np.float32(value), np.float32(np.inf)))
     if math.isfinite(after):
         assert ulps(value, after, dtype="float32") == (0 if value == after else 1)
+
+
+@pytest.mark.parametrize(
+    "shape", ["(10**30, 0)", f"({1 << 62}, 0)", f"({1 << 40}, {1 << 40}, 0)", f"(0x{'F' * 3900},)"]
+)
+def test_a_shape_that_numpy_cannot_make_is_not_an_array(tmp_path: Path, shape: str) -> None:
+    """Whether it holds no element or more than can be counted: a rank's file must not end the run."""
+    path = saved(tmp_path, "x", np.zeros(0), "float64")
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape.replace('10**30', str(10**30))}, }}".encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with path.open("rb") as file, pytest.raises(NotAnArray, match="larger than any array"):
+        header(file, name=path.name)

@@ -54,7 +54,7 @@ def test_the_answer_is_that_of_the_definitions(data: Any, shape: tuple[int, int]
     got = compare(file(found), file(expected), k=k)
     want = [plainly(one.tolist(), other.tolist(), min(k, shape[1])) for one, other in zip(found, expected, strict=True)]
     assert got.kl == pytest.approx(max(kl for kl, _, _ in want), rel=1e-5, abs=1e-6)
-    assert (got.overlap, got.rank) == (min(one for _, one, _ in want), max(one for _, _, one in want))
+    assert (got.overlap, got.place) == (min(one for _, one, _ in want), max(one for _, _, one in want))
     assert (got.positions, got.undefined, got.contradiction(k=k)) == (shape[0], 0, "")
     again = Distances.of(got.values())
     assert again is not None
@@ -101,6 +101,10 @@ SWAPPED = [[1.0, 2.0, 4.0, 3.0]]
         (np.zeros((0, 4)), np.zeros((0, 4)), {"kl": 9}, False, "no position"),
         (np.zeros((3, 0)), np.zeros((3, 0)), {"kl": 9}, False, "contradicts itself"),
         ([[2.0, 2.0]], [[2.0, 2.0]], {"rank": 1}, True, "rank 1 at most"),
+        ([[1.0], [2.0]], [[5.0], [-3.0]], {"kl": 0}, False, "shape is [2, 1]: of a vocabulary (the last axis) of 1"),
+        (SWAPPED, ONE, {"overlap": 1}, False, "what is asked holds whatever the logits are; 6 tokens are needed"),
+        (SWAPPED, ONE, {"rank": 4}, False, "5 tokens are needed"),
+        (SWAPPED, ONE, {"overlap": 3, "top": 3}, True, "3 of 3 best tokens"),
         ([*ONE, *ONE, *SWAPPED], [*ONE] * 3, {"rank": 1}, False, "at position 2"),
         ([[ONE[0], SWAPPED[0]]], [[ONE[0], ONE[0]]], {"rank": 1}, False, "at position 1"),
     ],
@@ -120,7 +124,7 @@ def test_other_dtypes() -> None:
         compare(file(1.0), file(1.0), k=5)
 
 
-@given(change=st.sampled_from(["positions", "undefined", "overlap", "rank", "kl", "mean_kl"]), by=st.integers(1, 50))
+@given(change=st.sampled_from(["positions", "undefined", "overlap", "place", "kl", "mean_kl"]), by=st.integers(1, 50))
 def test_a_changed_comparison_is_not_the_one_of_the_arrays(change: str, by: int) -> None:
     """A verifier with the arrays sees any other number, beyond rounding."""
     honest = compare(file([ONE[0], SWAPPED[0]]), file([ONE[0], ONE[0]]), k=2)
@@ -128,3 +132,15 @@ def test_a_changed_comparison_is_not_the_one_of_the_arrays(change: str, by: int)
     assume(changed != honest)
     assert not agrees(changed, honest)
     assert agrees(honest.model_copy(update={"kl": (honest.kl or 0) * (1 + 1e-12)}), honest)
+
+
+def test_a_changed_picture_or_position_is_not_the_one_of_the_arrays() -> None:
+    """The position that the report names has the largest KL, and the picture is of these logits."""
+    honest = compare(file([ONE[0], SWAPPED[0]]), file([ONE[0], ONE[0]]), k=2)
+    assert honest.kl_at is not None
+    for update in (
+        {"excess": [honest.kl, 0.0]},
+        {"kl_at": honest.kl_at.model_copy(update={"position": 0})},
+        {"kl_at": honest.kl_at.model_copy(update={"found": 0})},
+    ):
+        assert not agrees(honest.model_copy(update=update), honest), update

@@ -112,3 +112,9 @@ def test_it_needs_no_package(tmp_path: Path) -> None:
         [sys.executable, "-S", "-c", code, str(tmp_path)], cwd=root, env={"PYTHONPATH": str(root)}, check=True
     )
     assert np.load(tmp_path / "x.npy").tolist() == [1.0, 2.0]
+
+
+def test_a_name_that_a_bfloat16_s_file_has_is_refused(tmp_path: Path) -> None:
+    """It would be found under another name, as an array of another dtype."""
+    with pytest.raises(CannotKeep, match="another last word"):
+        keep(tmp_path, "logits.bfloat16", np.ones(1, "float32"))

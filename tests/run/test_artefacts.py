@@ -211,11 +211,107 @@ def refused(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Non
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)
     forgery(folder)
+    forge.work_out(folder)
     forge.sign(folder, signer(place))
     fingerprint = find_signer(explicit=str(signer(place))).fingerprint
     found = run_command(place, "verify", str(folder / "report.md"), "--signer", fingerprint)
     words = ("JUDGED DIFFERENTLY", "EVIDENCE MISSING")
     assert (found.code, any(word in found.out for word in words)) == (3, True), found.out
+
+
+def lines_changed(folder: Path, arm: str, change: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> None:
+    """Put other events in the place of each event of an arm's trials."""
+    for path in folder.glob(f"evidence/*/{arm}-*/events.jsonl"):
+        made = [one for line in path.read_text().splitlines() for one in change(json.loads(line))]
+        path.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in made))
+
+
+def not_compared(folder: Path) -> None:
+    """A control that held would seem to fail: what is not compared is not close."""
+    lines_changed(folder, "control", lambda event: [] if event["name"] == "artefact.compared" else [event])
+
+
+def compared_twice(folder: Path) -> None:
+    """The first says what the signer likes, the second is what the arrays give."""
+    lines_changed(folder, "candidate", lambda event: [event] * (1 + (event["name"] == "artefact.compared")))
+
+
+def found_twice(folder: Path) -> None:
+    lines_changed(folder, "candidate", lambda event: [event] * (1 + (event["name"] == "artefact.found")))
+
+
+def compared_unasked(folder: Path) -> None:
+    """With rank 0, which the check does not ask."""
+    pids: dict[int, int] = {}
+
+    def more(event: dict[str, Any]) -> list[dict[str, Any]]:
+        if event["name"] == "artefact.found":
+            pids[event["rank"]] = event["pid"]
+        asked = event["name"] != "artefact.compared"
+        return [event] if asked else [{**event, "rank": 0, "pid": pids[0]}, event]
+
+    lines_changed(folder, "candidate", more)
+
+
+def unstored(event: dict[str, Any]) -> dict[str, Any]:
+    values = {key: False if key == "stored" else value for key, value in event["values"].items()}
+    return {**event, "values": values}
+
+
+def not_stored(folder: Path) -> None:
+    """There was room: what is left out cannot be compared again."""
+    shutil.rmtree(folder / FOLDER)
+    for arm in ("candidate", "control"):
+        lines_changed(folder, arm, lambda event: [unstored(event)])
+
+
+def other_shape(folder: Path) -> None:
+    """Of the same number of elements, in every event that tells of the file, the comparison's too."""
+
+    def reshape(event: dict[str, Any]) -> list[dict[str, Any]]:
+        values = event["values"]
+        for key in values.keys() & {"shape", "expected_shape"}:
+            values[key] = [4, 3]
+        return [event]
+
+    for arm in ("candidate", "control"):
+        lines_changed(folder, arm, reshape)
+
+
+@pytest.mark.parametrize("without_numpy", [False, True])
+@pytest.mark.parametrize(
+    "forgery",
+    [
+        not_compared,
+        other_arrays_compared,
+        compared_twice,
+        found_twice,
+        compared_unasked,
+        not_stored,
+        other_shape,
+    ],
+)
+def test_events_that_no_run_leaves_are_refused(
+    ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], None], *, without_numpy: bool
+) -> None:
+    """Whoever worked record and report out again from them, and whether the verifier has NumPy or not."""
+    folder = tmp_path / ran.folder.parent.name / ran.folder.name
+    shutil.copytree(ran.folder, folder)
+    forgery(folder)
+    forge.work_out(folder)
+    forge.sign(folder, signer(place))
+    program = ["-c", BARE] if without_numpy else ["-m", "harness.cli"]
+    fingerprint = find_signer(explicit=str(signer(place))).fingerprint
+    found = subprocess.run(
+        [sys.executable, *program, "verify", str(folder / "report.md"), "--signer", fingerprint],
+        cwd=ROOT,
+        env=environment(place / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, "JUDGED DIFFERENTLY" in found.stdout) == (3, True), found.stdout + found.stderr
+    assert "results.json" not in found.stdout  # refused for what the evidence is, not for a record that differs
 
 
 HOSTILE = """
@@ -242,6 +338,14 @@ def add(context, *, stale):
 """
 
 
+def linked(place: Path) -> Path:
+    """A rank's folder that is another rank's."""
+    (place / "rank-0").mkdir()
+    (place / "rank-0/total.bin").write_bytes(b"x")
+    (place / "rank-1").symlink_to("rank-0")
+    return place / "rank-1"
+
+
 def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     """Pipes, links, holes, objects and cut files are told, and neither waited for nor followed nor unpickled."""
     folder = tmp_path / "scenario"
@@ -260,6 +364,8 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert why["NOT A NAME"].startswith("it is not named as an artefact")
     assert why[""] == "the rank left 308 files, of which 256 are looked at"
     assert why["total.npy"] is None
+    found = artefacts.look(linked(tmp_path))
+    assert [one.values for one in found] == [{"file": "", "why": "the rank's folder is a link"}]
     report = (ran.folder / "report.md").read_text()
     assert "total was not kept: total.npy: it is not a file of NumPy's format" in report
 
@@ -281,27 +387,3 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monk
     verified = run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
     assert verified.code == 0, verified.out
     assert "10 judged by what the events hold of them (an array is not in the evidence)" in verified.out
-
-
-PROGRAM = """
-import os, struct
-header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }"
-header += b" " * (-(10 + len(header) + 1) % 64) + b"\\n"
-os.write(3, b'{"event": "ready"}\\n')
-os.read(4, 1)
-off = 0.5 if os.environ["RANKPROOF_WITH_STALE"] == "true" and os.environ["RANK"] == "1" else 0.0
-with open(os.path.join(os.environ["RANKPROOF_KEEP"], "total.npy"), "wb") as file:
-    file.write(b"\\x93NUMPY\\x01\\x00" + struct.pack("<H", len(header)) + header + struct.pack("<2d", 1.0, 2.0 + off))
-"""
-
-
-def test_a_program_puts_a_file_into_its_folder(tmp_path: Path) -> None:
-    """In any language: a file of NumPy's format in the folder that RANKPROOF_KEEP names."""
-    folder = tmp_path / "scenario"
-    folder.mkdir()
-    program = SCENARIO.replace("entry: subject:add", f"program: [{sys.executable}, rank.py]")
-    (folder / "scenario.yaml").write_text(program)
-    (folder / "rank.py").write_text(PROGRAM)
-    ran = run_command(tmp_path, "run", str(folder))
-    assert ran.code == 0, ran.out + ran.err
-    assert "off by 0.5 at \\[1\\] (1 of 2 beyond atol 0.25): 2.5, expected 2" in (ran.folder / "report.md").read_text()

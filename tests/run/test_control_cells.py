@@ -101,3 +101,14 @@ def test_cells_that_are_not_there_are_said_before_anything_runs(tmp_path: Path, 
     (folder / "subject.py").write_text(SUBJECT)
     linted = run_command(tmp_path, "lint", str(folder))
     assert message in linted.out + linted.err
+
+
+def test_a_try_says_that_the_control_held(tmp_path: Path) -> None:
+    """In a cell in which it must not fail; and that it failed in one in which it must."""
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(SCENARIO)
+    (folder / "subject.py").write_text(SUBJECT)
+    for ranks, words in ((2, "control: held, as stated of this cell"), (3, "control: failed as stated")):
+        tried = run_command(tmp_path, "run", str(folder), "--try", "--cell", f"ranks={ranks},backend=none")
+        assert (tried.code, words in tried.out) == (0, True), tried.out + tried.err

@@ -101,6 +101,18 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
     assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
 
 
+def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
+    """One trial of each arm: the candidate passes, the control fails as stated; a doubt about the reference is said."""
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "subject.py").write_text(SUBJECT)
+    for way, code, words in (("plain", 0, "failed as stated"), ("differs", 1, "gave two answers in two runs")):
+        reference = f"reference: {{with: {{broken: false, way: {way}}}}}"
+        (folder / "scenario.yaml").write_text(SCENARIO.replace("reference: {with: {broken: false}}", reference))
+        tried = run_command(tmp_path, "run", str(folder), "--try")
+        assert (tried.code, words in tried.out + tried.err) == (code, True), tried.out + tried.err
+
+
 def test_one_reference_for_all_cells(tmp_path: Path) -> None:
     """once: scenario runs it twice altogether, and each cell names the same."""
     ran = run(tmp_path, scenario=SCENARIO.replace("reference: {with", "reference: {once: scenario, with"))
@@ -130,6 +142,28 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert "the reference failed" in ran.out + ran.err
     assert "RuntimeError: the model is not there" in ran.out + ran.err
     assert not (ran.results / "latest").exists()
+
+
+@pytest.mark.parametrize("what", ["kept['logits'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"])
+def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: str) -> None:
+    """A rank that saves its own array there would be compared with itself."""
+    subject = (
+        SUBJECT
+        + f"""
+    if context.size > 1 and context.rank:
+        there = Path(context.inputs["reference"])
+        kept = {{path.stem: path for path in there.glob("*.npy")}}
+        mine = kept["logits"].read_bytes()
+        kept["logits"].chmod(0o644)
+        {what}
+"""
+    )
+    ran = run(tmp_path, subject=subject)
+    assert ran.code != 0, ran.out
+    name = "logits.npy" if "kept[" in what else "mine.npy"
+    message = f"{name} of the reference, which ranks read, was changed by a rank of cell ranks=2,backend=none"
+    assert message in ran.out + ran.err
+    assert "Traceback" not in ran.out + ran.err
 
 
 PROGRAM = """
@@ -188,7 +222,17 @@ def other_answer(folder: Path) -> None:
     path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in lines))
 
 
-@pytest.mark.parametrize("forgery", [without_second_run, one_run_twice, of_another_cell, other_answer])
+def no_shape(folder: Path) -> None:
+    """The event of what the reference kept is not one that a harness writes."""
+    for path in folder.glob("evidence/*/reference-00000/events.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for event in lines:
+            if event["name"] == "artefact.found":
+                event["values"].pop("shape", None)
+        path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in lines))
+
+
+@pytest.mark.parametrize("forgery", [without_second_run, one_run_twice, of_another_cell, other_answer, no_shape])
 def test_a_changed_reference_is_refused(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Any]) -> None:
     """Under a good signature too: it has to be there, twice, of this cell, and give what was compared with."""
     folder = tmp_path / ran.folder.parent.name / ran.folder.name

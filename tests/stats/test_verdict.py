@@ -9,7 +9,7 @@ import pytest
 from harness.events import Event
 from harness.forms.digest import fold
 from harness.history import History
-from harness.reason import DeviationCode, VerdictCode
+from harness.reason import DeviationCode, Skip, SkipCode, VerdictCode
 from harness.scenario import Scenario, cells, json_schema, parse_scenario
 from harness.stats.outcome import EVENTS, moments_of, trial_folder
 from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge, merge
@@ -349,3 +349,27 @@ def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
     first, second = moments_of(history, ended_by_fault={1: "gone"})
     assert (first.rank, first.what, first.line) == (1, "ended by fault gone: SIGKILL", 4)
     assert second.rank == 0
+
+
+@pytest.mark.parametrize(
+    ("skipped", "verdict"),
+    [(Skip(SkipCode.MACHINE_GPUS, "needs 1 GPU"), "INCONCLUSIVE"), (None, "PASS")],
+)
+def test_a_control_that_had_to_fail_in_skipped_cells_only_shows_nothing(skipped: Skip | None, verdict: str) -> None:
+    """Where it held in every cell that ran, nothing failed anywhere: no PASS, though each cell did as stated."""
+    text = TEXT.format(candidate=5, control=5, share="every, cells: {gpu: [true]}", below="50%")
+    asked = parse_scenario(text.replace("backend: [gloo]", "backend: [gloo], gpu: [false, true]").encode(), name="it")
+    files: dict[str, bytes] = {}
+    facts = []
+    for cell in cells(asked):
+        must_fail = cell.axes["gpu"] is True
+        count = 0 if must_fail and skipped is not None else 5
+        facts.append(CellFacts(id=cell.id, skipped=skipped if must_fail else None, candidate=count, control=count))
+        for arm, events in (("candidate", healthy()), ("control", broken() if must_fail else healthy())):
+            for index in range(count):
+                path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
+                files[path] = "".join(event.line() + "\n" for event in events).encode()
+    found = judge(asked, list(zip(cells(asked), facts, strict=True)), arms=ARMS, read=files.__getitem__, names=files)
+    assert found.verdict == verdict, found.reasons
+    codes = [reason.code for reason in found.cells[0].reasons]
+    assert codes == ([VerdictCode.CONTROL_NEVER_FAILED] if skipped else [])
