@@ -44,6 +44,7 @@ class DeviationCode(StrEnum):
     OTHER_MESSAGE = "control:other-message"
     OTHER_SIGNAL = "control:other-signal"
     OTHER_EXIT_CODE = "control:other-exit-code"
+    NOT_COMPARED = "control:not-compared"
     FAILED_ELSEWHERE = "control:failed-elsewhere"
     STOPPED = "control:stopped"
     SLIP = "control:slip"

@@ -68,20 +68,22 @@ class AgainstCheck(RankCheck):
                 why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
                 missing = events is history and one == rank
                 reason = why if missing else f"{why}, by {word}"
-                return RankFinding(rank=rank, passed=False, reason=reason, missing=missing)
+                return RankFinding(rank=rank, passed=False, reason=reason, missing=missing, uncompared=not missing)
             if artefact_was_changed(events, one, name):
-                return RankFinding(rank=rank, passed=False, reason=f"{name} of {word} was changed after it was kept")
+                return RankFinding(
+                    rank=rank, passed=False, reason=f"{name} of {word} was changed after it was kept", uncompared=True
+                )
             digests.append(seen.event.values.get("sha256"))
         compared = artefact_compared(history, rank, self.id)
         if compared is None:
-            return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared")
+            return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared", uncompared=True)
         values = compared.event.values
         fault, comparison = values.get("why"), values.get("comparison")
         if [values.get("found"), values.get("expected")] != digests:
             fault = "what was compared is not what was kept"
         if fault is not None or not isinstance(comparison, dict):
             reason = f"{name} cannot be compared: {fault or 'there is no comparison'}"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line)
+            return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True)
         return self.judge_comparison(rank, comparison, compared.line)
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
@@ -92,6 +94,10 @@ class AgainstCheck(RankCheck):
         elif isinstance(against, int) and sizes and against >= sizes[0]:
             message = f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in every world"
             yield draft.problem(place, message)
+        elif isinstance(against, int) and 1 in sizes:
+            yield draft.problem(
+                place, "is the only rank of a world of one; leave 1 out of matrix.ranks, or compare with to"
+            )
         elif isinstance(against, int) and self.ranks.which == (against,):
             yield draft.problem(place, "is the only rank that is asked, which is always the same as itself")
 

@@ -105,7 +105,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             expected = [value for value, _ in other.values(whose, self.event, self.key)] if other else []
             if len(expected) != len(reports):
                 reason = f"{self.value} was reported {len(reports)} times, and by {self.whose} {len(expected)} times"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1])
+                return RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True)
         parts = [
             self._compare(rank, value, other, line) for (value, line), other in zip(reports, expected, strict=True)
         ]
@@ -115,7 +115,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
         try:
             comparison = compare_values(value, expected, self.tolerance)
         except TypeError as error:
-            return RankFinding(rank=rank, passed=False, observed=value, reason=f"{self.value}: {error}", line=line)
+            reason = f"{self.value}: {error}"
+            return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True)
         return self._finding(rank, comparison, line)
 
     @property
@@ -131,14 +132,18 @@ class CloseCheck(AgainstCheck, ValueCheck):
         """By the worst pair, and how many are beyond the tolerance."""
         if (comparison := Comparison.of(values)) is None:
             reason = f"{self.artefact} cannot be compared: the comparison is not one"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line)
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         return self._finding(rank, comparison, line)
 
     def _finding(self, rank: int, comparison: Comparison, line: int) -> RankFinding:
         complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
         observed = comparison.description(self.tolerance)
         reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
-        return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+        # Another shape is a finding; the same shape with nothing beyond the tolerance fails for what is not a number.
+        uncompared = bool(reason) and comparison.shape == comparison.expected_shape and not comparison.beyond
+        return RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=uncompared
+        )
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

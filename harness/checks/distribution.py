@@ -77,24 +77,36 @@ class DistributionCheck(AgainstCheck):
         distances = Distances.of(values)
         if distances is None:
             reason = f"{self.artefact} cannot be compared: the comparison is not one"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line)
-        why = self._complaint(distances)
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+        nothing = self._nothing_compared(distances)
+        why = nothing or self._complaint(distances)
         reason = f"{self.artefact} is not near: {why}" if why else ""
         observed = why or self._description(distances)
-        return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+        uncompared = bool(nothing)
+        return RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=uncompared
+        )
 
-    def _complaint(self, found: Distances) -> str:
+    def _nothing_compared(self, found: Distances) -> str:
+        """Why the two say nothing of how near they are; empty where they do, or where their shapes differ."""
         if found.shape != found.expected_shape:
-            return f"its shape is {found.shape}, expected {found.expected_shape}"
+            return ""
         if contradiction := found.contradiction(k=self.top):
             return f"the comparison contradicts itself: {contradiction}"
         if not found.positions:
             return "it has no position, and to agree on nothing is not agreement"
         if found.undefined:
-            return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+            return ""
         if (least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)) >= found.shape[-1]:
             few = f"its shape is {found.shape}: of a vocabulary (the last axis) of {found.shape[-1]}"
             return f"{few} what is asked holds whatever the logits are; {least + 1} tokens are needed"
+        return ""
+
+    def _complaint(self, found: Distances) -> str:
+        if found.shape != found.expected_shape:
+            return f"its shape is {found.shape}, expected {found.expected_shape}"
+        if found.undefined:
+            return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
         if self.kl is not None and (found.kl is None or found.kl > self.kl):
             return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
         if self.overlap is not None and found.overlap < self.overlap:

@@ -22,6 +22,8 @@ class RankFinding(NamedTuple):
         reason: why it does not hold; empty where it does.
         line: line of the trial's `events.jsonl` that shows it, or None where nothing was emitted.
         missing: whether it fails because what it asks for was not there at all, in place of being wrong.
+        uncompared: whether it fails because nothing was compared: the other side is not there, or cannot be compared
+            with. That shows nothing of how far apart the two are.
     """
 
     rank: int
@@ -30,6 +32,7 @@ class RankFinding(NamedTuple):
     reason: str = ""
     line: int | None = None
     missing: bool = False
+    uncompared: bool = False
 
 
 class Finding(NamedTuple):

@@ -93,7 +93,10 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
     for check in scenario.checks:
         if isinstance(check, AgainstCheck) and check.of[0] == "reference":
             part = check.judge_rank(histories[-1], 0)
-            if not part.passed:
+            if part.missing:
+                why = f"the reference did not give what check {check.id} compares with: {part.reason}"
+                reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
+            elif not part.passed:
                 why = f"the reference gave two answers in two runs: check {check.id}: {part.reason}"
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_DIFFERS, why))
     return reasons

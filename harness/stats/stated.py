@@ -115,6 +115,8 @@ def _failed_as_stated(
 ) -> int | Deviation | None:
     """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one; or how it did not."""
     part = next(one for one in finding.ranks if one.rank == rank)
+    if part.uncompared and not must_fail.says_how:
+        return Deviation(DeviationCode.NOT_COMPARED, f"rank {rank} failed for want of a comparison: {part.reason}")
     moment = KINDS[finding.kind].properties.fails(missing=part.missing)
     end = found.get(rank)
     how = how_it_ended(history, rank)

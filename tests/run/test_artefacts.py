@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.reason import DeviationCode
 from harness.record.artefacts import FOLDER
 from harness.run import artefacts
 from harness.trust.key import find_signer
@@ -387,3 +388,40 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monk
     verified = run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
     assert verified.code == 0, verified.out
     assert "10 judged by what the events hold of them (an array is not in the evidence)" in verified.out
+
+
+@pytest.mark.parametrize(
+    ("slip", "why"),
+    [
+        ("if not context.rank and stale: return", "total was not kept, by rank 0"),
+        ("total = total.astype('float64' if context.rank and stale else 'float32')", "its dtype is float64"),
+        ("total = total if not (stale and context.rank) else b'bytes'", "total.bin holds bytes, not an array"),
+    ],
+)
+def test_a_control_in_which_nothing_was_compared_did_not_fail_as_stated(tmp_path: Path, slip: str, why: str) -> None:
+    """A slip of its author, which says nothing of how far apart the arrays are: INCONCLUSIVE, with the reason."""
+    subject = SUBJECT.replace("total[1, 2] += 0.5", "pass").replace(
+        "    context.keep(", f"    {slip}\n    context.keep(", 1
+    )
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(SCENARIO)
+    (folder / "subject.py").write_text(subject)
+    ran = run_command(tmp_path, "run", str(folder))
+    assert ran.code == 2, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert cell.control is not None
+    assert [(one.code, why in one.text) for one in cell.control.otherwise] == [(DeviationCode.NOT_COMPARED, True)]
+
+
+def test_a_world_of_one_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """Said before anything runs."""
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    scenario = SCENARIO.replace("ranks: [2]", "ranks: [1, 2]").replace(
+        "ranks: nonzero, artefact", "ranks: every, artefact"
+    )
+    (folder / "scenario.yaml").write_text(scenario.replace("ranks: [1]}\n", "ranks: every}\n"))
+    (folder / "subject.py").write_text(SUBJECT)
+    linted = run_command(tmp_path, "lint", str(folder))
+    assert "checks[0].against: is the only rank of a world of one" in linted.out + linted.err

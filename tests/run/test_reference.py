@@ -250,3 +250,12 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) ->
     (tmp_path / "scenario/scenario.yaml").write_text(SCENARIO.replace("against: reference", "against: 0"))
     noted = run_command(tmp_path, "lint", str(tmp_path / "scenario"))
     assert "subject.reference: no check compares with it" in noted.out + noted.err
+
+
+def test_a_reference_that_lacks_what_is_compared_is_said(tmp_path: Path) -> None:
+    """It gave no answer, which is not two: no trial is made."""
+    subject = SUBJECT.replace('context.emit("score", loss=4.0)', 'context.size > 1 and context.emit("score", loss=4.0)')
+    subject = subject.replace('assert found == {"score.loss": [4.0]}, found', "assert found == {}, found")
+    ran = run(tmp_path, subject=subject, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]"))
+    assert (ran.code != 0, (ran.results / "latest").exists()) == (True, False)
+    assert "did not give what check loss compares with: score.loss was not reported" in ran.out + ran.err
