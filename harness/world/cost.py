@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from harness.backends import KINDS as BACKENDS
 from harness.events import Event
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
-from harness.world.probe import footprint
 from harness.world.world import Launch, World
 
 STANDING = "standing"
@@ -100,8 +101,9 @@ def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int
 
     def look(world: World, event: Event) -> None:
         assert event.rank is not None
-        with contextlib.suppress(OSError):
-            prints.append(footprint(world.pids[event.rank]))
+        with contextlib.suppress(psutil.Error, AttributeError):  # a system that does not tell
+            memory = psutil.Process(world.pids[event.rank]).memory_full_info()
+            prints.append((memory.uss, memory.pss))
 
     events = World(launch, pool, on_gate=look).run().events
     stood = [event.ns for event in events if event.name == STANDING]

@@ -18,7 +18,7 @@ from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank import lifecycle
 from harness.world.rank_states import RankStates
-from harness.world.stacks import Frame, Stack, inside, threads_of
+from harness.world.stacks import Stack, inside, threads_of
 from harness.world.stillness import Stillness
 from harness.world.waits import PROC, Unreadable
 
@@ -178,11 +178,7 @@ def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callab
             own = inside(frame, folder)
             if own is None and os.path.realpath(frame.file) == RUNTIME:
                 break  # from here on it is the rank's own runtime, and how it was forked
-            file = own if own is not None else _elsewhere(frame, shorten)
+            file = shorten(f'File "{frame.file}"')[len('File "') : -1] if own is None else own
             frames.append({"file": file, "line": frame.line, "function": frame.function, "subject": own is not None})
         shown.append({"frames": frames})
     return shown
-
-
-def _elsewhere(frame: Frame, shorten: Callable[[str], str]) -> str:
-    return shorten(f'File "{frame.file}"').removeprefix('File "').removesuffix('"')

@@ -99,14 +99,14 @@ def _descriptors() -> Iterator[Limit]:
 
 def _tasks() -> Iterator[tuple[int, str]]:
     """How many more processes and threads, which the kernel counts alike, each limit allows."""
+    listed = [one.info for one in psutil.process_iter(["uids", "num_threads"])]
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0] if hasattr(resource, "RLIMIT_NPROC") else -1
     if os.geteuid() != 0 and soft not in (-1, resource.RLIM_INFINITY):  # root is not held to it
-        listed = [one.info for one in psutil.process_iter(["uids", "num_threads"])]
         own = (one["num_threads"] or 1 for one in listed if one["uids"] and one["uids"].real == os.getuid())
         yield soft - sum(own), "raise it with ulimit -u {}"
-    running = _number(PROC / "loadavg", word=3)
     for name in ("pid_max", "threads-max"):
-        if (most := _number(PROC / "sys" / "kernel" / name)) is not None and running is not None:
+        if (most := _number(PROC / "sys" / "kernel" / name)) is not None:
+            running = sum(one["num_threads"] or 1 for one in listed)
             yield most - running, f"raise it with sysctl kernel.{name}={{}}"
     yield from _left_in_groups("pids", ("pids.max", "pids.current"))
 
@@ -119,23 +119,19 @@ def _memory() -> Iterator[tuple[int, str]]:
 
 def _left_in_groups(controller: str, files: tuple[str, str]) -> Iterator[tuple[int, str]]:
     """What each control group that this process is in has left, from the innermost outwards."""
-    for group in _groups(controller):
-        most, now = (_number(group / name) for name in files)
-        if most is not None and now is not None:
-            # What is only cached is given back when it is wanted.
-            cached = (line.split() for line in _lines(group / f"{controller}.stat"))
-            spare = sum(int(count) for name, count in cached if name in ("inactive_file", "active_file"))
-            yield most - now + spare, f"raise {files[0]} {GROUP_REMEDY}"
-
-
-def _groups(controller: str) -> Iterator[Path]:
     for line in _lines(PROC / "self" / "cgroup"):
         _, names, path = line.split(":", 2)
         if names and controller not in names.split(","):
             continue
         root = GROUPS / names if names else GROUPS
         own = root / path.lstrip("/")
-        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+        for group in (folder for folder in (own, *own.parents) if folder.is_relative_to(root)):
+            most, now = (_number(group / name) for name in files)
+            if most is not None and now is not None:
+                # What is only cached is given back when it is wanted.
+                cached = (line.split() for line in _lines(group / f"{controller}.stat"))
+                spare = sum(int(count) for name, count in cached if name in ("inactive_file", "active_file"))
+                yield most - now + spare, f"raise {files[0]} {GROUP_REMEDY}"
 
 
 def _lines(path: Path) -> list[str]:
@@ -145,8 +141,7 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _number(path: Path, *, word: int = 0) -> int | None:
-    """A number in a file; None where there is none, as in `max`. Of `3/120` the second is meant."""
-    words = " ".join(_lines(path)).split()
-    text = words[word].rpartition("/")[2] if len(words) > word else ""
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none, as in `max`."""
+    text = "".join(_lines(path)).strip()
     return int(text) if text.isdigit() else None
