@@ -46,7 +46,7 @@ class AgreeCheck(ValueCheck):
         asked = self.ranks.of(history.size)
         known = dict.fromkeys((*asked, *(() if self.against is None else (self.against,))))
         reported = {rank: history.values(rank, self.event, self.key) for rank in known}
-        # Of each rank that reported nothing at all, which of its values is the first that says so.
+        # Of each rank, which of its values is the first that says nothing.
         empty = {
             rank: next((place for place, (value, _) in enumerate(values) if is_nothing(value)), None)
             for rank, values in (reported.items() if self.empty is None else ())

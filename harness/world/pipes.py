@@ -10,7 +10,6 @@ import socket
 import termios
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Literal, Self
 
 # The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
@@ -61,9 +60,7 @@ class Pipes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

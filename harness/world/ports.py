@@ -12,7 +12,6 @@ import socket
 import stat
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from filelock import FileLock, Timeout
@@ -35,9 +34,7 @@ class PortLease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def take(self, count: int) -> list[int]:
