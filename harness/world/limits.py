@@ -18,7 +18,7 @@ LEAST_MEMORY = 4 * MIB
 GROUP_REMEDY = "of the control group (podman and docker: --pids-limit, --memory; systemd: TasksMax, MemoryMax)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Limit:
     """One limit of the system.
 
@@ -60,18 +60,10 @@ def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
     Args:
         memory: what a rank has for itself, in bytes, where more is known than the least.
     """
-    return [
-        *_descriptors(),
-        *(
-            # A rank of MLX's ring has 6 threads, of gloo 5; a world has warden, server and keeper.
-            Limit(what="processes and threads", left=left, per_rank=6, per_world=4, raised_by=remedy)
-            for left, remedy in _tasks()
-        ),
-        *(
-            Limit(what="MiB of memory", left=left // MIB, per_rank=-(-memory // MIB), per_world=0, raised_by=remedy)
-            for left, remedy in _memory()
-        ),
-    ]
+    found = list(_descriptors())
+    # A rank of MLX's ring has 6 threads, of gloo 5; a world has warden, server and keeper.
+    found += [Limit("processes and threads", left, 6, 4, remedy) for left, remedy in _tasks()]
+    return found + [Limit("MiB of memory", left // MIB, -(-memory // MIB), 0, remedy) for left, remedy in _memory()]
 
 
 def shortage(ranks: int, *, worlds: int = 1, memory: int = LEAST_MEMORY) -> str:
@@ -87,14 +79,7 @@ def _descriptors() -> Iterator[Limit]:
     # the world's keeper: one end of each, beside what a rank keeps from its subject's reach, from number 300 on.
     here = soft - psutil.Process().num_fds()
     for left, per_rank, per_world, of_each in ((here, 8, 40, False), (soft, 4, 340, True)):
-        yield Limit(
-            what="descriptors",
-            left=left,
-            per_rank=per_rank,
-            per_world=per_world,
-            raised_by="raise it with ulimit -n {}",
-            of_each_world=of_each,
-        )
+        yield Limit("descriptors", left, per_rank, per_world, "raise it with ulimit -n {}", of_each_world=of_each)
 
 
 def _tasks() -> Iterator[tuple[int, str]]:

@@ -12,7 +12,6 @@ import socket
 import stat
 import tempfile
 from pathlib import Path
-from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -24,15 +23,12 @@ class NoPort(OSError):
     """No port could be leased: an error of the harness, never the subject's."""
 
 
-class PortLease:
+class PortLease(contextlib.AbstractContextManager["PortLease"]):
     """Leases ports of loopback; give them back with `release` or by leaving the `with` block."""
 
     def __init__(self, *, folder: Path | None = None) -> None:
         self._folder = folder or Path(tempfile.gettempdir()) / f"rankproof-ports-{os.getuid()}"
         self._locks: dict[int, FileLock] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
