@@ -46,7 +46,11 @@ class AgreeCheck(ValueCheck):
         asked = self.ranks.of(history.size)
         known = dict.fromkeys((*asked, *(() if self.against is None else (self.against,))))
         reported = {rank: history.values(rank, self.event, self.key) for rank in known}
-        empty = {rank: _empty(values) for rank, values in reported.items()} if self.empty is None else {}
+        # Of each rank, which of its values is the first that says nothing.
+        empty = {
+            rank: next((place for place, (value, _) in enumerate(values) if is_nothing(value)), None)
+            for rank, values in (reported.items() if self.empty is None else ())
+        }
         texts = {
             rank: canonical([value for value, _ in values])
             for rank, values in reported.items()
@@ -71,7 +75,9 @@ class AgreeCheck(ValueCheck):
                 reason = ""
             else:
                 reason = self._difference(texts)
-            parts.append(RankFinding(rank=rank, passed=not reason, observed=_shown(value), reason=reason, line=line))
+            # Null and the empty ones are shown as JSON: in a table they would be a blank.
+            shown = canonical(value) if is_nothing(value) else value
+            parts.append(RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=line))
         return over_ranks(self.id, self.kind, parts)
 
     def _difference(self, texts: Mapping[int, str]) -> str:
@@ -113,16 +119,6 @@ def _usual(texts: Mapping[int, str]) -> str | None:
     return text if 2 * count > len(texts) else None
 
 
-def _empty(found: Sequence[tuple[JSON, int]]) -> int | None:
-    """Which of the reported values is the first that says nothing."""
-    return next((place for place, (value, _) in enumerate(found) if is_nothing(value)), None)
-
-
 def is_nothing(value: JSON) -> bool:
     """Whether a value is null, empty, or a list of nothing else."""
     return all(one in NOTHING for one in value) if isinstance(value, list) else value in NOTHING
-
-
-def _shown(value: JSON) -> JSON:
-    """A value as it is looked at; null and the empty ones as JSON, for in a table they would be a blank."""
-    return canonical(value) if is_nothing(value) else value

@@ -7,7 +7,7 @@ says what it demands of the ranks; its fields are its options.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
@@ -69,6 +69,8 @@ OF_A_VALUE = CheckProperties(
     wrong=FailsAt.EVENT,
     missing=FailsAt.RANK_END,
 )
+# Of one that looks at none.
+NO_VALUE = replace(OF_A_VALUE, reports_a_value=False, needs_an_event=False)
 
 
 class Check(Model):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import CheckProperties, FailsAt, RankCheck
+from harness.checks.check import OF_A_VALUE, RankCheck
 from harness.checks.finding import RankFinding
 from harness.forms.fields import Event
 from harness.history import History
@@ -15,15 +16,7 @@ from harness.history import History
 class EventCheck(RankCheck):
     """Every rank emits the event."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=False,
-        of_an_end=True,
-        compares_ranks=False,
-        needs_an_event=True,
-        needs_a_hub=False,
-        wrong=None,
-        missing=FailsAt.RANK_END,
-    )
+    properties: ClassVar = replace(OF_A_VALUE, reports_a_value=False, of_an_end=True, wrong=None)
     example: ClassVar = "{id: ready-everywhere, kind: event, ranks: every, event: tokenizer.ready}"
 
     kind: Literal["event"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import CheckProperties, FailsAt, RankCheck
+from harness.checks.check import NO_VALUE, FailsAt, RankCheck
 from harness.checks.finding import RankFinding
 from harness.history import History, ended
 
@@ -14,15 +15,7 @@ from harness.history import History, ended
 class ExitCheck(RankCheck):
     """Every rank ends with the exit code."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=False,
-        of_an_end=True,
-        compares_ranks=False,
-        needs_an_event=False,
-        needs_a_hub=False,
-        wrong=FailsAt.RANK_END,
-        missing=FailsAt.WORLD_END,
-    )
+    properties: ClassVar = replace(NO_VALUE, of_an_end=True, wrong=FailsAt.RANK_END, missing=FailsAt.WORLD_END)
     example: ClassVar = "{id: all-finished, kind: exit, ranks: every, code: 0}"
 
     kind: Literal["exit"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
-from harness.checks.check import Check, CheckProperties, FailsAt
+from harness.checks.check import NO_VALUE, Check, FailsAt
 from harness.checks.finding import Finding
 from harness.history import History
 
@@ -12,15 +13,7 @@ from harness.history import History
 class NoSurvivorsCheck(Check):
     """No process of the world is left after it ended."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=False,
-        of_an_end=False,
-        compares_ranks=False,
-        needs_an_event=False,
-        needs_a_hub=False,
-        wrong=FailsAt.WORLD_END,
-        missing=FailsAt.WORLD_END,
-    )
+    properties: ClassVar = replace(NO_VALUE, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
     example: ClassVar = "{id: nobody-left, kind: no-survivors}"
 
     kind: Literal["no-survivors"]

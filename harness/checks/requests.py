@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.checks.check import CheckProperties, FailsAt, RankCheck
+from harness.checks.check import NO_VALUE, RankCheck
 from harness.checks.finding import Finding, RankFinding
 from harness.forms.problem import complaint
 from harness.history import HUB_END, History, hub_log_flaw, hub_requests
@@ -16,15 +17,7 @@ from harness.hub.rules import Roles
 class RequestsCheck(RankCheck):
     """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
 
-    properties: ClassVar = CheckProperties(
-        reports_a_value=False,
-        of_an_end=False,
-        compares_ranks=False,
-        needs_an_event=False,
-        needs_a_hub=True,
-        wrong=FailsAt.EVENT,
-        missing=FailsAt.RANK_END,
-    )
+    properties: ClassVar = replace(NO_VALUE, needs_a_hub=True)
     example: ClassVar = "{id: one-download, kind: requests, ranks: nonzero, role: [tokenizer.json], at_most: 0}"
 
     kind: Literal["requests"]

@@ -15,7 +15,7 @@ from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
-from harness.history import History, Seen
+from harness.history import History
 
 
 class DelayFault(FaultAtEvent):
@@ -58,9 +58,6 @@ class DelayFault(FaultAtEvent):
         if following is None or not proof.after(following, undone):
             shown = "it did nothing after it was held"
             return proof.cut_short(history, rank=rank, description=shown, lines=lines)
-        shown = f"held for {proof.milliseconds(found.struck, undone)}, next heard of {_later(found, following)} after"
-        return Proof(proved=True, description=f"{shown} {self.at}", lines=(*lines, following.line))
-
-
-def _later(found: Landing, following: Seen) -> str:
-    return proof.milliseconds(found.gate, following)
+        held, later = proof.milliseconds(found.struck, undone), proof.milliseconds(found.gate, following)
+        shown = f"held for {held}, next heard of {later} after {self.at}"
+        return Proof(proved=True, description=shown, lines=(*lines, following.line))

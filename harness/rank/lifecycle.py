@@ -34,7 +34,7 @@ from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
 from harness.rank.loaded import Loaded, file_of
-from harness.rank.look import LOOKED, look, swallowed
+from harness.rank.look import LOOKED, look, names_swallowed, parameters
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
@@ -119,7 +119,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
         _emitter=emitter,
         _kept=Path(spec.scratch, KEPT_FOLDER),
     )
-    unnamed = swallowed(function, spec.arguments)
+    unnamed = names_swallowed(parameters(function) or (), spec.arguments)
     emitter.emit("subject.begin", {"swallowed": unnamed} if unnamed else {})
     pid = os.getpid()
     function(context, **spec.arguments)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
 import itertools
 import os
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.rank.inventory import PACKAGES, Entry, Inventory, is_standard
+from harness.rank.inventory import PACKAGES, Entry, Inventory, digest, is_standard
 from harness.rank.witness import Witness
 
 MODULE_LIMIT = 500
@@ -124,7 +122,7 @@ class Loaded:
             short = file[len(self._root) :]
             # What was executed and has left `sys.modules` has no name.
             if name or not any(known == short for _, known in files):
-                files[name, short] = {"module": name, "file": short, "sha256": _sha256(file)}
+                files[name, short] = {"module": name, "file": short, "sha256": digest(file)[0]}
         return [files[key] for key in sorted(files)][:MODULE_LIMIT]
 
     def packages(self) -> dict[str, Any]:
@@ -217,10 +215,3 @@ def _modules(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name, path in _named(names):
         if (package := name.partition(".")[0]) != PARKED:
             yield package, path
-
-
-def _sha256(file: str) -> str:
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError as error:
-        return f"unreadable: {error.strerror}"

@@ -28,30 +28,26 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
     late = "coroutine" if inspect.iscoroutinefunction(function) else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         late = "generator"
-    found = _parameters(function)
-    parameters = None if found is None else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
-    return {"there": True, "names": [], "parameters": parameters, "late": late}
+    found = parameters(function)
+    told = None if found is None else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
+    return {"there": True, "names": [], "parameters": told, "late": late}
 
 
-def swallowed(function: Callable[..., Any], arguments: Iterable[str]) -> list[str]:
-    """Arguments that the function takes under no name of its own, but with all others in its `**kw`."""
-    return names_swallowed(_parameters(function) or [], arguments)
-
-
-def names_swallowed(parameters: Iterable[Parameter], arguments: Iterable[str]) -> list[str]:
-    """The same, of a function with these parameters.
+def names_swallowed(known: Iterable[Parameter], arguments: Iterable[str]) -> list[str]:
+    """Arguments that a function with these parameters takes under no name of its own, but with all others in `**kw`.
 
     A function that takes everything, `(*args, **kw)`, stands before another one that is not seen from here: of its
     arguments nothing is said.
     """
-    found = list(parameters)
+    found = list(known)
     kinds = {one.kind for one in found}
     if Parameter.VAR_KEYWORD not in kinds or Parameter.VAR_POSITIONAL in kinds:
         return []
     return sorted(set(arguments) - {one.name for one in found if one.kind in NAMED})
 
 
-def _parameters(function: Callable[..., Any]) -> list[Parameter] | None:
+def parameters(function: Callable[..., Any]) -> list[Parameter] | None:
+    """The parameters of a function; None where Python cannot tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except Exception:  # noqa: BLE001 - what a class of the subject says of itself may do anything

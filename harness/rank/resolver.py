@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,21 +19,13 @@ def without_name_server() -> Iterator[None]:
     Nothing changes where the C library cannot be told so, or the system says nothing (see nsswitch.conf(5)).
     """
     configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)  # glibc's, declared in nss.h
-    usual = _services()
-    if configure is None or not usual:
+    text = SERVICES.read_bytes() if os.access(SERVICES, os.R_OK) else b""
+    usual = re.search(rb"^\s*hosts:\s*(\S[^#\n]*)", text, re.MULTILINE)
+    if configure is None or usual is None:
         yield
         return
     configure(b"hosts", b"files")
     try:
         yield
     finally:
-        configure(b"hosts", usual)
-
-
-def _services() -> bytes:
-    """What the system asks for the names of hosts, in its order; empty where that is not said."""
-    try:
-        found = re.search(rb"^\s*hosts:([^#\n]*)", SERVICES.read_bytes(), re.MULTILINE)
-    except OSError:
-        return b""
-    return found[1].strip() if found else b""
+        configure(b"hosts", usual[1])

@@ -17,7 +17,9 @@ class TorchGroup:
     """The group, once it is joined; what it sends lies on `device`."""
 
     def __init__(self, device: str = "cpu") -> None:
-        self.native = _distributed()
+        import torch.distributed
+
+        self.native: Any = torch.distributed
         self._device = device
 
     @property
@@ -59,7 +61,10 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
         spec: of this rank; the harness made the socket of the store that it names.
         options: what else `init_process_group` takes for this backend.
     """
-    distributed = _distributed()
+    import torch.distributed
+
+    # Not declared by the module, though documented: https://docs.pytorch.org/docs/stable/distributed.html
+    distributed: Any = torch.distributed
     port, listener = spec.rendezvous["port"], spec.rendezvous["listener"]
     # TCPStore writes the name of whatever it connects to into its log. That of 127.0.0.1 in the form of IPv6 stands in
     # no file: each rank would ask a name server, and wait 5 s for an answer that is lost (docs/adr/0045).
@@ -76,10 +81,3 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
     distributed.init_process_group(
         backend, store=store, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT, **options
     )
-
-
-def _distributed() -> Any:
-    import torch.distributed
-
-    # TCPStore is not declared by the module, though documented: https://docs.pytorch.org/docs/stable/distributed.html
-    return torch.distributed

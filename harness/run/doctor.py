@@ -148,8 +148,8 @@ def _costs() -> dict[str, cost.Cost | str]:
     if is_linux():
         kinds = {f"{name}, warm": {"backend": name} for name in joined or ["none"]}
     first = next(iter(joined), "none")
-    kinds[f"{first}, fresh"] = {"backend": first, "warm": False, "sizes": (2,)}
-    kinds["program (sh)"] = {"backend": "none", "warm": False, "program": True, "sizes": (8,)}
+    kinds[f"{first}, fresh"] = {"backend": first, "warm": False, "size": 2}
+    kinds["program (sh)"] = {"backend": "none", "warm": False, "program": True}
     found: dict[str, cost.Cost | str] = {}
     with ServerPool() as pool:
         for name, how in kinds.items():
@@ -167,7 +167,7 @@ def _ranks(costs: Mapping[str, cost.Cost | str]) -> Iterator[Answer]:
             continue
         private, share = (f"{size / 2**20:.1f} MiB" for size in (found.private, found.share))
         memory = f"; {private} of its own, {share} with its part of what ranks share" if found.private else ""
-        yield Answer("a rank costs", name, "yes", f"{found.seconds:.3f} s until it has met the others{memory}")
+        yield Answer("a rank costs", name, "yes", f"{found.seconds:.3f} s of the start of a world{memory}")
 
 
 def _limits(sizes: Sequence[int]) -> Iterator[Answer]:

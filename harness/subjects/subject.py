@@ -40,10 +40,6 @@ class Argument:
         return ""
 
 
-def _all_fit(_arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadySubject:
     """A subject that a scenario names with `use`.
@@ -63,7 +59,7 @@ class ReadySubject:
     backends: tuple[str, ...]
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
-    misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = _all_fit
+    misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = lambda _arguments, _ranks: None
 
     @property
     def module(self) -> str:

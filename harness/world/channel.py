@@ -14,6 +14,7 @@ BYTES_LIMIT = 2 * 1024 * 1024
 EVENTS_LIMIT = 10_000
 GARBAGE_LIMIT = 20
 SAMPLE = 80
+TOO_LONG = f"a line of more than {LINE_LIMIT} bytes"
 
 
 class Channel:
@@ -46,7 +47,7 @@ class Channel:
         if not self._overflowed and not self._skipping:
             self._line += rest
             if len(self._line) > LINE_LIMIT:
-                yield from self._too_long(self._line)
+                yield from self._bad(TOO_LONG, self._line)
                 self._skipping = True
                 self._line.clear()
         if len(data) > room:
@@ -67,7 +68,7 @@ class Channel:
         line = bytes(self._line + part)
         self._line.clear()
         if len(line) > LINE_LIMIT:
-            yield from self._too_long(line)
+            yield from self._bad(TOO_LONG, line)
         elif line.strip():
             yield from self._parse(line)
 
@@ -101,9 +102,6 @@ class Channel:
             self._overflowed = True
             self._line.clear()
             yield self._about("channel.overflow", limit_bytes=BYTES_LIMIT, limit_events=EVENTS_LIMIT)
-
-    def _too_long(self, line: bytes | bytearray) -> Iterator[Event]:
-        yield from self._bad(f"a line of more than {LINE_LIMIT} bytes", line)
 
     def _bad(self, why: str, line: bytes | bytearray) -> Iterator[Event]:
         self._garbage += 1

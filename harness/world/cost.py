@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import statistics
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from harness.backends import KINDS as BACKENDS
 from harness.events import Event
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
-from harness.world.probe import footprint
 from harness.world.world import Launch, World
 
 STANDING = "standing"
@@ -35,10 +35,10 @@ tell standing
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one rank more takes.
+    """What a rank takes.
 
     Attributes:
-        seconds: until the last rank has used its group once.
+        seconds: its part of the time until the last rank of a world has used its group once.
         private: bytes of memory that are its alone; 0 where the system does not tell.
         share: bytes with its share of what ranks have in common.
     """
@@ -48,48 +48,42 @@ class Cost:
     share: int
 
 
-def measure(
-    pool: ServerPool, *, backend: str, warm: bool = True, program: bool = False, sizes: Sequence[int] = (2, 8)
-) -> Cost:
-    """Start worlds of these sizes, each twice where they are warm, and compare the smallest with the largest.
+def measure(pool: ServerPool, *, backend: str, warm: bool = True, program: bool = False, size: int = 8) -> Cost:
+    """Start a world, twice where it is warm, and look at the last one.
 
     Args:
         pool: of servers.
         backend: what joins the ranks.
         warm: whether ranks are forked from a server that has imported what they need.
         program: whether they are shells in place of Python.
-        sizes: ascending; of a single one the time is divided by its ranks.
+        size: of the world.
 
     Raises:
-        ServerFailed: a world was not whole; the message says what its ranks or the harness said.
+        ServerFailed: it was not whole; the message says what its ranks or the harness said.
     """
-    quickest, prints, kind = {}, [], BACKENDS[backend]
+    kind = BACKENDS[backend]
     with tempfile.TemporaryDirectory(prefix="rankproof-cost-") as name:
         folder = Path(name)
         (folder / "subject.py").write_text(SUBJECT)
         (folder / "rank.sh").write_text(PROGRAM)
-        for size in sizes:
-            launch = Launch(
-                about={},
-                size=size,
-                backend=backend,
-                warm=warm,
-                entry="" if program else "subject:stand",
-                program=("sh", "rank.sh") if program else (),
-                folder=folder,
-                arguments={},
-                inputs={},
-                seeds=[0] * size,
-                gates=(STANDING,),
-                preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,)),
-            )
-            found = [_stand(pool, launch) for _ in range(2 if warm else 1)]
-            quickest[size] = min(seconds for seconds, _ in found)
-            prints = found[-1][1]
-    small, large = sizes[0], sizes[-1]
-    more = (quickest[large] - quickest[small]) / (large - small) if large > small else quickest[large] / large
-    private, share = (round(statistics.median(column)) for column in zip(*prints, strict=True)) if prints else (0, 0)
-    return Cost(seconds=max(0.0, more), private=private, share=share)
+        launch = Launch(
+            about={},
+            size=size,
+            backend=backend,
+            warm=warm,
+            entry="" if program else "subject:stand",
+            program=("sh", "rank.sh") if program else (),
+            folder=folder,
+            arguments={},
+            inputs={},
+            seeds=[0] * size,
+            gates=(STANDING,),
+            preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,)),
+        )
+        found = [_stand(pool, launch) for _ in range(2 if warm else 1)]
+    prints = found[-1][1] or [(0, 0)]
+    private, share = (round(statistics.median(column)) for column in zip(*prints, strict=True))
+    return Cost(seconds=min(seconds for seconds, _ in found) / size, private=private, share=share)
 
 
 def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int]]]:
@@ -100,8 +94,9 @@ def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int
 
     def look(world: World, event: Event) -> None:
         assert event.rank is not None
-        with contextlib.suppress(OSError):
-            prints.append(footprint(world.pids[event.rank]))
+        with contextlib.suppress(psutil.Error, AttributeError):  # a system that does not tell
+            memory = psutil.Process(world.pids[event.rank]).memory_full_info()
+            prints.append((memory.uss, memory.pss))
 
     events = World(launch, pool, on_gate=look).run().events
     stood = [event.ns for event in events if event.name == STANDING]

@@ -34,6 +34,7 @@ class Ending:
     """Watches the clock of one world.
 
     Attributes:
+        deadline: CLOCK_MONOTONIC seconds when the world is stopped.
         took_stacks: whether the ranks were asked where they stand.
     """
 
@@ -62,7 +63,7 @@ class Ending:
         self._after = launch.deadline
         self._grace = launch.after_failure
         self._begun_at = time.monotonic()
-        self._deadline = self._begun_at + launch.deadline
+        self.deadline = self._begun_at + launch.deadline
         self._stop_at: float | None = None
         self._stacks_at: float | None = None
         self._last_words_by: float | None = None
@@ -76,11 +77,6 @@ class Ending:
         self._awake_by = math.inf
         self._watch: HangWatch | None = None
         self.took_stacks = False
-
-    @property
-    def deadline(self) -> float:
-        """CLOCK_MONOTONIC seconds when the world is stopped."""
-        return self._deadline
 
     def prove(self, watch: HangWatch) -> None:
         """End the world as soon as a hang is proved, or cannot be any more; a rank that fails first ends nothing."""
@@ -111,7 +107,7 @@ class Ending:
             # fell asleep is not known, so they get back all the time since it began to wait.
             slept = now - self._waiting_since
             self._world.note("harness.late", seconds=round(slept, 3))
-            self._deadline += slept
+            self.deadline += slept
             self._stop_at = None if self._stop_at is None else self._stop_at + slept
         if self._last_words_by is None and self._states.is_over():
             # Only the keeper's last words are awaited: it gives what ended ranks left behind some time to go.
@@ -129,7 +125,7 @@ class Ending:
                     self._ask()
                 else:
                     self._kill()
-        elif now >= self._deadline:
+        elif now >= self.deadline:
             self._world.note("world.deadline", after=self._after, ranks=self._states.living())
             self._take_stacks("deadline")
         elif self._stop_at is not None and now >= self._stop_at:
@@ -142,9 +138,9 @@ class Ending:
     def _next(self) -> float:
         if self._last_words_by is not None:
             return self._last_words_by
-        ends = [self._deadline]
+        ends = [self.deadline]
         if self._watch is not None:
-            ends.append(self._watch.next())
+            ends.append(self._watch.next_look)
         if self._stop_at is not None:
             ends.append(self._stop_at)
         if not self._states.started:

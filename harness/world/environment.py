@@ -17,19 +17,8 @@ INHERITED = ("PATH", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CXX", "CC
 HOMES = ("HOME", "TMPDIR")
 PLACES = frozenset({"HOME", "TMPDIR", "TMP", "TEMP"})
 IMPORT_TIME = (
-    "XDG_",
-    "OMP_",
-    "OPENBLAS_",
-    "MKL_",
-    "HF_",
-    "TRANSFORMERS_",
-    "TORCH_",
-    "PYTORCH_",
-    "MLX_",
-    "PYTHON",
-    "TOKENIZERS_",
-    "CUDA_",
-    "LD_",
+    *("XDG_", "OMP_", "OPENBLAS_", "MKL_", "HF_", "TRANSFORMERS_", "TORCH_", "PYTORCH_", "MLX_", "PYTHON"),
+    *("TOKENIZERS_", "CUDA_", "LD_"),
 )
 # One thread each: a fork server must be single-threaded, and more ranks than cores with many threads each only queue.
 DEFAULTS = {

@@ -18,7 +18,7 @@ from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank import lifecycle
 from harness.world.rank_states import RankStates
-from harness.world.stacks import Frame, Stack, inside, threads_of
+from harness.world.stacks import Stack, inside, threads_of
 from harness.world.stillness import Stillness
 from harness.world.waits import PROC, Unreadable
 
@@ -47,7 +47,11 @@ Seen = Literal["moving", "still", "unproved"]
 
 
 class HangWatch:
-    """Watches one world for a hang. Use `heard` for every event of a rank, and `look` when `patience` is over."""
+    """Watches one world for a hang. Use `heard` for every event of a rank, and `look` when `patience` is over.
+
+    Attributes:
+        next_look: CLOCK_MONOTONIC seconds.
+    """
 
     def __init__(
         self, order: Hang, *, world: WorldControl, states: RankStates, deadline: float, busy: Callable[[], str]
@@ -66,7 +70,7 @@ class HangWatch:
         self._states = states
         self._busy = busy
         self._let_go: float | None = None
-        self._next = math.inf
+        self.next_look = math.inf
         self._stillness = Stillness(begun=time.monotonic(), deadline=deadline, spins=order.spins)
         self._unread = ""
 
@@ -74,22 +78,18 @@ class HangWatch:
         """The ranks were let go: from now on they have `within` seconds to come to stand still."""
         if self._let_go is None:
             self._let_go = time.monotonic()
-            self._next = self._let_go + EVERY
+            self.next_look = self._let_go + EVERY
 
     def heard(self) -> None:
         """A rank said something, or ended."""
         self._stillness.restart("a rank emitted an event")
         if self._let_go is not None:
-            self._next = time.monotonic() + EVERY
-
-    def next(self) -> float:
-        """CLOCK_MONOTONIC seconds of the next look."""
-        return self._next
+            self.next_look = time.monotonic() + EVERY
 
     def look(self) -> Seen:
         """Ask the kernel; note what that proves."""
         now = time.monotonic()
-        if self._let_go is None or now < self._next:
+        if self._let_go is None or now < self.next_look:
             return "moving"
         living = [self._states.started[rank] for rank in self._states.living()]
         if why := self._busy():
@@ -107,7 +107,7 @@ class HangWatch:
             moved = self._stillness.moved or f"it had stood still for {window:.1f} s only"
             return self._give_up("moving", f"within {self._order.within:g} s it did not stand still: {moved}")
         left = self._order.window - window if self._stillness.since is not None else EVERY
-        self._next = now + max(0.01, min(EVERY, left))
+        self.next_look = now + max(0.01, min(EVERY, left))
         return "moving"
 
     def _note(self, window: float, *, since: float) -> None:
@@ -178,11 +178,7 @@ def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callab
             own = inside(frame, folder)
             if own is None and os.path.realpath(frame.file) == RUNTIME:
                 break  # from here on it is the rank's own runtime, and how it was forked
-            file = own if own is not None else _elsewhere(frame, shorten)
+            file = shorten(f'File "{frame.file}"')[len('File "') : -1] if own is None else own
             frames.append({"file": file, "line": frame.line, "function": frame.function, "subject": own is not None})
         shown.append({"frames": frames})
     return shown
-
-
-def _elsewhere(frame: Frame, shorten: Callable[[str], str]) -> str:
-    return shorten(f'File "{frame.file}"').removeprefix('File "').removesuffix('"')

@@ -93,7 +93,7 @@ class Keeper:
             )
             while (self._alive or self._late) and not self._gone:
                 self._start_who_is_due()
-                self._wait(wakeup, self._until_the_next())
+                self._wait(wakeup, max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9) if self._late else None)
             if not self._gone:
                 self._await_descendants(wakeup)
         except OSError as error:  # too many processes or descriptors: an error of the harness
@@ -111,9 +111,6 @@ class Keeper:
             for descriptor in self._handed:
                 os.close(descriptor)
             self._handed = []
-
-    def _until_the_next(self) -> float | None:
-        return max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9) if self._late else None
 
     def _start(self, index: int) -> None:
         spec = self._world["ranks"][index]

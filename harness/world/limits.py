@@ -18,7 +18,7 @@ LEAST_MEMORY = 4 * MIB
 GROUP_REMEDY = "of the control group (podman and docker: --pids-limit, --memory; systemd: TasksMax, MemoryMax)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Limit:
     """One limit of the system.
 
@@ -60,18 +60,10 @@ def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
     Args:
         memory: what a rank has for itself, in bytes, where more is known than the least.
     """
-    return [
-        *_descriptors(),
-        *(
-            # A rank of MLX's ring has 6 threads, of gloo 5; a world has warden, server and keeper.
-            Limit(what="processes and threads", left=left, per_rank=6, per_world=4, raised_by=remedy)
-            for left, remedy in _tasks()
-        ),
-        *(
-            Limit(what="MiB of memory", left=left // MIB, per_rank=-(-memory // MIB), per_world=0, raised_by=remedy)
-            for left, remedy in _memory()
-        ),
-    ]
+    found = list(_descriptors())
+    # A rank of MLX's ring has 6 threads, of gloo 5; a world has warden, server and keeper.
+    found += [Limit("processes and threads", left, 6, 4, remedy) for left, remedy in _tasks()]
+    return found + [Limit("MiB of memory", left // MIB, -(-memory // MIB), 0, remedy) for left, remedy in _memory()]
 
 
 def shortage(ranks: int, *, worlds: int = 1, memory: int = LEAST_MEMORY) -> str:
@@ -87,26 +79,19 @@ def _descriptors() -> Iterator[Limit]:
     # the world's keeper: one end of each, beside what a rank keeps from its subject's reach, from number 300 on.
     here = soft - psutil.Process().num_fds()
     for left, per_rank, per_world, of_each in ((here, 8, 40, False), (soft, 4, 340, True)):
-        yield Limit(
-            what="descriptors",
-            left=left,
-            per_rank=per_rank,
-            per_world=per_world,
-            raised_by="raise it with ulimit -n {}",
-            of_each_world=of_each,
-        )
+        yield Limit("descriptors", left, per_rank, per_world, "raise it with ulimit -n {}", of_each_world=of_each)
 
 
 def _tasks() -> Iterator[tuple[int, str]]:
     """How many more processes and threads, which the kernel counts alike, each limit allows."""
+    listed = [one.info for one in psutil.process_iter(["uids", "num_threads"])]
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0] if hasattr(resource, "RLIMIT_NPROC") else -1
     if os.geteuid() != 0 and soft not in (-1, resource.RLIM_INFINITY):  # root is not held to it
-        listed = [one.info for one in psutil.process_iter(["uids", "num_threads"])]
         own = (one["num_threads"] or 1 for one in listed if one["uids"] and one["uids"].real == os.getuid())
         yield soft - sum(own), "raise it with ulimit -u {}"
-    running = _number(PROC / "loadavg", word=3)
     for name in ("pid_max", "threads-max"):
-        if (most := _number(PROC / "sys" / "kernel" / name)) is not None and running is not None:
+        if (most := _number(PROC / "sys" / "kernel" / name)) is not None:
+            running = sum(one["num_threads"] or 1 for one in listed)
             yield most - running, f"raise it with sysctl kernel.{name}={{}}"
     yield from _left_in_groups("pids", ("pids.max", "pids.current"))
 
@@ -119,23 +104,19 @@ def _memory() -> Iterator[tuple[int, str]]:
 
 def _left_in_groups(controller: str, files: tuple[str, str]) -> Iterator[tuple[int, str]]:
     """What each control group that this process is in has left, from the innermost outwards."""
-    for group in _groups(controller):
-        most, now = (_number(group / name) for name in files)
-        if most is not None and now is not None:
-            # What is only cached is given back when it is wanted.
-            cached = (line.split() for line in _lines(group / f"{controller}.stat"))
-            spare = sum(int(count) for name, count in cached if name in ("inactive_file", "active_file"))
-            yield most - now + spare, f"raise {files[0]} {GROUP_REMEDY}"
-
-
-def _groups(controller: str) -> Iterator[Path]:
     for line in _lines(PROC / "self" / "cgroup"):
         _, names, path = line.split(":", 2)
         if names and controller not in names.split(","):
             continue
         root = GROUPS / names if names else GROUPS
         own = root / path.lstrip("/")
-        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+        for group in (folder for folder in (own, *own.parents) if folder.is_relative_to(root)):
+            most, now = (_number(group / name) for name in files)
+            if most is not None and now is not None:
+                # What is only cached is given back when it is wanted.
+                cached = (line.split() for line in _lines(group / f"{controller}.stat"))
+                spare = sum(int(count) for name, count in cached if name in ("inactive_file", "active_file"))
+                yield most - now + spare, f"raise {files[0]} {GROUP_REMEDY}"
 
 
 def _lines(path: Path) -> list[str]:
@@ -145,8 +126,7 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _number(path: Path, *, word: int = 0) -> int | None:
-    """A number in a file; None where there is none, as in `max`. Of `3/120` the second is meant."""
-    words = " ".join(_lines(path)).split()
-    text = words[word].rpartition("/")[2] if len(words) > word else ""
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none, as in `max`."""
+    text = "".join(_lines(path)).strip()
     return int(text) if text.isdigit() else None

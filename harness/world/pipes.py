@@ -10,8 +10,7 @@ import socket
 import termios
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 # The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
 ABANDON_WITHIN = 5.0
@@ -19,7 +18,7 @@ CHUNK = 256 * 1024
 Kind = Literal["events", "log", "control", "cancel"]
 
 
-class Pipes:
+class Pipes(contextlib.AbstractContextManager["Pipes"]):
     """Descriptors of one world. Leaving the `with` block closes the harness' ends, whatever happened.
 
     Attributes:
@@ -58,12 +57,7 @@ class Pipes:
                 self._watch(cancel, "cancel", 0)
             half_done.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

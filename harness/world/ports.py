@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
+import secrets
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -26,19 +23,14 @@ class NoPort(OSError):
     """No port could be leased: an error of the harness, never the subject's."""
 
 
-class PortLease:
+class PortLease(contextlib.AbstractContextManager["PortLease"]):
     """Leases ports of loopback; give them back with `release` or by leaving the `with` block."""
 
     def __init__(self, *, folder: Path | None = None) -> None:
         self._folder = folder or Path(tempfile.gettempdir()) / f"rankproof-ports-{os.getuid()}"
         self._locks: dict[int, FileLock] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def take(self, count: int) -> list[int]:
@@ -49,8 +41,10 @@ class PortLease:
         """
         _own(self._folder)
         taken: list[int] = []
-        # A random order keeps two harnesses that start together from walking the same ports in step.
-        for port in _shuffled(_candidates()):
+        ports = _candidates()
+        # A random start keeps two harnesses that begin together from walking the same ports in step.
+        start = secrets.randbelow(len(ports))
+        for port in (*ports[start:], *ports[:start]):
             if len(taken) == count:
                 break
             if port in self._locks:
@@ -83,12 +77,6 @@ def _own(folder: Path) -> None:
         raise NoPort(f"{folder} must be a folder, for the leases of ports, and is something else: remove it")
     if status.st_uid != os.getuid():
         raise NoPort(f"{folder} belongs to user {status.st_uid}: remove it, or set TMPDIR to a folder of your own")
-
-
-def _shuffled(ports: range) -> Iterator[int]:
-    """Every port in a random order, some of them twice. The first few do as a rule, and thousands cost milliseconds."""
-    yield from random.sample(ports, k=min(64, len(ports)))
-    yield from random.sample(ports, k=len(ports))
 
 
 def _candidates() -> range:

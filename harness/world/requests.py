@@ -47,7 +47,7 @@ class Requests:
         Raises:
             EOFError: the harness is gone.
         """
-        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # which socket.recv_fds of Python 3.11 does not pass on
         try:
             data, ancillary, _, _ = self._channel.recvmsg(CHUNK, socket.CMSG_SPACE(4 * BATCH), flags)
         except ConnectionError:

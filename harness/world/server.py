@@ -51,16 +51,8 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
         return
     baseline = _descriptors() - set(RESERVED) - {channel.fileno()}
     wakeup = child_alarm()
-    _tell(
-        channel,
-        {
-            "is": "ready",
-            "pid": os.getpid(),
-            "threads": threads,
-            "modules": modules,
-            "seconds": time.monotonic() - started,
-        },
-    )
+    seconds = time.monotonic() - started
+    _tell(channel, {"is": "ready", "pid": os.getpid(), "threads": threads, "modules": modules, "seconds": seconds})
     Server(channel, wakeup=wakeup, baseline=baseline).run()
 
 

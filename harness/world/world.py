@@ -173,11 +173,9 @@ class World:
         except ServerFailed as error:
             self._harness_error("ServerFailed", error)
             usable = isinstance(error, KeeperGone)
-        except RoomNotEmpty as error:
-            self._harness_error("RoomNotEmpty", error)
-            usable = False
         except OSError as error:
             self._harness_error(type(error).__name__, error)
+            usable = usable and not isinstance(error, RoomNotEmpty)
         finally:
             self._over = True
             if self._on_end is not None:
