@@ -82,7 +82,7 @@ class AgainstCheck(RankCheck):
         if [values.get("found"), values.get("expected")] != digests:
             fault = "what was compared is not what was kept"
         if fault is not None or not isinstance(comparison, dict):
-            reason = f"{name} cannot be compared: {fault or 'there is no comparison'}"
+            reason = f"{name} cannot be compared: {fault or 'the comparison is missing'}"
             return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True)
         return self.judge_comparison(rank, comparison, compared.line)
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import get_args
 
-from harness import faults
 from harness.checks.arrays import compares_arrays
 from harness.checks.finding import canonical
 from harness.events import EventError
@@ -35,20 +34,19 @@ from harness.record.facts import (
 from harness.record.model import (
     ArmSummary,
     Contradiction,
-    FaultSummary,
     Record,
     RecordError,
-    ScenarioSummary,
     Unknown,
     read_model,
 )
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
+from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.skips import contradiction, unmet
 from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
-from harness.scenario import Cell, End, Scenario, ScenarioError, cells, parse_scenario
+from harness.scenario import Cell, Scenario, ScenarioError, cells, parse_scenario
 from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
@@ -126,7 +124,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             arrays.hear(evidence, history)
 
     try:
-        about = _summary(scenario, text)
+        about = summary(scenario, text)
         judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=hear)
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
@@ -321,60 +319,6 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
         raise RecordError(f"the run {run.id} does not bear the time it says it was made at, {run.made}")
     if run.source.dirty is False and PATCH_PATH in names:
         raise RecordError("the run says that its tree was clean, and there is a patch")
-
-
-def _summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
-    control = scenario.subject.control
-    return ScenarioSummary(
-        id=scenario.id,
-        title=scenario.title,
-        question=scenario.question,
-        role=scenario.role,
-        expects=scenario.expects,
-        tags=list(scenario.tags),
-        sha256=sha256(text),
-        seed=scenario.seed,
-        entry=scenario.subject.function,
-        use=scenario.subject.use,
-        of=scenario.subject.of,
-        program=list(scenario.subject.program or ()),
-        accept_rate=scenario.trials.accept.failure_rate_below,
-        accept_confidence=scenario.trials.accept.confidence,
-        candidate_trials=scenario.trials.candidate,
-        control_trials=scenario.trials.control if control else 0,
-        must_fail=_must_fail(scenario) if control else None,
-        faults=[
-            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, description=faults.description(fault))
-            for fault in scenario.faults
-        ],
-    )
-
-
-def _must_fail(scenario: Scenario) -> str:
-    control = scenario.subject.control
-    assert control is not None
-    stated = control.must_fail
-    if stated.hang is not None:
-        place = stated.hang.source or stated.hang.function or stated.hang.after
-        where = "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
-        parts = [f"it hangs {where} {place!r}", f"on ranks: {stated.ranks}", f"proved within {stated.within:g} s"]
-    else:
-        parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated)]
-    parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
-    return f"{', '.join(parts)}, in {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
-
-
-def _end(stated: End) -> list[str]:
-    """How a rank ends, in words."""
-    parts = (
-        ("with {}", stated.error),
-        ("at {!r}", stated.source),
-        ("in {}", stated.file),
-        ("saying {!r}", stated.message),
-        ("by {}", stated.signal),
-        ("with exit code {}", stated.code),
-    )
-    return [words.format(value) for words, value in parts if value is not None]
 
 
 def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) -> list[str]:

@@ -48,7 +48,7 @@ def distances(check: str, ranks: Mapping[int, Sequence[float | None]], *, title:
 
 
 def _height(value: float | None) -> float:
-    """Of a bar, on a logarithmic scale; what is no distance at all has none."""
+    """Of a bar, on a logarithmic scale; where there is not any distance there is not a bar."""
     if value == 0:
         return 0.0
     power = HIGHEST if value is None or value <= 0 else min(HIGHEST, max(LOWEST, math.log10(value)))

@@ -94,7 +94,7 @@ REFERENCES = 2
 
 
 def reference_folders(scenario: Scenario, slug: str) -> tuple[str, ...]:
-    """Where the evidence of the reference's runs lies, by the slug of its cell; empty where there is no reference."""
+    """Where the evidence of the reference's runs lies, by the slug of its cell; empty without a reference."""
     reference = scenario.subject.reference
     if reference is None:
         return ()

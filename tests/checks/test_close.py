@@ -100,6 +100,6 @@ def test_a_limit_is_allowed_itself(kind: str, value: Any, to: Any, passed: bool)
     ],
 )
 def test_a_tolerance_is_stated(options: dict[str, Any], place: str) -> None:
-    """There is no tolerance by default, and a check says what it compares with."""
+    """A tolerance is not chosen for anybody, and a check says what it compares with."""
     with pytest.raises(ValidationError, match=place):
         found("close", 1, **options)

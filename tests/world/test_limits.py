@@ -36,7 +36,7 @@ def left(what: str) -> list[int]:
 
 
 def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
-    """Of one hierarchy each group above counts too; `max` is no limit, and the remedy names the setting."""
+    """Of one hierarchy each group above counts too; `max` is not a limit, and the remedy names the setting."""
     (machine / "proc" / "self" / "cgroup").write_text("0::/user/run\n")
     write(machine / "groups" / "user" / "run", pids__max="max\n", pids__current="9\n")
     write(machine / "groups" / "user", pids__max="100\n", pids__current="40\n")

@@ -1,0 +1,63 @@
+"""What a run was asked, as its record says it: the scenario in a few fields and words."""
+
+from __future__ import annotations
+
+from harness import faults
+from harness.forms.digest import sha256
+from harness.record.model import FaultSummary, ScenarioSummary
+from harness.scenario import End, Scenario
+
+
+def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
+    """What is asked, by the scenario and the bytes of its file."""
+    control = scenario.subject.control
+    return ScenarioSummary(
+        id=scenario.id,
+        title=scenario.title,
+        question=scenario.question,
+        role=scenario.role,
+        expects=scenario.expects,
+        tags=list(scenario.tags),
+        sha256=sha256(text),
+        seed=scenario.seed,
+        entry=scenario.subject.function,
+        use=scenario.subject.use,
+        of=scenario.subject.of,
+        program=list(scenario.subject.program or ()),
+        accept_rate=scenario.trials.accept.failure_rate_below,
+        accept_confidence=scenario.trials.accept.confidence,
+        candidate_trials=scenario.trials.candidate,
+        control_trials=scenario.trials.control if control else 0,
+        must_fail=_must_fail(scenario) if control else None,
+        faults=[
+            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, description=faults.description(fault))
+            for fault in scenario.faults
+        ],
+    )
+
+
+def _must_fail(scenario: Scenario) -> str:
+    control = scenario.subject.control
+    assert control is not None
+    stated = control.must_fail
+    if stated.hang is not None:
+        place = stated.hang.source or stated.hang.function or stated.hang.after
+        where = "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
+        parts = [f"it hangs {where} {place!r}", f"on ranks: {stated.ranks}", f"proved within {stated.within:g} s"]
+    else:
+        parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated)]
+    parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
+    return f"{', '.join(parts)}, in {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
+
+
+def _end(stated: End) -> list[str]:
+    """How a rank ends, in words."""
+    parts = (
+        ("with {}", stated.error),
+        ("at {!r}", stated.source),
+        ("in {}", stated.file),
+        ("saying {!r}", stated.message),
+        ("by {}", stated.signal),
+        ("with exit code {}", stated.code),
+    )
+    return [words.format(value) for words, value in parts if value is not None]
