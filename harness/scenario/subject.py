@@ -58,7 +58,7 @@ class Reference(Model):
     entry: Entry | None = Field(None, description="module:function in the candidate's code (default: the subject's).")
     once: Literal["cell", "scenario"] = Field(
         "cell",
-        description="Whether each cell has a reference of its own, or all share one (then there are no further axes).",
+        description="Whether each cell has a reference of its own, or all share one (without further axes).",
     )
 
 
