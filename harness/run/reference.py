@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,11 +48,19 @@ class Made:
 class References:
     """Those of a run; cells may share one. To be closed."""
 
-    def __init__(self, scenario: Scenario, artefacts: Artefacts) -> None:
+    def __init__(self, scenario: Scenario, artefacts: Artefacts, *, scratch: Path) -> None:
+        """Make none yet.
+
+        Args:
+            scenario: what is asked.
+            artefacts: takes what the reference keeps.
+            scratch: a folder that is not there yet, for what ranks read of it; below the run's own, so that a harness
+                that is killed leaves nothing anywhere else.
+        """
         self._scenario = scenario
         self._artefacts = artefacts
         self._made: dict[tuple[str, ...], Made] = {}
-        self._scratch = Path(tempfile.mkdtemp(prefix="rankproof-reference-"))
+        self._scratch = scratch
 
     def close(self) -> None:
         """Remove what ranks could read."""
@@ -100,7 +107,7 @@ class References:
         histories: list[History] = []
         folder, kept = self._scratch / str(len(self._made)), dict[str, Found]()
         own = self._scratch / f"{folder.name}.kept"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         own.mkdir()
         owner = cell.id if reference.once == "cell" else INPUT
         seeds = [derive_seed(self._scenario.seed, self._scenario.id, owner, 0, *rank) for rank in ((), (0,))]

@@ -52,7 +52,8 @@ def _is_known(target: Path) -> bool:
     """Whether a path is there and not ignored: what only this machine has is not there for a reader."""
     if not (ROOT / target).exists():
         return False
-    return subprocess.run(["git", "check-ignore", "-q", str(target)], cwd=ROOT, check=False).returncode != 0
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", str(target)]
+    return bool(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
