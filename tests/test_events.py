@@ -80,6 +80,7 @@ def at_once(text: bytes) -> list[Event] | None:
         return None
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, max_size=5))
 def test_lines_as_they_were_written_are_read_at_once(events: list[Event]) -> None:
     """A file of events takes the short way, whatever its events are, and the short way gives what was written."""
@@ -91,6 +92,7 @@ def test_lines_as_they_were_written_are_read_at_once(events: list[Event]) -> Non
 PIECES = [b"", b"\n", b"\r", b" ", b"0", b"-", b"1e9", b",", b'"', b"{", b"}", b'{"a":1,', b"\xff", b"null"]
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, min_size=1, max_size=3), st.data())
 def test_the_short_way_accepts_nothing_that_the_long_way_refuses(events: list[Event], data: st.DataObject) -> None:
     """However a file is changed, reading it at once and reading it line by line come to the same."""

@@ -117,6 +117,7 @@ BROUGHT = {"pydantic_core"}
 FREE = sys.stdlib_module_names | BROUGHT | {"harness"}
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     """The package's dependencies are the distributions that its code imports, wherever in a file it does."""
     names = {canonicalize_name(item.name) for items in declared().values() for item in items}

@@ -310,7 +310,8 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     for check in checks:
         of_the_end_alone = check.properties.of_an_end and not check.properties.needs_an_event
         if not of_the_end_alone and hasattr(check, "ranks"):
-            asked |= {*check.ranks.of(size), *(() if getattr(check, "against", None) is None else (check.against,))}
+            against = getattr(check, "against", None)
+            asked |= {*check.ranks.of(size), *((against,) if isinstance(against, int) else ())}
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
@@ -319,7 +320,8 @@ def unasked(checks: Iterable[Any], size: int) -> str:
 
 def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
     """A check that asks rank 0 alone says nothing about the others."""
-    for size in draft.sizes() if len(draft.checks) == len(draft.at("checks") or ()) else ():
+    stated = draft.at("checks")
+    for size in draft.sizes() if isinstance(stated, list) and len(draft.checks) == len(stated) else ():
         try:
             words = unasked(draft.checks.values(), size)
         except ValueError:

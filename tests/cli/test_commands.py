@@ -89,6 +89,7 @@ def test_the_shipped_scenarios_lint_clean() -> None:
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
 
 
+@pytest.mark.slow
 def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
     """Problems go to stderr with file, line and column; other files are still read."""
     (tmp_path / "bad.yaml").write_text("schema: 1\nid: It\ntitel: x\n")
@@ -98,6 +99,7 @@ def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
 
 
+@pytest.mark.slow
 def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
     """Code that is missing is not a mistake of the file, so it is a note; the shipped scenarios have none of these."""
     (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
@@ -107,6 +109,7 @@ def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
     assert "would stop" not in ours("lint").stdout
 
 
+@pytest.mark.slow
 def test_code_that_cannot_be_read(tmp_path: Path) -> None:
     """A file of the subject's folder that may not be read is named, by lint and by the run that it stops."""
     humble = []
@@ -128,6 +131,7 @@ def test_code_that_cannot_be_read(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_run_with_a_bad_scenario_runs_nothing(tmp_path: Path) -> None:
     """One unreadable file among several stops the run before anything is started."""
     (tmp_path / "bad.yaml").write_text("schema: 1\n")

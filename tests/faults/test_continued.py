@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from harness.rank.process import inspect
 from harness.world.world import World
 from tests.faults.conftest import Struck
@@ -49,6 +51,7 @@ def until(pid: int, state: str) -> None:
         os.sched_yield()
 
 
+@pytest.mark.slow
 def test_a_rank_is_seen_to_continue_before_its_gate_opens(live: Live, fault: Make) -> None:
     """The keeper tells it before it says that the signal has landed, for which the gate waits: no end can hide it."""
     struck = live(fault(kind="pause", ranks=[1], at="door", **{"for": "20ms"}))

@@ -99,6 +99,7 @@ def test_nothing_that_a_rank_says_alone_proves_a_fault(events: Sequence[Event]) 
     assert not any(found.proof.proved for found in prove(list(FAULTS.values()), History(own, size=2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["candidate", "control"])
 @given(events=EVENTS)
 def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(arm: Any, events: Sequence[Event]) -> None:

@@ -18,6 +18,7 @@ from tests.run.repositories import arm_with_traps, git
 Make = Callable[[], Copy]
 
 
+@pytest.mark.slow
 def test_own_key_added_in_the_same_commit(place: Place, copy: Make, gate_keys: Keys) -> None:
     """A key that the pull request itself allows is unknown to the trusted branch."""
     path = place.repo / ".rankproof/allowed_signers"
@@ -154,6 +155,7 @@ def test_the_same_scenario_from_another_folder(place: Place, copy: Make) -> None
     assert not_met(place.gate())["scenario"] == "REFUSED"
 
 
+@pytest.mark.slow
 def test_a_control_that_only_a_name_says(place: Place, copy: Make) -> None:
     """A commit of the pull request that is sure to fail cannot be named as the control's revision."""
     old = place.trusted

@@ -347,6 +347,7 @@ def linked(place: Path) -> Path:
     return place / "rank-1"
 
 
+@pytest.mark.whole
 def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     """Pipes, links, holes, objects and cut files are told, and neither waited for nor followed nor unpickled."""
     folder = tmp_path / "scenario"
@@ -371,6 +372,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert "total was not kept: total.npy: it is not a file of NumPy's format" in report
 
 
+@pytest.mark.whole
 def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a trial and of a run the evidence holds so many bytes; the rest is known by digest and comparison."""
     big = SUBJECT.replace("np.arange(12.0", "np.arange(12.0 * (1 << 20)").replace("reshape(3, 4)", "reshape(3, -1)")
@@ -390,6 +392,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monk
     assert "10 judged by what the events hold of them (an array is not in the evidence)" in verified.out
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("slip", "why"),
     [

@@ -66,6 +66,7 @@ def events(ran: Ran, evidence: str) -> list[tuple[str, dict[str, Any]]]:
     return [(line["name"], line["values"]) for line in lines]
 
 
+@pytest.mark.slow
 def test_the_sweeps_tables_count_every_trial_and_come_out_the_same(tmp_path: Path) -> None:
     """Trials held void are counted, the model follows the single loads, and the picture's bytes are always the same."""
     quota = evidence(tmp_path / "quota", [(2, [0, 0, 0, 0]), (16, [16, 15, 16, 16])])

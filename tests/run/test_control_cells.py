@@ -10,7 +10,7 @@ from harness.reason import DeviationCode
 from harness.trust.key import find_signer
 from tests.run.conftest import Ran, run_command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 # What forgets the last rank where the ranks cannot be paired: wrong in worlds of an odd size only.
 SUBJECT = """

@@ -10,7 +10,7 @@ import pytest
 from harness.reason import DeviationCode
 from tests.run.conftest import SCENARIO, Ran
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 # yaml is installed beside us, and pure Python: what it raises it raises in files of its own.
 SUBJECT = """

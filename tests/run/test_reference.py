@@ -113,6 +113,7 @@ def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
         assert (tried.code, words in tried.out + tried.err) == (code, True), tried.out + tried.err
 
 
+@pytest.mark.whole
 def test_one_reference_for_all_cells(tmp_path: Path) -> None:
     """once: scenario runs it twice altogether, and each cell names the same."""
     ran = run(tmp_path, scenario=SCENARIO.replace("reference: {with", "reference: {once: scenario, with"))
@@ -177,6 +178,7 @@ os.write(3, json.dumps({"event": "score", "values": {"loss": 4 + off, "size": si
 """
 
 
+@pytest.mark.whole
 def test_a_program_is_a_reference_too(tmp_path: Path) -> None:
     """Told by its variables that it is a world of one, whatever the scenario tells its ranks of their world."""
     lines = [line for line in SCENARIO.splitlines() if "artefact" not in line]
@@ -252,6 +254,7 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) ->
     assert "subject.reference: no check compares with it" in noted.out + noted.err
 
 
+@pytest.mark.whole
 def test_a_reference_that_lacks_what_is_compared_is_said(tmp_path: Path) -> None:
     """It gave no answer, which is not two: no trial is made."""
     subject = SUBJECT.replace('context.emit("score", loss=4.0)', 'context.size > 1 and context.emit("score", loss=4.0)')

@@ -225,3 +225,10 @@ def test_the_error_shows_every_problem(problems: Any) -> None:
     """The text of the exception is the list of problems, one per line."""
     found = problems(TEN)
     assert str(ScenarioError(found)).splitlines() == [str(problem) for problem in found]
+
+
+def test_checks_that_are_not_a_list_are_one_problem(problems: Any) -> None:
+    """Rules that count the checks have nothing to count."""
+    for value in ("true", "7", "{}", '"x"'):
+        found = [str(problem) for problem in problems(f"{TEN[: TEN.index('checks:')]}checks: {value}\n")]
+        assert any(".checks" in one or " checks" in one for one in found), found
