@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.history import History
+from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts, Found
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.outcome import reference_folders
@@ -48,23 +49,29 @@ class Made:
 class References:
     """Those of a run; cells may share one. To be closed."""
 
-    def __init__(self, scenario: Scenario, artefacts: Artefacts, *, scratch: Path) -> None:
+    def __init__(self, scenario: Scenario, artefacts: Artefacts, *, results: ResultsFolder) -> None:
         """Make none yet.
 
         Args:
             scenario: what is asked.
             artefacts: takes what the reference keeps.
-            scratch: a folder that is not there yet, for what ranks read of it; below the run's own, so that a harness
-                that is killed leaves nothing anywhere else.
+            results: below it lies what ranks read of a reference, until the run is over: a harness that is killed
+                leaves nothing anywhere else.
         """
         self._scenario = scenario
         self._artefacts = artefacts
         self._made: dict[tuple[str, ...], Made] = {}
-        self._scratch = scratch
+        self._results = results
 
     def close(self) -> None:
         """Remove what ranks could read."""
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scenario.subject.reference is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @property
+    def _scratch(self) -> Path:
+        # Ranks have another current folder.
+        return self._results.path.resolve() / INPUT
 
     def of(self, cell: Cell) -> Made | None:
         """The one that a cell's trials are compared with; None where the scenario has none."""

@@ -93,7 +93,7 @@ class Trials:
         self._lists = threading.Lock()
         self._results = results
         self._artefacts = Artefacts(results, compares_arrays(scenario.checks))
-        self._references = References(scenario, self._artefacts, scratch=results.path.resolve() / INPUT)
+        self._references = References(scenario, self._artefacts, results=results)
         self._pool = pool
         self._interrupt = interrupt
         self._progress = progress or Progress()
