@@ -45,6 +45,7 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "harness.tokenizer.loading",
         (),
     ),
+    ("GGUF files", "[gguf.md](gguf.md) lists what is found.", "harness.tokenizer.gguf", ()),
     ("A hub that fails on purpose", "[hub.md](hub.md) has the rules and the log.", "harness.hub", ()),
     ("The hub's layouts", "[hub.md](hub.md#layouts) lists them.", "harness.hub.layouts", ()),
     (

@@ -24,6 +24,10 @@ GATE_CODES = (
     "SKIPPED), 3 NOT VERIFIED (a report was refused by verification, or a trusted policy is missing), 64 usage, or a "
     "mistake in the policy"
 )
+LOOKED_AT = (
+    "exit codes: 0 nothing is wrong, 1 findings, 3 a file is not there, 4 warnings under --strict, 5 not a GGUF file "
+    "or damaged, 15 not allowed to read it, 64 usage; of several files the highest"
+)
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL or SOURCE DIFFERS, "
     "3 the report was refused and nothing was run, 64 usage; with --fresh-seeds that of both passes together: 1 before "
@@ -48,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "bundle": ("pack a run into one file, to send it to somebody", None),
     "reproduce": ("run a report or a bundle again, and say whether it is reproduced", REPRODUCED),
     "tokenizer": ("say what a tokenizer is, and what differs between two", None),
+    "gguf": ("look into model files in the GGUF format, and say what is wrong with them", LOOKED_AT),
     "hub": ("serve tokenizer repositories in the hub's protocol, with faults on purpose", None),
 }
 

@@ -10,6 +10,7 @@ import importlib.util
 # Each library that is imported from an extra, with that extra: a test keeps them equal to pyproject.toml.
 EXTRAS = {
     "huggingface_hub": "tokenizer",
+    "jinja2": "tokenizer",
     "mlx": "mlx",
     "numpy": "numeric",
     "tokenizers": "tokenizer",

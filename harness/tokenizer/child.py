@@ -70,7 +70,17 @@ def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
     return [asdict(one) for one in between(*sides)]
 
 
-ANSWERS: dict[str, Callable[[dict[str, Any]], Any]] = {"identity": _identify, "difference": _difference}
+def _templates(request: dict[str, Any]) -> list[tuple[str, str]]:
+    from harness.tokenizer.gguf.template import complaints
+
+    return complaints(request["paths"][0])
+
+
+ANSWERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "identity": _identify,
+    "difference": _difference,
+    "chat templates": _templates,
+}
 
 
 def _limit(*, memory: int, seconds: int) -> None:

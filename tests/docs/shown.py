@@ -74,6 +74,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             "needs a policy and reports of a commit; tests/gate/test_command.py runs it"
         ),
     },
+    "docs/gguf.md": {
+        "rankproof gguf inspect model.gguf": RUN,
+        "rankproof gguf check models/*.gguf": Run(codes=(1,)),
+    },
     "docs/hub.md": {
         "rankproof hub layouts --out repositories": RUN,
         "rankproof hub serve repositories --rules rules.yaml --log access.jsonl": NotRun(

@@ -19,6 +19,7 @@ from harness.hub.layouts import repository_files
 from tests.docs.pages import ROOT, Page
 from tests.docs.shown import OPTIONS_EXPECTED_LATER, SHOWN, Run
 from tests.run.conftest import SCENARIO, SUBJECT
+from tests.tokenizer.gguf.writing import bpe
 
 # A file that a page shows in a block, named in the sentence before.
 FILE = re.compile(r"`(scenarios/[\w./-]+\.(?:yaml|py|sh))`[^`]*```\w+\n(.*?)```", re.DOTALL)
@@ -215,6 +216,18 @@ def tokenizers(place: Place) -> Iterator[None]:
 
 
 @contextmanager
+def model_files(place: Place) -> Iterator[None]:
+    """A whole model file, and a folder with it and one without merges."""
+    made = bpe()
+    (place.work / "models").mkdir()
+    for name in ("model.gguf", "models/whole.gguf"):
+        (place.work / name).write_bytes(made.bytes())
+    del made.keys["tokenizer.ggml.merges"]
+    (place.work / "models/wrong.gguf").write_bytes(made.bytes())
+    yield
+
+
+@contextmanager
 def the_sample(place: Place) -> Iterator[None]:
     """The sample, where it lies in the repository."""
     shutil.copytree(ROOT / "docs" / "sample", place.work / "docs" / "sample")
@@ -230,6 +243,7 @@ def nothing(_: Place) -> Iterator[None]:
 PREPARED: Mapping[str, Callable[[Place], object]] = {
     "README.md": readme,
     "CONTRIBUTING.md": a_clone,
+    "docs/gguf.md": model_files,
     "docs/hub.md": nothing,
     "docs/reading.md": two_runs,
     "docs/reproduce.md": of_reproduction,

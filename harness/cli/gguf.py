@@ -1,0 +1,199 @@
+"""`rankproof gguf`."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fnmatch
+import json
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli import PASS, USAGE
+from harness.forms.text import bounded, listed, plural, visible
+
+if TYPE_CHECKING:
+    from harness.tokenizer.gguf import Array, Finding, GgufFile, Key
+
+FINDINGS, ABSENT, STRICT, DAMAGED, FORBIDDEN = 1, 3, 4, 5, 15
+SHOWN = 100
+"""Characters of a text that are printed, and bytes of one in JSON times ten."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    inspect = actions.add_parser("inspect", help="print the keys, the heads of arrays, and the tensors of a file")
+    inspect.add_argument("file", type=Path, help="the model file")
+    inspect.add_argument("--keys", metavar="PATTERN", default="*", help="keys, like 'tokenizer.*' (default: all)")
+    inspect.add_argument("--arrays", type=_count, default=3, metavar="N", help="elements of each array (default: 3)")
+    inspect.add_argument("--tensors", action="store_true", help="print each tensor too")
+    inspect.add_argument("--json", action="store_true", help="print JSON: one object")
+    check = actions.add_parser("check", help="say what engines would refuse, guess or get wrong")
+    check.add_argument("files", type=Path, nargs="+", metavar="file", help="model files")
+    check.add_argument("--strict", action="store_true", help="warnings are findings too (exit code 4)")
+    check.add_argument("--json", action="store_true", help="print JSON: one object a line for each file")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError("must be a number of elements, 0 or more")
+    return int(text)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Look into files."""
+    if options.action == "inspect":
+        return _each([options.file], lambda file: _inspect(file, options), as_json=options.json)
+    return _each(options.files, lambda file: _check(file, options), as_json=options.json)
+
+
+def _each(paths: list[Path], look: Callable[[GgufFile], int], *, as_json: bool) -> int:
+    from harness.tokenizer.gguf import GgufFile, Malformed
+    from harness.tokenizer.problem import Unreadable
+
+    worst = PASS
+    for path in paths:
+        try:
+            with GgufFile(path) as file:
+                code = look(file)
+        except Malformed as error:
+            code = _refuse(path, str(error), DAMAGED, as_json=as_json, kind=error.code, offset=error.offset)
+        except Unreadable as error:  # a chat template that cost more than it may
+            code = _refuse(path, str(error), FINDINGS, as_json=as_json, kind="chat-template")
+        except OSError as error:
+            code = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.EACCES: FORBIDDEN, errno.EPERM: FORBIDDEN}.get(
+                error.errno or 0, USAGE
+            )
+            said = "is a folder; name the file" if error.errno == errno.EISDIR or path.is_dir() else error.strerror
+            code = _refuse(
+                path, str(said), code, as_json=as_json, kind=errno.errorcode.get(error.errno or 0, "OSError")
+            )
+        worst = max(worst, code)
+    return worst
+
+
+def _refuse(path: Path, message: str, code: int, *, as_json: bool, kind: str, offset: int | None = None) -> int:
+    print(f"{visible(str(path))}: {visible(message)}", file=sys.stderr)
+    if as_json:
+        _print_json({"file": str(path), "refused": {"code": kind, "offset": offset, "message": message}})
+    return code
+
+
+def _inspect(file: GgufFile, options: argparse.Namespace) -> int:
+    from harness.tokenizer.gguf import Array
+
+    keys = [key for name, key in file.keys.items() if fnmatch.fnmatchcase(name, options.keys)]
+    if options.json:
+        _print_json(
+            {
+                "file": file.path,
+                "size": file.size,
+                "version": file.version,
+                "data": file.data,
+                "keys": {key.name: _described(file, key, options.arrays) for key in keys},
+                "tensors": [
+                    {
+                        "name": one.name,
+                        "dimensions": list(one.dimensions),
+                        "type": one.type,
+                        "offset": one.offset,
+                        "size": one.size,
+                    }
+                    for one in file.tensors.values()
+                ],
+            }
+        )
+        return PASS
+    counts = f"{plural(len(file.keys), 'key')}, {plural(len(file.tensors), 'tensor')}"
+    print(f"{visible(file.path)}: GGUF version {file.version}, {file.size} bytes, {counts}")
+    for key in keys:
+        if isinstance(key.value, Array):
+            head = ", ".join(_text(one) for one in _elements(file, key.value, options.arrays))
+            more = ", …" if key.value.count > options.arrays else ""
+            print(f"{visible(key.name)} = {key.value.count} x {key.value.type} [{head}{more}]")
+            print(f"    sha256:{file.digest(key.value)}")
+        else:
+            print(f"{visible(key.name)} = {_text(key.value)} ({key.type})")
+    if options.tensors:
+        for one in file.tensors.values():
+            shape = " x ".join(map(str, one.dimensions))
+            print(f"{visible(one.name)}: {one.type} {shape}, {one.size} bytes at {one.offset}")
+    return PASS
+
+
+def _described(file: GgufFile, key: Key, count: int) -> dict[str, Any]:
+    from harness.tokenizer.gguf import Array
+
+    if not isinstance(key.value, Array):
+        return {"type": key.type, "value": _plain(key.value), "offset": key.offset}
+    return {
+        "type": f"array of {key.value.type}",
+        "count": key.value.count,
+        "first": [_plain(one) for one in _elements(file, key.value, count)],
+        "sha256": file.digest(key.value),
+        "offset": key.offset,
+    }
+
+
+def _elements(file: GgufFile, array: Array, count: int) -> list[bytes | int | float]:
+    from harness.tokenizer.gguf import Array
+
+    if array.type == "string":
+        return list(islice(file.strings(array), count))
+    kept = min(count, array.count)
+    size = (array.stop - array.start) // max(1, array.count)
+    return list(file.numbers(Array(type=array.type, count=kept, start=array.start, stop=array.start + kept * size)))
+
+
+def _plain(value: bytes | float) -> Any:
+    """A value for JSON, which has no word for NaN and none for bytes that are not text."""
+    if isinstance(value, bytes):
+        return bounded(value.decode(errors="backslashreplace"), SHOWN * 10)
+    return value if isinstance(value, int) or abs(value) < float("inf") else str(value)
+
+
+def _text(value: bytes | float) -> str:
+    if isinstance(value, bytes):
+        return f'"{visible(value.decode(errors="backslashreplace"), SHOWN)}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else f"{value:.9g}"
+
+
+def _check(file: GgufFile, options: argparse.Namespace) -> int:
+    from harness.tokenizer.gguf import check
+
+    found = check(file)
+    severities = {one.severity for one in found}
+    code = FINDINGS if "error" in severities else STRICT if options.strict and "warning" in severities else PASS
+    if options.json:
+        _print_json({"file": file.path, "findings": [_row(one) for one in found]})
+        return code
+    counts = [plural(sum(one.severity == kind for one in found), kind) for kind in ("error", "warning", "note")]
+    print(f"{visible(file.path)}: {listed(counts).replace(' or ', ', ') if found else 'nothing is wrong'}")
+    for one in found:
+        place = f" at byte {one.offset}" if one.offset >= 0 else ""
+        print(f"  {one.severity} {one.code}: {visible(one.where)}{place}: {visible(one.message)}")
+        if one.remedy:
+            print(f"    {one.remedy}")
+    return code
+
+
+def _row(one: Finding) -> dict[str, Any]:
+    return {
+        "severity": one.severity,
+        "code": one.code,
+        "where": one.where,
+        "offset": one.offset,
+        "message": one.message,
+        "remedy": one.remedy,
+    }
+
+
+def _print_json(row: dict[str, Any]) -> None:
+    # Escaped: what a file holds must neither act on a terminal nor break an encoding.
+    print(json.dumps(row, allow_nan=False))

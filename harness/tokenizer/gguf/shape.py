@@ -1,0 +1,204 @@
+"""Findings about a model's shape: do the keys and the tensors tell of the same model, and is its data all there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from harness.forms.text import listed, plural, quoted
+from harness.tokenizer.gguf.finding import Finding
+from harness.tokenizer.gguf.known import ARCHITECTURES, types_of
+from harness.tokenizer.gguf.layout import ALIGNMENT, BLOCKS
+from harness.tokenizer.gguf.reader import Array, GgufFile, Key
+
+_EMBEDDING = "token_embd.weight"
+_QUANTIZED = frozenset(block.name for block in BLOCKS.values() if block.elements > 1)
+_CONVERT = "convert the model anew"
+
+
+def keys(file: GgufFile) -> Iterator[Finding]:
+    """Keys of another type than engines read them with, and names that no engine looks for."""
+    for key in file.keys.values():
+        stored = f"array of {key.value.type}" if isinstance(key.value, Array) else key.type
+        wanted = types_of(key.name)
+        if wanted is not None and stored not in wanted:
+            yield Finding(
+                code="key-type",
+                severity="error",
+                where=key.name,
+                offset=key.offset,
+                message=f"is {stored}, and engines read {listed(wanted)}",
+                remedy=_CONVERT,
+            )
+        if not re.fullmatch(r"[\x21-\x7e]+", key.name):
+            yield Finding(
+                code="key-name",
+                severity="warning",
+                where=key.name,
+                offset=key.offset,
+                message="its name holds spaces, control or other characters than ASCII: no engine looks for it",
+                remedy="remove the key, or write its name as engines do",
+            )
+        if key.type == "string" and isinstance(key.value, bytes) and not _is_text(key.value):
+            yield Finding(
+                code="encoding",
+                severity="error",
+                where=key.name,
+                offset=key.offset,
+                message="its text is not UTF-8",
+                remedy=_CONVERT,
+            )
+
+
+def architecture(file: GgufFile) -> Iterator[Finding]:
+    """What the model says it is, and the numbers that follow from it."""
+    key = file.keys.get("general.architecture")
+    if key is None or not isinstance(key.value, bytes):
+        if key is None:
+            yield Finding(
+                code="architecture",
+                severity="error",
+                where="general.architecture",
+                offset=-1,
+                message="is not there: no engine knows what to do with the tensors",
+                remedy=_CONVERT,
+            )
+        return
+    name = key.value.decode(errors="backslashreplace")
+    if name not in ARCHITECTURES:
+        yield Finding(
+            code="architecture",
+            severity="warning",
+            where=key.name,
+            offset=key.offset,
+            message=f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known here",
+            remedy="ask the engine whether it knows it",
+        )
+    yield from _blocks(file, name)
+    yield from _heads(file, name)
+    yield from _embedding(file, name)
+
+
+def data(file: GgufFile) -> Iterator[Finding]:
+    """Tensors whose bytes overlap, are of a type nobody knows, or do not reach to the end of the file."""
+    alignment = file.value("general.alignment")
+    unit = alignment if isinstance(alignment, int) else ALIGNMENT
+    end, before = file.data, ""
+    for tensor in sorted(file.tensors.values(), key=lambda one: one.offset):
+        if tensor.type.startswith("type "):
+            yield Finding(
+                code="tensor-type",
+                severity="error",
+                where=tensor.name,
+                offset=tensor.offset,
+                message=f"is of {tensor.type}, which is not known here: whether its data is all there cannot be said",
+                remedy="use an engine that knows the type, or convert the model anew",
+            )
+            end = tensor.offset
+            continue
+        if tensor.offset < end:
+            yield Finding(
+                code="tensor-overlap",
+                severity="error",
+                where=tensor.name,
+                offset=tensor.offset,
+                message=f"begins inside the data of {quoted(before)}, which ends at byte {end}",
+                remedy=_CONVERT,
+            )
+        elif tensor.offset > -(-end // unit) * unit:
+            yield Finding(
+                code="tensor-gap",
+                severity="warning",
+                where=tensor.name,
+                offset=tensor.offset,
+                message=f"begins {tensor.offset - end} bytes after the data before it: engines refuse a gap",
+                remedy=_CONVERT,
+            )
+        end, before = max(end, tensor.offset + tensor.size), tensor.name
+    if file.tensors and file.size > -(-end // unit) * unit:
+        yield Finding(
+            code="trailing-bytes",
+            severity="note",
+            where=before,
+            offset=end,
+            message=f"{file.size - end} bytes follow the last tensor",
+        )
+    quantized = [one.name for one in file.tensors.values() if one.type in _QUANTIZED]
+    if quantized and "general.quantization_version" not in file.keys:
+        yield Finding(
+            code="quantization-version",
+            severity="warning",
+            where="general.quantization_version",
+            offset=-1,
+            message=f"is not there, and {plural(len(quantized), 'tensor')} are quantized",
+            remedy="engines take the version they know; quantize the model anew",
+        )
+
+
+def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
+    key = file.keys.get(f"{name}.block_count")
+    there = {int(one[1]) for one in map(re.compile(r"blk\.(\d{1,6})\.").match, file.tensors) if one}
+    count = _number(key)
+    if key is None or count is None or not there or "split.count" in file.keys:
+        return
+    missing = sorted(set(range(min(count, 1 << 16))) - there)
+    beyond = sorted(number for number in there if number >= count)
+    if missing or beyond:
+        what = f"tensors of block {missing[0]} are missing" if missing else f"there are tensors of block {beyond[0]}"
+        yield Finding(
+            code="blocks",
+            severity="error",
+            where=key.name,
+            offset=key.offset,
+            message=f"is {count}, and {what}: {plural(len(there), 'block')} have tensors",
+            remedy=_CONVERT,
+        )
+
+
+def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
+    key = file.keys.get(f"{name}.attention.head_count")
+    heads, kv = _number(key), _number(file.keys.get(f"{name}.attention.head_count_kv"))
+    width = _number(file.keys.get(f"{name}.embedding_length"))
+    if key is None or heads is None:
+        return
+    wrong = ""
+    if heads == 0:
+        wrong = "is 0"
+    elif kv is not None and (kv > heads or (kv and heads % kv)):
+        wrong = f"is {heads}, which the {kv} KV heads do not divide"
+    elif width is not None and width % heads and f"{name}.attention.key_length" not in file.keys:
+        wrong = f"is {heads}, which does not divide the embedding's {width}"
+    if wrong:
+        yield Finding(code="heads", severity="error", where=key.name, offset=key.offset, message=wrong, remedy=_CONVERT)
+
+
+def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
+    key, tensor = file.keys.get(f"{name}.embedding_length"), file.tensors.get(_EMBEDDING)
+    width = _number(key)
+    if key is not None and tensor is not None and width is not None and tensor.dimensions[0] != width:
+        yield Finding(
+            code="embedding",
+            severity="error",
+            where=key.name,
+            offset=key.offset,
+            message=f"is {width}, and {_EMBEDDING} has {tensor.dimensions[0]} columns",
+            remedy=_CONVERT,
+        )
+
+
+def embedding_rows(file: GgufFile) -> int | None:
+    """How many ids the model's embedding has a row for; None where it has no such tensor."""
+    tensor = file.tensors.get(_EMBEDDING)
+    return tensor.dimensions[1] if tensor is not None and len(tensor.dimensions) > 1 else None
+
+
+def _number(key: Key | None) -> int | None:
+    return key.value if key is not None and isinstance(key.value, int) and not isinstance(key.value, bool) else None
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

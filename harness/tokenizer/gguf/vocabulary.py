@@ -1,0 +1,334 @@
+"""Findings about the tokenizer inside: tokens, their types, scores and merges, and the ids with a name."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.forms.text import quoted
+from harness.tokenizer.gguf.finding import Finding, Severity
+from harness.tokenizer.gguf.known import (
+    ADD_BOS,
+    BPE,
+    MERGES,
+    MODEL,
+    MODELS,
+    PRE,
+    PRE_TOKENIZERS,
+    SCORES,
+    SPM,
+    TEMPLATE,
+    TOKENS,
+    TYPES,
+    UGM,
+    WITHOUT,
+)
+from harness.tokenizer.gguf.reader import Array, GgufFile
+from harness.tokenizer.gguf.shape import embedding_rows
+
+MOST_TOKENS = 1 << 20
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+TYPE_NAMES = {
+    NORMAL: "NORMAL",
+    UNKNOWN: "UNKNOWN",
+    CONTROL: "CONTROL",
+    USER_DEFINED: "USER_DEFINED",
+    UNUSED: "UNUSED",
+    BYTE: "BYTE",
+}
+_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
+# What engines must not read in a user's text: tokens that a chat template writes between its turns.
+_MARKER = re.compile(rb"<\|[^<>|]+\|>|<(?:s|/s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[/?INST\]")
+_CONVERT = "convert the model anew"
+_COMPARE = "compare with the tokenizer that it was made from"
+_SAME = "use the engine that wrote it, or convert the model anew"
+_GIVE = "name a tokenizer where you use it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    """The arrays of a tokenizer, by id."""
+
+    file: GgufFile
+    model: str
+    tokens: list[bytes]
+    types: array[int] | array[float]
+    ids: dict[bytes, int]
+    """The first id of each text."""
+
+    def type(self, number: int) -> int:
+        """The type of a token; NORMAL where no types are stored."""
+        return int(self.types[number]) if self.types else NORMAL
+
+
+def tokenizer(file: GgufFile) -> Iterator[Finding]:
+    """Every finding about the tokenizer inside a file."""
+    model = file.value(MODEL)
+    if model is None or (isinstance(model, bytes) and model.decode(errors="replace") in WITHOUT):
+        if file.tensors and model is None:
+            yield _finding(file, MODEL, "no-tokenizer", "warning", "is not there: the file holds no tokenizer", _GIVE)
+        return
+    if not isinstance(model, bytes):
+        return  # another type than it has to be: the keys' findings say so
+    name = model.decode(errors="backslashreplace")
+    if name not in MODELS:
+        message = f"{quoted(name)} is not among the tokenizers that engines know: {', '.join(MODELS)}"
+        yield _finding(file, MODEL, "tokenizer-model", "error", message, _SAME)
+        return
+    told = file.value(TOKENS)
+    if not isinstance(told, Array) or told.type != "string" or not told.count:
+        yield _finding(file, TOKENS, "no-tokens", "error", "holds no token", _CONVERT)
+        return
+    if told.count > MOST_TOKENS:
+        message = f"holds {told.count} tokens; at most {MOST_TOKENS} are looked at"
+        yield _finding(file, TOKENS, "too-many-tokens", "error", message, "look where it came from")
+        return
+    lengths = list(_lengths(file, told.count))
+    yield from lengths
+    tokens = list(file.strings(told))
+    ids: dict[bytes, int] = {}
+    for number, token in enumerate(tokens):
+        ids.setdefault(token, number)
+    types = file.value(TYPES)
+    usable = isinstance(types, Array) and types.type in ("int32", "uint32") and types.count == told.count
+    numbers = file.numbers(types) if usable and isinstance(types, Array) else array("i")
+    vocabulary = _Vocabulary(file=file, model=name, tokens=tokens, types=numbers, ids=ids)
+    yield from _pre_tokenizer(file, name)
+    yield from _texts(vocabulary)
+    yield from _types(vocabulary)
+    yield from _scores(vocabulary)
+    yield from _merges(vocabulary)
+    yield from _special(vocabulary)
+    yield from _bytes(vocabulary)
+
+
+def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
+    for key in (TYPES, SCORES):
+        told = file.value(key)
+        if isinstance(told, Array) and told.count != count:
+            message = f"has {told.count} entries for {count} tokens"
+            yield _finding(file, key, "array-length", "error", message, _CONVERT)
+    rows = embedding_rows(file)
+    if rows is not None and rows < count:
+        message = f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows} have none"
+        yield _finding(file, TOKENS, "more-tokens-than-rows", "error", message, "it belongs to another model")
+    elif rows is not None and rows > count:
+        message = f"the model has {rows} rows for {count} tokens: the last {rows - count} are padding"
+        yield _finding(file, TOKENS, "padding", "note", message, "")
+
+
+def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
+    if model != BPE:
+        return
+    pre = file.value(PRE)
+    if pre is None:
+        message = "is not there: engines split text in a way of their own, and other ids come out"
+        yield _finding(file, PRE, "pre-tokenizer", "error", message, _CONVERT)
+    elif isinstance(pre, bytes) and pre.decode(errors="replace") not in PRE_TOKENIZERS:
+        shown = quoted(pre.decode(errors="backslashreplace"))
+        message = f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split is not known"
+        yield _finding(file, PRE, "pre-tokenizer", "error", message, _SAME)
+    elif pre == b"default":
+        message = "is default: engines split text in a way of their own"
+        yield _finding(file, PRE, "pre-tokenizer", "warning", message, _CONVERT)
+
+
+def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
+    """Two ids with one text, no text, and bytes that are not text."""
+    tokens, ids = vocabulary.tokens, vocabulary.ids
+    double = [number for number, token in enumerate(tokens) if ids[token] != number and token]
+    if double:
+        first = double[0]
+        used = [number for number in double if vocabulary.type(number) != UNUSED]
+        message = (
+            f"ids {ids[tokens[first]]} and {first} are both {_token(tokens[first])}"
+            f"{_more(len(double) - 1)}: text can only ever get one of them"
+        )
+        yield _about_tokens(vocabulary, "duplicate-token", "error" if used else "warning", message)
+    empty = [number for number, token in enumerate(tokens) if not token]
+    if empty:
+        message = f"id {empty[0]} has no text{_more(len(empty) - 1)}"
+        yield _about_tokens(vocabulary, "empty-token", "warning", message)
+    if vocabulary.model != "rwkv":
+        strange = [number for number, token in enumerate(tokens) if not token.isascii() and not _is_text(token)]
+        if strange:
+            message = f"id {strange[0]} is not UTF-8{_more(len(strange) - 1)}"
+            yield _about_tokens(vocabulary, "encoding", "error", message)
+
+
+def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
+    file = vocabulary.file
+    if not vocabulary.types:
+        if TYPES not in file.keys:
+            message = "is not there: control tokens cannot be told from text"
+            yield _finding(file, TYPES, "no-token-types", "warning", message, _CONVERT)
+        return
+    wrong = [number for number, kind in enumerate(vocabulary.types) if kind not in TYPE_NAMES]
+    if wrong:
+        message = f"id {wrong[0]} is of type {vocabulary.types[wrong[0]]}, which does not exist{_more(len(wrong) - 1)}"
+        yield _finding(file, TYPES, "token-type", "error", message, _CONVERT)
+    # A marker that is not CONTROL: whoever writes it in a prompt opens a turn of their own.
+    open_ = [
+        number
+        for number, token in enumerate(vocabulary.tokens)
+        if vocabulary.types[number] in (NORMAL, USER_DEFINED) and _MARKER.fullmatch(token)
+    ]
+    if open_:
+        first = open_[0]
+        kind = TYPE_NAMES[vocabulary.type(first)]
+        message = (
+            f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not CONTROL{_more(len(open_) - 1)}: "
+            "a user's text can write it, or a template cannot"
+        )
+        yield _finding(file, TYPES, "control-token", "warning", message, _COMPARE)
+
+
+def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
+    file, told = vocabulary.file, vocabulary.file.value(SCORES)
+    if vocabulary.model not in (SPM, UGM):
+        return
+    if not isinstance(told, Array):
+        message = f"is not there, and a {MODELS[vocabulary.model]} tokenizer cannot do without"
+        yield _finding(file, SCORES, "no-scores", "error", message, _CONVERT)
+    elif told.type == "float32":
+        wrong = [number for number, score in enumerate(file.numbers(told)) if not math.isfinite(score)]
+        if wrong:
+            message = f"the score of id {wrong[0]} is not a finite number{_more(len(wrong) - 1)}"
+            yield _finding(file, SCORES, "score", "error", message, _CONVERT)
+
+
+def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
+    file, told = vocabulary.file, vocabulary.file.value(MERGES)
+    if vocabulary.model != BPE:
+        return
+    if not isinstance(told, Array) or told.type != "string" or not told.count:
+        message = "holds no merge: every text becomes single bytes"
+        yield _finding(file, MERGES, "no-merges", "error", message, _CONVERT)
+        return
+    seen: set[bytes] = set()
+    for number, merge in enumerate(file.strings(told)):
+        left, space, right = merge.partition(b" ")
+        if not (left and space and right) or b" " in right:
+            message = f"merge {number}, {_token(merge)}, is not two pieces with a space between them"
+            yield _finding(file, MERGES, "merge", "error", message, _CONVERT)
+            return
+        missing = next((piece for piece in (left, right, left + right) if piece not in vocabulary.ids), None)
+        if missing is not None:
+            message = f"merge {number}, {_token(merge)}, names {_token(missing)}, which is not a token"
+            yield _finding(file, MERGES, "merge", "error", message, _CONVERT)
+            return
+        if merge in seen:
+            message = f"merge {number}, {_token(merge)}, is there before: engines take the first or the last of them"
+            yield _finding(file, MERGES, "duplicate-merge", "warning", message, _CONVERT)
+            return
+        seen.add(merge)
+
+
+def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
+    """Ids with a name: inside the vocabulary, of the type they have to be, and there where a flag needs them."""
+    file, count = vocabulary.file, len(vocabulary.tokens)
+    named: dict[str, int] = {}
+    for key in file.keys.values():
+        match = _ID.fullmatch(key.name)
+        if match is None or not isinstance(key.value, int):
+            continue
+        if not 0 <= key.value < count:
+            message = f"is {key.value}, and there are {count} tokens"
+            yield _finding(file, key.name, "token-id", "error", message, _CONVERT)
+            continue
+        named[match[1]] = key.value
+        kind = vocabulary.type(key.value)
+        if match[1] in ("bos", "eos", "eot", "eom", "padding") and vocabulary.types and kind in (NORMAL, BYTE):
+            shown = _token(vocabulary.tokens[key.value])
+            message = (
+                f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL: engines read it in a user's text"
+            )
+            yield _finding(file, key.name, "control-token", "warning", message, _COMPARE)
+    pre = file.value(PRE)
+    add_bos = file.value("tokenizer.ggml.add_bos_token")
+    if add_bos is None and isinstance(pre, bytes):
+        add_bos = pre.decode(errors="replace") in ADD_BOS and vocabulary.model == BPE
+    for flag, wanted, name in (
+        ("tokenizer.ggml.add_bos_token", add_bos, "bos"),
+        ("tokenizer.ggml.add_eos_token", file.value("tokenizer.ggml.add_eos_token"), "eos"),
+    ):
+        if wanted is True and name not in named:
+            message = f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out of range"
+            yield _finding(file, flag, "token-id", "error", message, _CONVERT)
+    if "eos" not in named and "eot" not in named:
+        message = "is not there: engines do not know when to stop"
+        yield _finding(file, "tokenizer.ggml.eos_token_id", "token-id", "warning", message, _CONVERT)
+    template = file.value(TEMPLATE)
+    if add_bos is True and "bos" in named and isinstance(template, bytes):
+        bos = vocabulary.tokens[named["bos"]]
+        head = template.lstrip()
+        if head.startswith(bos) or re.match(rb"\{\{-?\s*bos_token", head):
+            message = f"begins with {_token(bos)}, and add_bos_token puts it first too: there may be two"
+            yield _finding(file, TEMPLATE, "bos-twice", "warning", message, "look at the ids of a rendered chat")
+
+
+def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
+    """Bytes of UTF-8 for which there is no token: text that holds them cannot be encoded, or is lost."""
+    if vocabulary.model == BPE:
+        wanted = {_byte_character(byte).encode(): byte for byte in range(256) if _in_utf8(byte)}
+    elif vocabulary.model == SPM:
+        wanted = {b"<0x%02X>" % byte: byte for byte in range(256)}
+        if not any(token in vocabulary.ids for token in wanted):
+            message = "holds no token for single bytes: what has no token becomes the unknown token"
+            yield _about_tokens(vocabulary, "missing-byte", "warning", message)
+            return
+        there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
+        untyped = [number for number in there if vocabulary.types and vocabulary.type(number) != BYTE]
+        if untyped:
+            kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "of no type")
+            shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
+            message = f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}"
+            yield _finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
+    else:
+        return
+    missing = [(token, byte) for token, byte in wanted.items() if token not in vocabulary.ids]
+    if missing:
+        token, byte = missing[0]
+        message = (
+            f"holds no token for byte 0x{byte:02x}, {_token(token)}{_more(len(missing) - 1)}: text with it is lost"
+        )
+        yield _about_tokens(vocabulary, "missing-byte", "error", message)
+
+
+def _byte_character(byte: int) -> str:
+    """The character that byte-level BPE writes a byte as: itself where it can be seen, else one from U+0100 on."""
+    if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174:
+        return chr(byte)
+    return chr(256 + (byte if byte < 33 else byte - 127 + 33 if byte < 161 else 67))
+
+
+def _in_utf8(byte: int) -> bool:
+    return byte not in (0xC0, 0xC1) and byte < 0xF5
+
+
+def _finding(file: GgufFile, key: str, code: str, severity: Severity, message: str, remedy: str) -> Finding:
+    offset = file.keys[key].offset if key in file.keys else -1
+    return Finding(code=code, severity=severity, where=key, offset=offset, message=message, remedy=remedy)
+
+
+def _about_tokens(vocabulary: _Vocabulary, code: str, severity: Severity, message: str) -> Finding:
+    return _finding(vocabulary.file, TOKENS, code, severity, message, _CONVERT)
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count else ""
+
+
+def _token(content: bytes) -> str:
+    return quoted(content.decode(errors="backslashreplace"))
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

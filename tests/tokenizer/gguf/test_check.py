@@ -1,0 +1,225 @@
+"""What is wrong with GGUF files whose structure is whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.tokenizer.gguf import Finding, GgufFile, check
+from tests.tokenizer.gguf.writing import File, Tensor, bpe, spm
+
+GGML = "tokenizer.ggml."
+Change = Callable[[File], object]
+
+
+def found(made: File, path: Path) -> list[Finding]:
+    path.write_bytes(made.bytes())
+    with GgufFile(path) as file:
+        return check(file)
+
+
+def put(key: str, kind: str, content: Any) -> Change:
+    return lambda file: file.keys.__setitem__(key, (kind, content))
+
+
+def drop(key: str) -> Change:
+    return lambda file: file.keys.pop(key)
+
+
+def element(key: str, at: int, content: Any) -> Change:
+    return lambda file: file.keys[key][1].__setitem__(at, content)
+
+
+def append(key: str, content: Any) -> Change:
+    return lambda file: file.keys[key][1].append(content)
+
+
+def rows(count: int) -> Change:
+    def change(file: File) -> None:
+        file.tensors[0] = Tensor("token_embd.weight", (8, count), 0, 8 * count * 4)
+
+    return change
+
+
+def tensor(*more: Tensor) -> Change:
+    return lambda file: file.tensors.extend(more)
+
+
+def index(token: str) -> int:
+    position: int = bpe().keys[GGML + "tokens"][1].index(token)
+    return position
+
+
+BPE: dict[str, tuple[Change, str, str]] = {
+    "no architecture": (drop("general.architecture"), "error", "architecture"),
+    "an architecture that is a number": (put("general.architecture", "uint32", 7), "error", "key-type"),
+    "an unknown architecture": (put("general.architecture", "string", "lama"), "warning", "architecture"),
+    "a name that is not text": (put("general.name", "string", b"\xff\xff"), "error", "encoding"),
+    "a key with a space": (put("general. name", "string", "x"), "warning", "key-name"),
+    "more blocks announced than there are": (put("llama.block_count", "uint32", 2), "error", "blocks"),
+    "a million blocks": (put("llama.block_count", "uint32", 1_000_000), "error", "blocks"),
+    "blocks as a text": (put("llama.block_count", "string", "1"), "error", "key-type"),
+    "a block too many": (tensor(Tensor("blk.1.attn_norm.weight", (8,), 0, 32)), "error", "blocks"),
+    "no heads": (put("llama.attention.head_count", "uint32", 0), "error", "heads"),
+    "KV heads that do not divide": (put("llama.attention.head_count_kv", "uint32", 3), "error", "heads"),
+    "heads that do not divide": (put("llama.attention.head_count", "uint32", 6), "error", "heads"),
+    "another width": (put("llama.embedding_length", "uint32", 16), "error", "embedding"),
+    "an unknown tokenizer": (put(GGML + "model", "string", "gpt9"), "error", "tokenizer-model"),
+    "no tokenizer": (drop(GGML + "model"), "warning", "no-tokenizer"),
+    "no tokens": (put(GGML + "tokens", "[string]", []), "error", "no-tokens"),
+    "tokens that are numbers": (put(GGML + "tokens", "[uint32]", [1, 2]), "error", "key-type"),
+    "a type too few": (lambda file: file.keys[GGML + "token_type"][1].pop(), "error", "array-length"),
+    "a type that does not exist": (element(GGML + "token_type", 0, 9), "error", "token-type"),
+    "no types": (drop(GGML + "token_type"), "warning", "no-token-types"),
+    "two ids with one text": (element(GGML + "tokens", index("o"), "A"), "error", "duplicate-token"),
+    "a token without text": (append(GGML + "tokens", ""), "warning", "empty-token"),
+    "a token that is not UTF-8": (element(GGML + "tokens", index("ll"), b"\xff"), "error", "encoding"),
+    "a byte without a token": (element(GGML + "tokens", index("o"), "oo"), "error", "missing-byte"),
+    "more tokens than rows": (rows(100), "error", "more-tokens-than-rows"),
+    "padding": (rows(300), "note", "padding"),
+    "no pre-tokenizer": (drop(GGML + "pre"), "error", "pre-tokenizer"),
+    "an unknown pre-tokenizer": (put(GGML + "pre", "string", "llama-bpe2"), "error", "pre-tokenizer"),
+    "the default pre-tokenizer": (put(GGML + "pre", "string", "default"), "warning", "pre-tokenizer"),
+    "no merges": (drop(GGML + "merges"), "error", "no-merges"),
+    "a merge of one piece": (append(GGML + "merges", "hell"), "error", "merge"),
+    "a merge of three pieces": (append(GGML + "merges", "h e l"), "error", "merge"),
+    "a merge of nothing": (append(GGML + "merges", " "), "error", "merge"),
+    "a merge whose piece is not a token": (append(GGML + "merges", "zz o"), "error", "merge"),
+    "a merge whose result is not a token": (append(GGML + "merges", "o o"), "error", "merge"),
+    "a merge twice": (append(GGML + "merges", "h e"), "warning", "duplicate-merge"),
+    "a BOS id out of range": (put(GGML + "bos_token_id", "uint32", 10**6), "error", "token-id"),
+    "a BOS id of 2^32-1": (put(GGML + "bos_token_id", "uint32", 2**32 - 1), "error", "token-id"),
+    "a negative BOS id": (put(GGML + "bos_token_id", "int32", -1), "error", "token-id"),
+    "a BOS id as a text": (put(GGML + "bos_token_id", "string", "1"), "error", "key-type"),
+    "BOS typed NORMAL": (element(GGML + "token_type", index("<|begin|>"), 1), "warning", "control-token"),
+    "a marker typed USER_DEFINED": (element(GGML + "token_type", index("<|end|>"), 4), "warning", "control-token"),
+    "add_bos without an id": (drop(GGML + "bos_token_id"), "error", "token-id"),
+    "add_eos without an id": (
+        lambda file: (drop(GGML + "eos_token_id")(file), put(GGML + "add_eos_token", "bool", True)(file)),
+        "error",
+        "token-id",
+    ),
+    "no EOS": (drop(GGML + "eos_token_id"), "warning", "token-id"),
+    "a flag that is a number": (put(GGML + "add_bos_token", "uint8", 1), "error", "key-type"),
+    "BOS twice": (put("tokenizer.chat_template", "string", "{{ bos_token }}{{ messages }}"), "warning", "bos-twice"),
+    "BOS twice, written out": (put("tokenizer.chat_template", "string", "<|begin|>x"), "warning", "bos-twice"),
+    "a template that does not parse": (put("tokenizer.chat_template", "string", "{% for %}"), "error", "chat-template"),
+    "a template that is not closed": (put("tokenizer.chat_template", "string", "{% if a %}"), "error", "chat-template"),
+    "a template with an unknown filter": (
+        put("tokenizer.chat_template", "string", "{{ a|eval }}"),
+        "error",
+        "chat-template",
+    ),
+    "a template nested too deeply": (
+        put("tokenizer.chat_template", "string", "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}"),
+        "error",
+        "chat-template",
+    ),
+    "a template of its own name": (put("tokenizer.chat_template.rag", "string", "{% x %}"), "error", "chat-template"),
+    "a tensor of an unknown type": (tensor(Tensor("x", (8,), 4711, 32)), "error", "tensor-type"),
+    "a tensor inside another": (tensor(Tensor("x", (8,), 0, 32, offset=0)), "error", "tensor-overlap"),
+    "quantized without a version": (tensor(Tensor("x", (32,), 2, 18)), "warning", "quantization-version"),
+}
+SPM: dict[str, tuple[Change, str, str]] = {
+    "no scores": (drop(GGML + "scores"), "error", "no-scores"),
+    "scores as whole numbers": (put(GGML + "scores", "[uint8]", [0] * 261), "error", "key-type"),
+    "a score that is NaN": (element(GGML + "scores", 5, math.nan), "error", "score"),
+    "a score too few": (lambda file: file.keys[GGML + "scores"][1].pop(), "error", "array-length"),
+    "a byte token missing": (element(GGML + "tokens", 13, "<0xZZ>"), "error", "missing-byte"),
+    "a byte token typed NORMAL": (element(GGML + "token_type", 13, 1), "error", "byte-token"),
+}
+CASES = [(bpe, name, *case) for name, case in BPE.items()] + [(spm, name, *case) for name, case in SPM.items()]
+
+
+CHAT = "{% for m in messages %}{% if not loop.first %}{% break %}{% endif %}{{ m | tojson }}{% endfor %}"
+
+
+@pytest.mark.parametrize("made", [bpe, spm])
+def test_nothing_is_wrong_with_a_good_file(made: Callable[[], File], tmp_path: Path) -> None:
+    """A whole model with a whole tokenizer has no finding at all."""
+    file = made()
+    put("tokenizer.chat_template", "string", CHAT)(file)
+    assert found(file, tmp_path / "model.gguf") == []
+
+
+@pytest.mark.parametrize(("made", "name", "change", "severity", "code"), CASES, ids=[case[1] for case in CASES])
+def test_each_fault_is_named(
+    made: Callable[[], File], name: str, change: Change, severity: str, code: str, tmp_path: Path
+) -> None:
+    """Each fault is found by its code and severity, with a key or tensor and what to do."""
+    file = made()
+    change(file)
+    findings = found(file, tmp_path / "model.gguf")
+    named = [one for one in findings if (one.severity, one.code) == (severity, code)]
+    assert named, findings
+    assert all(one.message and one.where and (one.remedy or severity == "note") for one in named)
+
+
+def test_a_template_is_not_run(tmp_path: Path) -> None:
+    """A template that would compute for ever, or allocate without end, compiles and is not worked out."""
+    made = bpe()
+    put(
+        "tokenizer.chat_template", "string", "{{ 9 ** 9 ** 9 }}{{ 'a' * 10 ** 12 }}{% generation %}x{% endgeneration %}"
+    )(made)
+    assert found(made, tmp_path / "model.gguf") == []
+
+
+def test_what_is_in_a_file_cannot_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and texts of a file are shown with their control characters written out."""
+    made = bpe()
+    put("general.name", "string", "\x1b[31mred\x1b[0m\u202e")(made)
+    put("a\x1b[2J", "string", "x")(made)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(made.bytes())
+    assert main(["gguf", "inspect", str(path)]) == 0
+    assert main(["gguf", "check", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert all(one == "\n" or one.isprintable() for one in printed.out + printed.err)
+    assert "\\x1b[31m" in printed.out
+
+
+def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code says which class it is, of several files the highest, and each line of JSON is one file."""
+    good, warned, wrong, damaged = (tmp_path / name for name in ("good", "warned", "wrong", "damaged"))
+    good.write_bytes(bpe().bytes())
+    made = bpe()
+    drop(GGML + "eos_token_id")(made)
+    warned.write_bytes(made.bytes())
+    made = bpe()
+    drop(GGML + "merges")(made)
+    wrong.write_bytes(made.bytes())
+    damaged.write_bytes(bpe().bytes()[:-1])
+
+    def code(*words: object) -> int:
+        return main(["gguf", *map(str, words)])
+
+    assert code("check", good) == 0
+    assert code("check", warned) == 0
+    assert code("check", "--strict", warned) == 4
+    assert code("check", wrong) == 1
+    assert code("check", tmp_path / "nobody") == 3
+    assert code("check", damaged) == 5
+    assert code("check", tmp_path) == 64
+    if os.getuid():
+        wrong.chmod(0)
+        assert code("check", wrong) == 15
+        wrong.chmod(0o600)
+    capsys.readouterr()
+    assert code("check", "--json", good, wrong, damaged) == 5
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["file"] for row in rows] == [str(good), str(wrong), str(damaged)]
+    assert rows[0]["findings"] == []
+    assert rows[1]["findings"][0]["code"] == "no-merges"
+    assert rows[2]["refused"]["code"] == "truncated"
+    assert code("inspect", "--json", "--keys", "tokenizer.ggml.t*", "--arrays", 2, good) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert set(shown["keys"]) == {GGML + "tokens", GGML + "token_type"}
+    assert len(shown["keys"][GGML + "tokens"]["first"]) == 2
+    assert len(shown["tensors"]) == 2
