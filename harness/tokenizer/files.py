@@ -18,6 +18,7 @@ from harness.forms.strict_json import NotStrict, strict_json
 from harness.tokenizer.backend import encoder_parts, read, view
 from harness.tokenizer.digest import short
 from harness.tokenizer.identity import Identity
+from harness.tokenizer.ids import look_at_ids
 from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.problem import Unreadable, first_line, panics_become
 from harness.tokenizer.transformers_parts import SETTINGS, name_parts
@@ -75,7 +76,9 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
     if not isinstance(raw.get("model"), dict):
         raise Unreadable(f"{path}: has no model: it is not a tokenizer.json")
     with panics_become(Unreadable, f"{path}: is not a tokenizer"):
-        return raw, Tokenizer.from_str(text)
+        backend = Tokenizer.from_str(text)
+    look_at_ids(path, raw)
+    return raw, backend
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:

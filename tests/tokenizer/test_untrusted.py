@@ -38,6 +38,21 @@ def replacing(text: str, by: str) -> Raw:
     return {"type": "Replace", "pattern": {"String": text}, "content": by}
 
 
+def with_token(token: str, index: int) -> bytes:
+    """A good tokenizer.json with another token in its vocabulary."""
+    made = copy.deepcopy(raw("byte_level"))
+    made["model"]["vocab"][token] = index
+    return json.dumps(made).encode()
+
+
+def with_added(token: str, index: int) -> bytes:
+    """A good tokenizer.json with another added token."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return with_(
+        added_tokens=[*raw("byte_level")["added_tokens"], {"id": index, "content": token, "special": True} | flags]
+    )
+
+
 BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "blank": (b" \n", "is empty"),
@@ -51,6 +66,11 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a list": (b"[]", "must be a JSON object"),
     "no model": (b'{"version": "1.0"}', "has no model"),
     "a merge of nothing": (GOOD.replace('"merges": [', '"merges": [["zz", "yy"], ').encode(), "out of vocabulary"),
+    "two tokens with one id": (with_token("zz", 5), "share the id 5"),
+    "an id of 2^32 - 1": (with_token("zz", 2**32 - 1), "past every model's embedding"),
+    "an added token that takes another's id": (with_added("<zz>", 5), "share the id 5"),
+    "an added token of 2^32 - 1": (with_added("<zz>", 2**32 - 1), "past every model's embedding"),
+    "an added token with two ids": (with_added("a", 4711), "has the ids"),
     "a broken pattern": (with_(pre_tokenizer=split_at("(")), "Oniguruma error"),
     "a table that panics": (with_(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "panicked"),
     "a chunk of nothing": (with_(pre_tokenizer={"type": "FixedLength", "length": 0}), "panicked"),
