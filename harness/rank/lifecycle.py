@@ -73,7 +73,7 @@ def live(spec: RankSpec) -> None:
         inside=spec.inside,
     )
     code, pid = 0, os.getpid()
-    loaded = Loaded(spec.folder, declared=spec.declared, begun=spec.begun)
+    loaded = Loaded(spec.folder, declared=spec.declared, differing=spec.differing, begun=spec.begun)
     try:
         if spec.looks:
             _look(spec, emitter)

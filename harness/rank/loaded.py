@@ -77,13 +77,15 @@ class Loaded:
     Args:
         folder: the arm's folder.
         declared: normal names of the distributions whose files are told one by one: the repository declares them.
+        differing: those whose files are told in full beside, because the other arm has another release of them.
         begun: when the ranks' server started, in nanoseconds since 1970.
     """
 
-    def __init__(self, folder: str, *, declared: Collection[str], begun: int) -> None:
+    def __init__(self, folder: str, *, declared: Collection[str], begun: int, differing: Collection[str] = ()) -> None:
         self._root = os.path.realpath(folder) + os.sep
         self._beginnings = tuple({self._root, folder.rstrip(os.sep) + os.sep})
         self._declared = frozenset(declared)
+        self._differing = frozenset(differing)
         self._begun = begun
         self._inherited = bool(STOCK.names)
         self._last = next(reversed(sys.modules))
@@ -132,7 +134,8 @@ class Loaded:
             JSON object. `installed`: import package to the distributions, each as "name version", whose files were
             loaded for it and are as RECORD says (or those of the Rankproof that runs). `others`: whatever else, and
             distributions that the repository declares, as `package`, `distribution`, `version`, `record` (see `Entry`)
-            and `files`, path to sha256. `more`: how many of these files are left out.
+            and `files`, path to sha256. `more`: how many of these files are left out. `in_full`: as `others`, those of
+            `installed` that differ between the arms. `left_out`: how many of these files are left out.
         """
         with _uncollected():
             return self._packages()
@@ -151,7 +154,7 @@ class Loaded:
                 continue
             for entry in self._strangers.get(path) or (INVENTORY.entry(path, begun=self._begun),):
                 own.add(package or entry.file.partition("/")[0].partition(".")[0], entry)
-        return _packages_of((STOCK, own), self._declared)
+        return _packages_of((STOCK, own), self._declared, self._differing)
 
     def _executed(self, path: str) -> None:
         """Of a file that no installer brought, take the digest now: it may be gone, or another, when it is told."""
@@ -159,41 +162,57 @@ class Loaded:
             self._strangers[path].add(INVENTORY.look(path, begun=self._begun))
 
 
-def _packages_of(stocks: Sequence[Stock], declared: frozenset[str]) -> dict[str, Any]:
+def _packages_of(stocks: Sequence[Stock], declared: frozenset[str], differing: frozenset[str]) -> dict[str, Any]:
     installed: dict[str, set[str]] = defaultdict(set)
     one_by_one: set[tuple[str, Entry]] = set()
+    in_full: set[tuple[str, Entry]] = set()
     for stock in stocks:
         one_by_one.update(stock.others)
         for name, packages in stock.names.items():
             if name in declared:
                 one_by_one.update(stock.entries[name])
-            else:
-                for package, release in packages:
-                    installed[package].add(release)
-    others: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)
-    in_order = sorted(one_by_one, key=lambda found: (found[0], *map(str, found[1])))
-    for package, entry in in_order[:FILE_LIMIT]:
-        known = others[package, entry.distribution or "", entry.version or "", entry.record]
+                continue
+            for package, release in packages:
+                installed[package].add(release)
+            if name in differing:
+                in_full.update(stock.entries[name])
+    others, more = _listed(one_by_one, most=FILE_LIMIT)
+    found: dict[str, Any] = {
+        "installed": {package: ", ".join(sorted(names)) for package, names in sorted(installed.items())},
+        "others": others,
+    }
+    if more:
+        found["more"] = more
+    if in_full:
+        found["in_full"], left_out = _listed(in_full, most=max(0, FILE_LIMIT - len(one_by_one)))
+        if left_out:
+            found["left_out"] = left_out
+    return found
+
+
+def _listed(entries: Collection[tuple[str, Entry]], *, most: int) -> tuple[list[dict[str, Any]], int]:
+    """Files in order, by what they are of, at most so many; and how many there are beyond."""
+    by_origin: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)
+    in_order = sorted(entries, key=lambda found: (found[0], *map(str, found[1])))
+    for package, entry in in_order[:most]:
+        known = by_origin[package, entry.distribution or "", entry.version or "", entry.record]
         # Two files may have one name: of two folders, or before and after it was written anew.
         files = next((files for files in known if entry.file not in files), None)
         if files is None:
             known.append(files := {})
         files[entry.file] = entry.sha256
-    found = {
-        "installed": {package: ", ".join(sorted(names)) for package, names in sorted(installed.items())},
-        "others": [
-            {
-                "package": package,
-                "distribution": distribution or None,
-                "version": version or None,
-                "record": record,
-                "files": files,
-            }
-            for (package, distribution, version, record), known in sorted(others.items())
-            for files in known
-        ],
-    }
-    return found | ({"more": len(in_order) - FILE_LIMIT} if len(in_order) > FILE_LIMIT else {})
+    listed = [
+        {
+            "package": package,
+            "distribution": distribution or None,
+            "version": version or None,
+            "record": record,
+            "files": files,
+        }
+        for (package, distribution, version, record), known in sorted(by_origin.items())
+        for files in known
+    ]
+    return listed, max(0, len(in_order) - most)
 
 
 def file_of(module: ModuleType | None) -> str | None:

@@ -40,6 +40,7 @@ class RankSpec:
         distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
             loaded; None in the harness's own.
         declared: normal names of distributions whose files the rank tells one by one: the repository declares them.
+        differing: normal names of those whose files it tells in full beside, because they differ between the arms.
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
     """
 
@@ -64,6 +65,7 @@ class RankSpec:
     distributions: tuple[str, ...] | None = None
     looks: bool = False
     declared: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
     begun: int = 0
 
     @property
@@ -74,6 +76,6 @@ class RankSpec:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RankSpec:
         """Read back what `dataclasses.asdict` gave."""
-        names = ("gates", "reported", "distributions", "declared")
+        names = ("gates", "reported", "distributions", "declared", "differing")
         lists = {name: tuple(found[name]) for name in names if found.get(name) is not None}
         return cls(**{**found, **lists})

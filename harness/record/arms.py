@@ -47,13 +47,33 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
             digest=made.digest,
             python=made.python,
             implementation=made.implementation,
-            named={
-                package.name: (package.version, package.record)
-                for package in made.packages
-                if package.name in wanted[arm].packages
-            },
+            named=_named(wanted[arm], made),
         )
     return by_arm
+
+
+def _named(wanted: Environment, made: ArmEnvironmentFacts) -> dict[str, tuple[str, str]]:
+    """What is installed of the packages that a scenario names: normal name to version and sha256 of RECORD."""
+    return {one.name: (one.version, one.record) for one in made.packages if one.name in wanted.packages}
+
+
+def differing(scenario: Scenario, made: Mapping[str, ArmEnvironmentFacts]) -> frozenset[str]:
+    """Normal names of the packages that the scenario names for an arm, and that may be others in the other arm.
+
+    Of what the harness' own environment holds only the version is known: a package beside it counts as another one.
+
+    Args:
+        scenario: what is asked.
+        made: the environments of the arms that have their own.
+    """
+    wanted = own_environments(scenario)
+    if scenario.subject.control is None or wanted.keys() != made.keys():
+        return frozenset()
+    sides = [{one.name: one.wheel for one in facts.packages} for facts in made.values()]
+    names = frozenset(name for arm, facts in made.items() for name in _named(wanted[arm], facts))
+    if len(sides) < 2:
+        return names
+    return frozenset(name for name in names if sides[0].get(name) != sides[1].get(name))
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
@@ -100,7 +120,7 @@ def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, A
     if sorted(run.provenance) != sorted(run.arguments):
         raise RecordError("the run does not tell for each arm what its repository holds")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
-    acting = plugins.inside(run)
+    acting, others = plugins.inside(run), differing(scenario, run.environments)
     return {
         arm: Source(
             declared=frozenset(facts.declared),
@@ -109,6 +129,7 @@ def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, A
             plugins=acting,
             named=frozenset(environments[arm].named) if arm in environments else (),
             installed=scenario.subject.of == "installed",
+            differing=others,
         )
         for arm, facts in run.provenance.items()
     }

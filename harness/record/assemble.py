@@ -20,7 +20,14 @@ from harness.plugins import PluginFailed
 from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
-from harness.record.arms import arm_environments, changed_environment, demand_lists, missing, repositories
+from harness.record.arms import (
+    arm_environments,
+    changed_environment,
+    demand_lists,
+    differing,
+    missing,
+    repositories,
+)
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
 from harness.record.facts import (
@@ -31,6 +38,8 @@ from harness.record.facts import (
     RevisionFacts,
     RunFacts,
 )
+from harness.record.library import FOLDER as LIBRARY_FOLDER
+from harness.record.library import Libraries
 from harness.record.model import (
     ArmSummary,
     Contradiction,
@@ -114,6 +123,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         for arm, summary in arms.items()
     }
     witness, arrays = Witness(run, read), Arrays(scenario, read)
+    libraries = Libraries(run, differing(scenario, run.environments), read)
 
     heard: set[str] = set()
 
@@ -122,6 +132,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             heard.add(evidence)
             witness.hear(evidence, history)
             arrays.hear(evidence, history)
+            libraries.hear(history)
 
     try:
         about = summary(scenario, text)
@@ -141,6 +152,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         scenario=about,
         arms=arms,
         changed=_changed(arms, changed_environment(scenario, run), read),
+        libraries=libraries.changes(names),
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
     )
@@ -301,7 +313,7 @@ def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts
         known = (
             name in OWN
             or name in PATCHES
-            or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/", f"{ARTEFACT_FOLDER}/"))
+            or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/", f"{ARTEFACT_FOLDER}/", f"{LIBRARY_FOLDER}/"))
         )
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")

@@ -281,6 +281,8 @@ class RunFacts(Model):
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
         plugins: the kinds of other distributions that the run used.
+        texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
+            with its size in bytes; None where no file of that content was found any more.
     """
 
     format: Literal[1]
@@ -306,4 +308,5 @@ class RunFacts(Model):
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
     plugins: list[Plugin] = Field(default_factory=list)
+    texts_left: dict[str, int | None] = Field(default_factory=dict)
     cells: list[CellFacts]

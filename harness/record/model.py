@@ -6,6 +6,8 @@ import json
 from functools import cache
 from typing import TypeVar
 
+from pydantic import Field
+
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord
@@ -75,6 +77,44 @@ class ArmSummary(Model):
     revision: RevisionFacts | None = None
 
 
+class ModuleChange(Model):
+    """A file of a library that the ranks of both arms, or of one, loaded, and not as one and the same.
+
+    Attributes:
+        file: its path below the folder it was imported from.
+        digests: per arm, sha256 of what its ranks loaded: more than one where they differ, none where no rank did.
+        only: per arm, the ranks that loaded it, where not all did that told.
+        lines: of a unified diff from control to candidate, without the names of the files.
+        more: how many lines of it are left out.
+        why: in words, why there is no diff; empty where there is one.
+    """
+
+    file: str
+    digests: dict[str, list[str]]
+    only: dict[str, list[int]]
+    lines: list[str]
+    more: int
+    why: str
+
+
+class LibraryChange(Model):
+    """A distribution that the arms have in different releases.
+
+    Attributes:
+        distribution: its normal name.
+        versions: per arm, its version; None where it is not there.
+        alike: how many of its files ranks of both arms loaded with one content.
+        modules: the others, by name.
+        untold: the most files that the list of a rank leaves out, for length.
+    """
+
+    distribution: str
+    versions: dict[str, str | None]
+    alike: int
+    modules: list[ModuleChange]
+    untold: int
+
+
 class Record(Model):
     """The whole record.
 
@@ -83,6 +123,7 @@ class Record(Model):
         scenario: what was asked.
         arms: `candidate`, and `control` if there is one.
         changed: unified diff from the control to the candidate, bounded; with the arguments as two lines.
+        libraries: the same of the modules that ranks loaded of libraries that the arms have in different releases.
         judgement: the verdict, with everything it rests on.
         comparison: for a run that reproduces another, how the two compare.
     """
@@ -91,6 +132,7 @@ class Record(Model):
     scenario: ScenarioSummary
     arms: dict[str, ArmSummary]
     changed: list[str]
+    libraries: list[LibraryChange] = Field(default_factory=list)
     judgement: Judgement
     comparison: Comparison | None = None
 

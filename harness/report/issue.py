@@ -17,8 +17,8 @@ from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import Record
 from harness.report import blocks
 from harness.report.blocks import Block, Part
+from harness.report.changed import entry_files
 from harness.report.markdown import render_markdown
-from harness.report.report import entry_files
 from harness.report.summary import summary, without_word
 from harness.report.trials import printed_first
 from harness.report.words import worst_first

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
     Claim,
     Evidence,
-    Foreign,
     Heading,
     Paragraph,
     Part,
     Table,
-    Text,
     Verbatim,
 )
+from harness.report.changed import changed_section
 from harness.report.environment import environment_section
 from harness.report.faults import faults_section
 from harness.report.impact import impact_section
@@ -56,7 +56,7 @@ def blocks(record: Record, *, manifest_digest: str) -> list[Block]:
         *ranks_section(record),
         *control_section(record),
         *faults_section(record),
-        *_changed(record),
+        *changed_section(record),
         *impact_section(record),
         *environment_section(record),
         *limits_section(record),
@@ -65,54 +65,6 @@ def blocks(record: Record, *, manifest_digest: str) -> list[Block]:
         *_evidence(record, manifest_digest),
         *_check_it(record),
     ]
-
-
-def _changed(record: Record) -> list[Block]:
-    section: list[Block] = [Heading(2, "What changed")]
-    if "control" not in record.arms:
-        return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
-    folders = tuple(
-        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in entry_files(record, arm)
-    )
-    section += _revisions(record)
-    if not record.changed:
-        return [
-            *section,
-            Paragraph(Claim("The two arms are the same code with the same arguments.", folders or (RUN,))),
-        ]
-    return [
-        *section,
-        Paragraph(Claim("From the control to the candidate:", folders or (RUN,))),
-        Verbatim("\n".join(record.changed), "diff"),
-    ]
-
-
-def _revisions(record: Record) -> list[Block]:
-    """Which commit each arm was laid out from, where one was."""
-    if not any(arm.revision for arm in record.arms.values()):
-        return []
-    rows: list[tuple[Part, ...]] = []
-    for name, arm in sorted(record.arms.items(), reverse=True):
-        if (revision := arm.revision) is None:
-            rows.append((name, Claim("the files as they stood, see the commit above", (RUN,)), "", "", ""))
-            continue
-        patch: Part = "none"
-        if revision.patch is not None:
-            patch = Claim(Verbatim(f"sha256 {revision.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
-        place = Foreign(
-            f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
-        )
-        commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
-        rows.append((name, commit, Verbatim(revision.tree[:12]), patch, place))
-    return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
-
-
-def entry_files(record: Record, arm: str) -> list[str]:
-    """The files of an arm that its ranks begin with, by their paths in its folder."""
-    if record.scenario.program:
-        return [word for word in record.scenario.program if word in record.arms[arm].files]
-    module = record.scenario.entry.partition(":")[0].replace(".", "/")
-    return [file for file in (f"{module}.py", f"{module}/__init__.py") if file in record.arms[arm].files]
 
 
 def _conclusion(record: Record) -> list[Block]:
@@ -134,6 +86,8 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
     )
     if any(cell.ran is not None and cell.ran.lists for cell in record.judgement.cells):
         rows += ((Verbatim(f"{LOADED_FOLDER}/"), "which packages and files beside that ranks had loaded"),)
+    if any(module.lines for library in record.libraries for module in library.modules):
+        rows += ((Verbatim(f"{LIBRARY_FOLDER}/"), "modules of libraries that differ between the arms, by sha256"),)
     return [
         Heading(2, "Evidence"),
         Table(("file", "what it holds"), rows),

@@ -16,6 +16,7 @@ from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
+from harness.record.arms import differing
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, SignerFacts, Source
 from harness.record.model import PATH as RECORD_PATH
@@ -28,7 +29,7 @@ from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
 from harness.run import inputs
-from harness.run.arms import provenance, staging
+from harness.run.arms import library, provenance, staging
 from harness.run.arms.entry import slips
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
@@ -174,6 +175,7 @@ def run(
             "control": scenario.trials.control if "control" in staged else 0,
         }
         progress.planned(Plan(**planned, cells=preparation.cells, skipped=skipped))
+        others = differing(scenario, {name: own.facts for name, own in preparation.environments.items()})
         with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
             trials = Trials(
                 scenario,
@@ -185,6 +187,7 @@ def run(
                 progress=progress,
                 port=ports.take(1)[0] if scenario.hub is not None else None,
                 declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
+                differing=others,
             )
             if runnable:
                 jobs = _borne(jobs, runnable, progress)
@@ -225,6 +228,7 @@ def run(
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
             provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
+            texts_left=library.keep(folder, trials.loaded, preparation.environments, of=others),
             cells=[
                 CellFacts(
                     id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0})

@@ -77,6 +77,7 @@ class Trials:
         progress: Progress | None = None,
         port: int | None = None,
         declared: Mapping[str, Collection[str]] | None = None,
+        differing: Collection[str] = (),
     ) -> None:
         self._scenario = scenario
         self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
@@ -88,6 +89,7 @@ class Trials:
         self._environments = preparation.environments
         self._inputs = {name: str(found.path) for name, found in inputs.items() if name != HOME_INPUT}
         self._declared = declared or {}
+        self._differing = tuple(sorted(differing))
         # Per arm, every list of loaded files that a rank gave, by its sha256.
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in arms}
         self._lists = threading.Lock()
@@ -294,6 +296,7 @@ class Trials:
             home=self._home,
             preload=self._preload,
             declared=tuple(sorted(self._declared.get(arm, ()))),
+            differing=self._differing,
         )
 
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:

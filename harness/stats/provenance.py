@@ -47,6 +47,7 @@ class Source:
         plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their digests.
         named: packages that the scenario itself names for the arm's own environment, by normal name.
         installed: whether the scenario says that the subject is what is installed.
+        differing: normal names of the distributions that differ between the arms, whose files are told in full.
     """
 
     declared: Collection[str]
@@ -55,6 +56,7 @@ class Source:
     plugins: Collection[str] = ()
     named: Collection[str] = ()
     installed: bool = False
+    differing: Collection[str] = ()
 
     def holds(self, file: str, sha256: str) -> bool:
         """Whether the repository has this content under a path that ends like this one."""
@@ -151,6 +153,7 @@ def judge(listing: bytes, source: Source) -> Judgement:
         installed, others = dict(loaded["installed"]), list(loaded["others"])
         for package, names in installed.items():
             unproven.update(_silent(str(package), str(names).split(", "), source))
+        unproven.update(_untold(loaded, installed, source))
         for other in others:
             files = {str(file): str(sha256) for file, sha256 in dict(other["files"]).items()}
             failed, accepted = _judge(other, files, source)
@@ -177,12 +180,44 @@ def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
         return
 
 
+def modules(listing: bytes) -> Iterator[tuple[str, str, str]]:
+    """Distribution, file and sha256 of whatever a list tells file by file of distributions. Nothing is raised."""
+    try:
+        told = strict_json(listing)
+        for one in (*told["others"], *told.get("in_full", ())):
+            for file, sha256 in dict(one["files"]).items():
+                if isinstance(one["distribution"], str) and isinstance(sha256, str):
+                    yield one["distribution"], str(file), sha256
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return
+
+
+def left_out(listing: bytes) -> int:
+    """How many files of distributions told in full a list leaves out for length; 0 of what cannot be read."""
+    try:
+        found = strict_json(listing).get("left_out")
+    except (ValueError, AttributeError):
+        return 0
+    return found if isinstance(found, int) and found > 0 else 0
+
+
 def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]:
     """Distributions of the repository's that were told like any package: their files would have to be compared."""
     for name in names:
         distribution = normal(name.rpartition(" ")[0])
         if distribution in source.declared and not source.installed and distribution not in source.named:
             yield f"{package} came from an installed copy ({name}) whose files are not told: {REMEDY}"
+
+
+def _untold(loaded: Mapping[str, Any], installed: Mapping[str, str], source: Source) -> Iterator[str]:
+    """Distributions that differ between the arms, and whose files the list does not hold in full; or others than it."""
+    in_full = {(str(one["package"]), f"{one['distribution']} {one['version']}") for one in loaded.get("in_full", ())}
+    releases = {(package, name) for package, names in installed.items() for name in str(names).split(", ")}
+    for package, name in sorted(in_full - releases):
+        yield f"files of {name} are told for {package}, which came from elsewhere"
+    for package, name in sorted(releases - in_full):
+        if normal(name.rpartition(" ")[0]) in source.differing and not loaded.get("left_out"):
+            yield f"which files of {name} a rank loaded for {package} is not told"
 
 
 def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> tuple[list[str], dict[str, str]]:

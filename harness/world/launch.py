@@ -53,6 +53,7 @@ class Launch:
         inside: kind of fault to the file in which it acts inside a rank.
         preload: what a warm server holds before it forks these ranks.
         declared: normal names of the distributions that the arm's repository declares.
+        differing: normal names of the distributions of which another release is in the other arm's environment.
     """
 
     about: Mapping[str, JSON]
@@ -87,6 +88,7 @@ class Launch:
     inside: Mapping[str, Path] = field(default_factory=dict)
     preload: Preload = EVERYTHING
     declared: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -209,6 +211,7 @@ def _spec(
         distributions=launch.distributions if launch.python is not None else None,
         looks=launch.looks,
         declared=launch.declared,
+        differing=launch.differing,
         begun=server.begun,
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),

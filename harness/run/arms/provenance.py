@@ -199,7 +199,7 @@ def installed_from(folder: Path) -> frozenset[str]:
         return frozenset()
     names = set()
     for distribution in importlib.metadata.distributions():
-        place = _installed_from(distribution)
+        place = installed_folder(distribution)
         if place is not None and place.is_dir() and _repository_of(place) == own:
             names.add(normal(distribution.metadata["Name"] or ""))
     return frozenset(names)
@@ -211,7 +211,8 @@ def _repository_of(folder: Path) -> bytes | None:
     return os.path.realpath(done.stdout.strip()) if done.returncode == 0 else None
 
 
-def _installed_from(distribution: importlib.metadata.Distribution) -> Path | None:
+def installed_folder(distribution: importlib.metadata.Distribution) -> Path | None:
+    """The folder that a distribution was installed from, or None where it was none."""
     try:
         address = urlparse(json.loads(distribution.read_text("direct_url.json") or "null")["url"])
     except (ValueError, KeyError, TypeError, OSError):

@@ -1,0 +1,133 @@
+"""The section on what changed: revisions, the diff from control to candidate, and that of the libraries they loaded."""
+
+from __future__ import annotations
+
+from harness.forms.text import numbered, plural
+from harness.record import facts
+from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER
+from harness.record.library import ARMS, RUN_LINES, text_path
+from harness.record.model import PATH as RECORD_PATH
+from harness.record.model import LibraryChange, ModuleChange, Record
+from harness.report.blocks import (
+    Block,
+    Claim,
+    Details,
+    Evidence,
+    Foreign,
+    Heading,
+    Paragraph,
+    Part,
+    Table,
+    Text,
+    Verbatim,
+)
+
+RUN = Evidence(facts.PATH)
+RECORD = Evidence(RECORD_PATH)
+WITHOUT_DIFF = 50
+"""Modules without a diff that are named; the record holds all of them."""
+
+
+def changed_section(record: Record) -> list[Block]:
+    """What the arms differ in."""
+    section: list[Block] = [Heading(2, "What changed")]
+    if "control" not in record.arms:
+        return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
+    folders = tuple(
+        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in entry_files(record, arm)
+    )
+    section += _revisions(record)
+    if not record.changed:
+        return [
+            *section,
+            Paragraph(Claim("The two arms are the same code with the same arguments.", folders or (RUN,))),
+        ]
+    section += [
+        Paragraph(Claim("From the control to the candidate:", folders or (RUN,))),
+        Verbatim("\n".join(record.changed), "diff"),
+    ]
+    for library in record.libraries:
+        section += _library(library)
+    return section
+
+
+def entry_files(record: Record, arm: str) -> list[str]:
+    """The files of an arm that its ranks begin with, by their paths in its folder."""
+    if record.scenario.program:
+        return [word for word in record.scenario.program if word in record.arms[arm].files]
+    module = record.scenario.entry.partition(":")[0].replace(".", "/")
+    return [file for file in (f"{module}.py", f"{module}/__init__.py") if file in record.arms[arm].files]
+
+
+def _revisions(record: Record) -> list[Block]:
+    """Which commit each arm was laid out from, where one was."""
+    if not any(arm.revision for arm in record.arms.values()):
+        return []
+    rows: list[tuple[Part, ...]] = []
+    for name, arm in sorted(record.arms.items(), reverse=True):
+        if (revision := arm.revision) is None:
+            rows.append((name, Claim("the files as they stood, see the commit above", (RUN,)), "", "", ""))
+            continue
+        patch: Part = "none"
+        if revision.patch is not None:
+            patch = Claim(Verbatim(f"sha256 {revision.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
+        place = Foreign(
+            f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
+        )
+        commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
+        rows.append((name, commit, Verbatim(revision.tree[:12]), patch, place))
+    return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
+
+
+def _library(library: LibraryChange) -> list[Block]:
+    """What changed in the modules that ranks loaded of one distribution."""
+    versions = [library.versions.get(arm) or "not there" for arm in ARMS]
+    title = Foreign(f"{library.distribution} {versions[0]} and {versions[1]}, as ranks loaded it")
+    told = len(library.modules) + library.alike
+    if not told:
+        return [Heading(3, title), Paragraph(Claim("No rank told a module of it.", (RECORD,)))]
+    words = (
+        f"{plural(told, 'file')} of it: {library.alike} with the same content in both arms, {len(library.modules)} not."
+    )
+    blocks: list[Block] = [Heading(3, title), Paragraph(Claim(f"Ranks loaded {words}", (RECORD,)))]
+    if library.untold:
+        left = f"Lists of loaded files are cut: of one rank {plural(library.untold, 'more file')} are not told."
+        blocks.append(Paragraph(Claim(left, (RECORD,))))
+    shown = [module for module in library.modules if module.lines]
+    blocks += [_diff(module) for module in shown]
+    if others := [module for module in library.modules if not module.lines]:
+        rows = tuple(
+            (Verbatim(module.file), Foreign(_why(module)), *(_digests(module, arm) for arm in ARMS))
+            for module in others[:WITHOUT_DIFF]
+        )
+        blocks.append(Table(("without a diff here", "because", *ARMS), rows))
+    if len(others) > WITHOUT_DIFF:
+        more = f"{plural(len(others) - WITHOUT_DIFF, 'more file')} without a diff stand in the record."
+        blocks.append(Paragraph(Claim(more, (RECORD,))))
+    return blocks
+
+
+def _diff(module: ModuleChange) -> Block:
+    """The diff of a module, folded: its title tells how long it is."""
+    removed, added = (sum(line.startswith(sign) for line in module.lines) for sign in "-+")
+    title = f"{module.file}: {plural(removed, 'line')} less, {plural(added, 'line')} more"
+    title += f", and {plural(module.more, 'line')} of the diff not shown" if module.more else ""
+    before, after = (
+        Claim(f"the {arm}'s text", (Evidence(text_path(digest)),)) for arm in ARMS for digest in module.digests[arm]
+    )
+    who = "".join(f" In the {arm} only {numbered('rank', ranks)} loaded it." for arm, ranks in module.only.items())
+    inner = (
+        Paragraph("From ", before, " to ", after, f".{who}"),
+        Verbatim("\n".join(module.lines), "diff"),
+    )
+    return Details(Foreign(title), inner)
+
+
+def _why(module: ModuleChange) -> str:
+    """Why no diff of a module is shown, and which ranks loaded it where not all did."""
+    why = module.why or f"{module.more} lines: beyond the {RUN_LINES} of a run"
+    return why + "".join(f"; in the {arm} only {numbered('rank', ranks)}" for arm, ranks in module.only.items())
+
+
+def _digests(module: ModuleChange, arm: str) -> Part:
+    return Verbatim(", ".join(digest[:12] for digest in module.digests[arm])) if module.digests[arm] else "not loaded"
