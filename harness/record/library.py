@@ -18,7 +18,7 @@ from harness.history import History
 from harness.record.arms import installed
 from harness.record.facts import RunFacts
 from harness.record.model import LibraryChange, ModuleChange, RecordError
-from harness.stats.provenance import NAMED, left_out, modules, path_of
+from harness.stats.provenance import NAMED, path_of, told
 
 FOLDER = "evidence/library"
 TEXT_LIMIT = 256 * 1024
@@ -49,8 +49,9 @@ class Loaded:
     def add(self, arm: str, listing: bytes, *, of: Collection[str], ranks: Collection[int] = ()) -> None:
         """Add a rank's list, of which only the distributions in `of` count."""
         self.told.setdefault(arm, set()).update(ranks)
-        self.untold = max(self.untold, left_out(listing))
-        for distribution, file, digest in modules(listing):
+        files, left_out = told(listing)
+        self.untold = max(self.untold, left_out)
+        for distribution, file, digest in files:
             if distribution in of:
                 by_arm = self.digests.setdefault(distribution, {}).setdefault(file, {})
                 by_arm.setdefault(arm, set()).add(digest)

@@ -180,25 +180,21 @@ def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
         return
 
 
-def modules(listing: bytes) -> Iterator[tuple[str, str, str]]:
-    """Distribution, file and sha256 of whatever a list tells file by file of distributions. Nothing is raised."""
+def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
+    """What a list tells file by file of distributions; of what cannot be read nothing.
+
+    Returns:
+        Distribution, file and sha256 of each; and how many files of those told in full are left out for length.
+    """
+    files: list[tuple[str, str, str]] = []
     try:
-        told = strict_json(listing)
-        for one in (*told["others"], *told.get("in_full", ())):
-            for file, sha256 in dict(one["files"]).items():
-                if isinstance(one["distribution"], str) and isinstance(sha256, str):
-                    yield one["distribution"], str(file), sha256
+        found = strict_json(listing)
+        for one in (*found["others"], *found.get("in_full", ())):
+            if isinstance(name := one["distribution"], str):
+                files += [(name, str(file), str(sha256)) for file, sha256 in dict(one["files"]).items()]
+        return files, max(0, int(found.get("left_out", 0)))
     except (KeyError, TypeError, ValueError, AttributeError):
-        return
-
-
-def left_out(listing: bytes) -> int:
-    """How many files of distributions told in full a list leaves out for length; 0 of what cannot be read."""
-    try:
-        found = strict_json(listing).get("left_out")
-    except (ValueError, AttributeError):
-        return 0
-    return found if isinstance(found, int) and found > 0 else 0
+        return [], 0
 
 
 def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]:

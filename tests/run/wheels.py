@@ -5,25 +5,33 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
 def write(
-    folder: Path, name: str, version: str, text: str, *, requires: Sequence[str] = (), tags: str = "py3-none-any"
+    folder: Path,
+    name: str,
+    version: str,
+    text: str,
+    *,
+    requires: Sequence[str] = (),
+    tags: str = "py3-none-any",
+    more: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write a wheel with one module, `name.py`; return its path."""
+    """Write a wheel with one module, `name.py`, and `more` files; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     about = f"{name}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     metadata += [f"Requires-Dist: {one}" for one in requires]
     files = {
-        f"{name}.py": text,
-        f"{about}/METADATA": "\n".join(metadata) + "\n",
-        f"{about}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n",
+        f"{name}.py": text.encode(),
+        **(more or {}),
+        f"{about}/METADATA": ("\n".join(metadata) + "\n").encode(),
+        f"{about}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n".encode(),
     }
-    rows = [f"{path},sha256={digest(content)},{len(content.encode())}" for path, content in files.items()]
-    files[f"{about}/RECORD"] = "\n".join([*rows, f"{about}/RECORD,,"]) + "\n"
+    rows = [f"{path},sha256={digest(content)},{len(content)}" for path, content in files.items()]
+    files[f"{about}/RECORD"] = ("\n".join([*rows, f"{about}/RECORD,,"]) + "\n").encode()
     wheel = folder / f"{name}-{version}-{tags}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, content in files.items():
@@ -31,8 +39,8 @@ def write(
     return wheel
 
 
-def digest(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+def digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
 
 
 def settings(folder: Path, cache: Path) -> dict[str, str]:

@@ -65,6 +65,17 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
     "another Rankproof": (told("tool", name="rankproof"), {"declared": ("rankproof",)}, "the Rankproof that runs"),
     "a list without files": (b'{"installed": {"e": "engine 1"}, "others": []}', {}, "whose files are not told"),
     "a list that was cut": (b'{"installed": {}, "others": [], "more": 7}', {}, "7 more files"),
+    "files of another release than was told": (
+        b'{"installed": {}, "others": [], "in_full": [{"package": "e", "distribution": "e", "version": "1"}]}',
+        {},
+        "files of e 1 are told for e, which came from elsewhere",
+    ),
+    "no files of what differs": (
+        b'{"installed": {"e": "e 1"}, "others": []}',
+        {"declared": (), "differing": ("e",)},
+        "which files of e 1 a rank loaded for e is not told",
+    ),
+    "files of another form": (b'{"installed": {}, "others": [], "in_full": {"e": 1}}', {}, "cannot be read"),
     "no list": (b"", {}, "cannot be read"),
     "a list of another form": (b'{"installed": [], "others": {"files": 1}}', {}, "cannot be read"),
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.stats.provenance import Source, judge
+from harness.stats.provenance import Source, judge, told
 from tests.run import wheels
 
 pytestmark = pytest.mark.slow
@@ -148,3 +148,27 @@ def test_processes_that_a_rank_starts_are_told(live: Any, tmp_path: Path, body: 
     """Nobody sees what a child of the rank loads, so that there is one is told, by its program's name."""
     lived = run(live, tmp_path, body)
     assert lived.said(0, "subject.loaded")[-1].values.get("children") == CHILDREN[body]
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_differs_between_the_arms_is_told_in_full(live: Any, tmp_path: Path, warm: bool) -> None:
+    """Of such a distribution each file stands there with its digest; as one that its RECORD does not prove does too."""
+    site = tmp_path / "site-packages"
+    for name in ("engine", "other"):
+        with zipfile.ZipFile(wheels.write(tmp_path, name, "2.0", THEIRS)) as wheel:
+            wheel.extractall(site)
+    body = f"import sys; sys.path.insert(0, {str(site)!r}); import engine, other; engine.WHO = 'patched'"
+    text = hashlib.sha256(THEIRS.encode()).hexdigest()
+    lived = run(live, tmp_path, body, warm=warm, differing=("engine", "torch"))
+    files, left_out = told(listing(lived))
+    assert ("engine", "engine.py", text) in files
+    assert not [name for name, _, _ in files if name == "other"]
+    assert (len([file for name, file, _ in files if name == "torch"]) > 300) is warm
+    assert left_out == 0
+    source = Source(declared=(), files={}, differing=("engine", "torch"))
+    assert judge(listing(lived), source).unproven == frozenset()
+    silent = listing(run(live, tmp_path, body, warm=warm))
+    assert "which files of engine 2.0 a rank loaded for engine is not told" in judge(silent, source).unproven
+    (site / "engine.py").write_text(OURS)
+    changed = listing(run(live, tmp_path, body, warm=warm, differing=("engine",)))
+    assert told(changed)[0] == [("engine", "engine.py", hashlib.sha256(OURS.encode()).hexdigest())]
