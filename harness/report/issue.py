@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.model import Record
+from harness.record.model import LibraryChange, Record
 from harness.report import blocks
 from harness.report.blocks import Block, Part
 from harness.report.changed import entry_files
@@ -95,6 +95,8 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
     if record.changed:
         diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
         yield Section(name="the diff", blocks=(blocks.Heading(3, "From the control to the candidate"), diff))
+    if modules := tuple(block for library in record.libraries for block in _modules(library)):
+        yield Section(name="the diff of libraries", blocks=modules)
     yield Section(name="the versions", blocks=(blocks.Heading(3, "Versions"), _versions(record)))
     yield Section(name="how to reproduce it", blocks=tuple(_reproduce(record)))
     files = [("the scenario", SCENARIO_PATH, "yaml")]
@@ -105,6 +107,17 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
     for name, path, language in files:
         text = blocks.Verbatim(read(path).decode("utf-8", "backslashreplace"), language, FILE_LIMIT)
         yield Section(name=name, blocks=(blocks.Details(f"{name[0].upper()}{name[1:]}", (text,)),))
+
+
+def _modules(library: LibraryChange) -> Iterator[Block]:
+    """The diffs of a library's modules, the short ones first."""
+    room = DIFF_LIMIT
+    diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
+    for file, diff in sorted(diffs.items(), key=lambda one: len(one[1])):
+        if room > 0:
+            inner = blocks.Verbatim(diff, "diff", room)
+            yield blocks.Details(blocks.Foreign(f"{library.distribution}: {file}"), (inner,))
+        room -= len(diff)
 
 
 def _failures(record: Record, read: Read) -> Iterator[Section]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from harness.record.model import Record
+from harness.record.model import LibraryChange, ModuleChange, Record
 from harness.report.issue import LONGEST, render_issue, without_places
 from tests.records import cell, record
 from tests.report.test_rendering import FOREIGN
@@ -68,6 +68,23 @@ def test_it_stands_alone() -> None:
     ):
         assert part in text, part
     assert not re.search(r"\]\(|!\[|evidence/|results\.json", text)
+
+
+def test_the_lines_of_a_library_go_along() -> None:
+    """Where two releases are compared, the short diffs of their modules come first, as long as there is room."""
+
+    def change(file: str, lines: list[str]) -> ModuleChange:
+        return ModuleChange(file=file, digests={}, only={}, lines=lines, more=0, why="")
+
+    modules = [change("mlx_lm/generate.py", ["+" + "x" * 15_990] * 2), change("mlx_lm/pipeline.py", ["-a @bob", "+b"])]
+    library = LibraryChange(distribution="mlx-lm", versions={}, alike=0, modules=modules, untold=0)
+    other = library.model_copy(update={"modules": [change("mlx_lm/unlucky.py", ["+c"] * 3)]})
+    text = issue(MADE.model_copy(update={"libraries": [library, other]}))
+    first, second = text.index("<summary>mlx-lm: mlx_lm/pipeline.py"), text.index("<summary>mlx-lm: mlx_lm/generate.py")
+    assert first < second
+    assert "```diff\n-a @bob\n+b\n```" in text
+    assert "more characters" in text[second:]
+    assert text.index("mlx_lm/unlucky.py")
 
 
 @pytest.mark.parametrize(
