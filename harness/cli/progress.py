@@ -28,7 +28,7 @@ class Spoken(Progress):
 
     Attributes:
         flying: ranks of the worlds that were handed to a lane and have not ended.
-        unexpected: candidates that failed, controls that did not.
+        unexpected: candidates that failed, controls that did not where they have to, and that did elsewhere.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -64,8 +64,7 @@ class Spoken(Progress):
             self.made += not trial.void
             if not trial.void:
                 (self.candidate if trial.arm == "candidate" else self.control)[trial.cell.id] += 1
-                # A control that does not fail is as unexpected as a candidate that does.
-                self.unexpected[trial.cell.id] += trial.failed == (trial.arm == "candidate")
+                self.unexpected[trial.cell.id] += not trial.as_expected
 
     def left(self) -> str:
         """Time left, in words."""

@@ -33,12 +33,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class MadeTrial:
-    """A trial that was made: whether it is void, and whether it failed."""
+    """A trial that was made: whether it is void, and whether it ended as a right candidate or a stated control does."""
 
     cell: Cell
     arm: Arm
     void: bool
-    failed: bool
+    as_expected: bool
 
 
 class Progress:

@@ -346,7 +346,10 @@ class Trials:
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        return MadeTrial(cell=cell, arm=arm, void=ended == "void", failed=ended == "fail")
+        must_fail = (
+            arm == "control" and self._stated is not None and self._stated.applies(cell.ranks, cell.backend, cell.axes)
+        )
+        return MadeTrial(cell=cell, arm=arm, void=ended == "void", as_expected=(ended == "fail") == must_fail)
 
     def _keep_reference(self, folder: str, capture: Capture) -> None:
         self._keep(folder, capture)

@@ -23,6 +23,7 @@ from harness.run.run import run
 from harness.scenario import Cell, load_scenario
 from tests.reproduce.conftest import RANK
 from tests.reproduce.conftest import SCENARIO as WORDS
+from tests.run import test_control_cells
 from tests.run.conftest import SCENARIO, SUBJECT, command, environment
 
 CELLS = (Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"), Cell("ranks=4,x=[red]", "b", 4, "gloo"))
@@ -34,15 +35,15 @@ PLAN = Plan(
 )
 
 
-def made(*, arm: str = "candidate", failed: bool = False, void: bool = False) -> MadeTrial:
-    return MadeTrial(cell=CELLS[0], arm=arm, void=void, failed=failed)  # type: ignore[arg-type]
+def made(*, arm: str = "candidate", odd: bool = False, void: bool = False) -> MadeTrial:
+    return MadeTrial(cell=CELLS[0], arm=arm, void=void, as_expected=not odd)  # type: ignore[arg-type]
 
 
 def test_counts_are_what_happened() -> None:
-    """A void trial brings the end no nearer; a control that passes is as unexpected as a candidate that fails."""
+    """A void trial brings the end no nearer; what is unexpected is so in either arm."""
     count = Spoken(io.StringIO())
     count.planned(PLAN)
-    for trial in (made(), made(void=True), made(failed=True), made(arm="control", failed=True), made(arm="control")):
+    for trial in (made(), made(void=True), made(odd=True), made(arm="control"), made(arm="control", odd=True)):
         count.began(trial.cell)
         count.ended(trial)
     assert (count.made, count.void, count.flying, count.unexpected.total()) == (4, 1, 0, 2)
@@ -96,6 +97,21 @@ def test_ranks_in_flight_are_counted_while_they_fly(
     numbers = [int(line.split(" ranks in flight")[0].split()[-1]) for line in stream.getvalue().splitlines()[1:]]
     assert 4 in numbers
     assert set(numbers) <= {0, 2, 4}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stated", "odd"), [("[3]", 0), ("[2]", 4)])
+def test_a_control_that_holds_where_it_has_to_is_expected(
+    scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, odd: int
+) -> None:
+    """It fails in worlds of an odd size: what is unexpected is where it does otherwise than is stated."""
+    text = test_control_cells.SCENARIO.replace("[2, 3, 4, 5]", "[2, 3]").replace("[3, 5]", stated)
+    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 2")
+    found = load_scenario(scenario({"scenario.yaml": text, "subject.py": test_control_cells.SUBJECT}))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    count = Spoken(io.StringIO())
+    run(found, results=tmp_path / "results", signer=None, jobs=2, progress=count)
+    assert (count.made, count.unexpected.total()) == (6, odd)
 
 
 @pytest.mark.parametrize("variable", ["CI", "TERM"])
