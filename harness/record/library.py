@@ -25,7 +25,7 @@ TEXT_LIMIT = 256 * 1024
 """Bytes of a module whose text is kept."""
 BUDGET = 4 * 2**20
 """Bytes that are kept of a run."""
-MODULE_LINES, RUN_LINES, LINE_LIMIT = 120, 800, 500
+MODULE_LINES, RUN_LINES, LINE_LIMIT = 100, 600, 500
 """Lines of difference that are shown of a module and of a run, and characters of a line."""
 ARMS = ("control", "candidate")
 

@@ -124,7 +124,7 @@ def control_in_words(record: Record) -> Part:
     counted = sum(tally.counted for _, tally in must)
     stated = sum(tally.as_stated or 0 for _, tally in must)
     parts: list[Part] = [f"It failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"]
-    ways = sorted(_ways(tallies), key=lambda item: -item[1])
+    ways = sorted(_ways(must), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
         place = (f" {way.where} ", Verbatim(way.place, limit=PLACE_LIMIT)) if way.place else ()
         text = Text(Foreign(way.what), *place, f" on {where}", f" ({count})" if count != stated else "")

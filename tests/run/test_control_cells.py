@@ -58,6 +58,9 @@ def test_the_control_fails_at_odd_sizes_only(tmp_path: Path) -> None:
         (5, "PASS", False),
     ]
     assert [cell.control.failed for cell in cells if cell.control] == [0, 5, 0, 5]
+    told = (ran.folder / "report.md").read_text().partition("**Control.**")[2].partition("\n")[0]
+    assert "evidence/ranks-3-" in told
+    assert "evidence/ranks-2-" not in told, "shown as failed by a trial in which it held"
     signer = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")).fingerprint
     assert run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", signer).code == 0
 
