@@ -140,6 +140,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "locks/dev.txt": INDEX,
         "pip install --no-deps --no-build-isolation -e .": INDEX,
     },
+    "scenarios/mlx-lm-uneven-pipeline/README.md": {"rankproof run scenarios/mlx-lm-uneven-pipeline": SCENARIO},
     "scenarios/ranks-agree-on-tokenizer/README.md": {
         "rankproof run scenarios/ranks-agree-on-tokenizer": SCENARIO,
     },
