@@ -27,6 +27,7 @@ BUDGET = 4 * 2**20
 """Bytes that are kept of a run."""
 MODULE_LINES, RUN_LINES, LINE_LIMIT = 100, 600, 500
 """Lines of difference that are shown of a module and of a run, and characters of a line."""
+LINES_COMPARED = 20_000
 ARMS = ("control", "candidate")
 
 
@@ -108,9 +109,13 @@ def chosen(pairs: Iterable[tuple[str, str]], sizes: Mapping[str, int | None]) ->
 def difference(before: bytes, after: bytes) -> list[str]:
     """A unified diff of two texts without the names of the files; empty where they read alike.
 
-    Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is escaped.
+    Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is escaped. Tables of
+    very many short lines are not compared: that takes minutes.
     """
-    diff = difflib.unified_diff(_lines(before), _lines(after), lineterm="", n=3)
+    old, new = _lines(before), _lines(after)
+    if max(len(old), len(new)) > LINES_COMPARED:
+        return [f"more than {LINES_COMPARED} lines: not compared"]
+    diff = difflib.unified_diff(old, new, lineterm="", n=3)
     return [bounded(line, LINE_LIMIT) for line in diff][2:]
 
 

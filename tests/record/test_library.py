@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
-from harness.record.library import BUDGET, LINE_LIMIT, TEXT_LIMIT, Loaded, chosen, difference
+from harness.record.library import BUDGET, LINE_LIMIT, LINES_COMPARED, TEXT_LIMIT, Loaded, chosen, difference
 
 OLD, NEW = "a" * 64, "b" * 64
 
@@ -97,6 +98,14 @@ def test_what_the_difference_of_two_texts_shows(name: str) -> None:
     """Every difference that can be read: other ends of lines too, and bytes that are not text."""
     before, after, lines = SHOWN[name]
     assert difference(before, after) == lines
+
+
+def test_a_table_of_very_many_lines_is_not_compared() -> None:
+    """Lines that stand there hundreds of times each are what a comparison takes longest for."""
+    begin = time.monotonic()
+    table = [b"".join(b"%03d\n" % (number * step % 105) for number in range(TEXT_LIMIT // 4)) for step in (7, 11)]
+    assert difference(*table) == [f"more than {LINES_COMPARED} lines: not compared"]
+    assert time.monotonic() - begin < 5
 
 
 def test_a_long_line_is_cut() -> None:
