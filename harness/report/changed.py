@@ -110,8 +110,8 @@ def _library(library: LibraryChange) -> list[Block]:
 def _diff(module: ModuleChange) -> Block:
     """The diff of a module, folded: its title tells how long it is."""
     removed, added = (sum(line.startswith(sign) for line in module.lines) for sign in "-+")
-    title = f"{module.file}: {plural(removed, 'line')} less, {plural(added, 'line')} more"
-    title += f", and {plural(module.more, 'line')} of the diff not shown" if module.more else ""
+    title = f"{module.file}: {plural(removed, 'line')} removed, {added} added"
+    title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
     before, after = (
         Claim(f"the {arm}'s text", (Evidence(text_path(digest)),)) for arm in ARMS for digest in module.digests[arm]
     )
@@ -130,4 +130,8 @@ def _why(module: ModuleChange) -> str:
 
 
 def _digests(module: ModuleChange, arm: str) -> Part:
-    return Verbatim(", ".join(digest[:12] for digest in module.digests[arm])) if module.digests[arm] else "not loaded"
+    """What an arm loaded of a module, by sha256; with the text where it is kept."""
+    if not (digests := module.digests[arm]):
+        return "not loaded"
+    words = Verbatim(", ".join(digest[:12] for digest in digests))
+    return words if module.why else Claim(words, tuple(Evidence(text_path(digest)) for digest in digests))

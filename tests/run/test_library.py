@@ -147,10 +147,10 @@ def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
     }
     assert ran.record.run.texts_left == {sha256(text["engine/huge.py"]): TEXT_LIMIT + 14 for text in (old, new)}
     section = (ran.folder / "report.md").read_text().partition("## What changed")[2].partition("\n## ")[0]
-    assert "<details><summary>engine/__init__.py: 1 line less, 1 line more</summary>" in section
+    assert "<details><summary>engine/__init__.py: 1 line removed, 1 added</summary>" in section
     assert "-    return [layers // ranks] * ranks\n+    return [-(-layers" in section
     assert "only rank 0 loaded it" in section
-    assert f"{MODULE_LINES + 1} lines of the diff not shown" in section
+    assert f"{MODULE_LINES + 1} more lines of the diff not shown" in section
     assert "steady" not in section
 
 

@@ -46,4 +46,4 @@ def test_the_report_shows_the_layers_the_tokens_and_the_lines(
     assert mended.more == 0
     assert "-        self.start_idx = (self.pipeline_size - self.pipeline_rank - 1) * layers_per_rank" in mended.lines
     assert "+        self.start_idx = sum(split[self.pipeline_rank + 1 :])" in mended.lines
-    assert "<summary>mlx_lm/models/pipeline.py: 9 lines less, 16 lines more" in (ran.folder / "report.md").read_text()
+    assert "<summary>mlx_lm/models/pipeline.py: 9 lines removed, 16 added" in (ran.folder / "report.md").read_text()
