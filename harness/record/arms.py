@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import normal
@@ -12,6 +12,9 @@ from harness.record.model import RecordError
 from harness.scenario import Environment, Scenario
 from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of
 from harness.stats.verdict import Judgement
+
+COMPARED = ("control", "candidate")
+"""The arms between which the report says what changed: from the first one to the second."""
 
 
 def own_environments(scenario: Scenario) -> dict[str, Environment]:
@@ -47,33 +50,35 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
             digest=made.digest,
             python=made.python,
             implementation=made.implementation,
-            named=_named(wanted[arm], made),
+            named={
+                package.name: (package.version, package.record)
+                for package in made.packages
+                if package.name in wanted[arm].packages
+            },
         )
     return by_arm
 
 
-def _named(wanted: Environment, made: ArmEnvironmentFacts) -> dict[str, tuple[str, str]]:
-    """What is installed of the packages that a scenario names: normal name to version and sha256 of RECORD."""
-    return {one.name: (one.version, one.record) for one in made.packages if one.name in wanted.packages}
+def differing(
+    scenario: Scenario, made: Mapping[str, ArmEnvironmentFacts], named: Mapping[str, Iterable[str]]
+) -> frozenset[str]:
+    """Normal names of the packages that the scenario names for one of the arms, and that are not known to be the same.
 
-
-def differing(scenario: Scenario, made: Mapping[str, ArmEnvironmentFacts]) -> frozenset[str]:
-    """Normal names of the packages that the scenario names for an arm, and that may be others in the other arm.
-
-    Of what the harness' own environment holds only the version is known: a package beside it counts as another one.
+    Of what the harness' own environment holds nobody knows the wheel: a package beside it counts as another one.
 
     Args:
         scenario: what is asked.
         made: the environments of the arms that have their own.
+        named: what the scenario names for each of them.
     """
-    wanted = own_environments(scenario)
-    if scenario.subject.control is None or wanted.keys() != made.keys():
+    if (
+        any(arm not in scenario.subject.arms for arm in COMPARED)
+        or not own_environments(scenario).keys() <= made.keys()
+    ):
         return frozenset()
-    sides = [{one.name: one.wheel for one in facts.packages} for facts in made.values()]
-    names = frozenset(name for arm, facts in made.items() for name in _named(wanted[arm], facts))
-    if len(sides) < 2:
-        return names
-    return frozenset(name for name in names if sides[0].get(name) != sides[1].get(name))
+    wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in COMPARED if arm in made]
+    names = frozenset(name for arm in COMPARED if arm in made for name in named[arm])
+    return frozenset(name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name))
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
@@ -120,7 +125,8 @@ def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, A
     if sorted(run.provenance) != sorted(run.arguments):
         raise RecordError("the run does not tell for each arm what its repository holds")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
-    acting, others = plugins.inside(run), differing(scenario, run.environments)
+    acting = plugins.inside(run)
+    others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     return {
         arm: Source(
             declared=frozenset(facts.declared),

@@ -21,6 +21,7 @@ from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arms import (
+    COMPARED,
     arm_environments,
     changed_environment,
     demand_lists,
@@ -123,7 +124,8 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         for arm, summary in arms.items()
     }
     witness, arrays = Witness(run, read), Arrays(scenario, read)
-    libraries = Libraries(run, differing(scenario, run.environments), read)
+    others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
+    libraries = Libraries(run, others, read, arms=COMPARED)
 
     heard: set[str] = set()
 

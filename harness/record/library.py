@@ -28,7 +28,6 @@ BUDGET = 4 * 2**20
 MODULE_LINES, RUN_LINES, LINE_LIMIT = 100, 600, 500
 """Lines of difference that are shown of a module and of a run, and characters of a line."""
 LINES_COMPARED = 20_000
-ARMS = ("control", "candidate")
 
 
 @dataclass
@@ -36,12 +35,14 @@ class Loaded:
     """What ranks loaded of some distributions.
 
     Attributes:
+        arms: from which one to which the report says what changed.
         digests: distribution to file to arm to every sha256 that its ranks told.
         ranks: the same, to the ranks that told it.
         told: per arm, all ranks that told anything.
         untold: the most files that a list leaves out.
     """
 
+    arms: tuple[str, str]
     digests: dict[str, dict[str, dict[str, set[str]]]] = field(default_factory=dict)
     ranks: dict[tuple[str, str, str], set[int]] = field(default_factory=dict)
     told: dict[str, set[int]] = field(default_factory=dict)
@@ -49,6 +50,8 @@ class Loaded:
 
     def add(self, arm: str, listing: bytes, *, of: Collection[str], ranks: Collection[int] = ()) -> None:
         """Add a rank's list, of which only the distributions in `of` count."""
+        if arm not in self.arms:
+            return
         self.told.setdefault(arm, set()).update(ranks)
         files, left_out = told(listing)
         self.untold = max(self.untold, left_out)
@@ -60,14 +63,14 @@ class Loaded:
 
     def only(self, distribution: str, file: str) -> dict[str, list[int]]:
         """Per arm, the ranks that loaded a file, where some did and others did not."""
-        by_arm = {arm: self.ranks.get((arm, distribution, file), set()) for arm in ARMS}
+        by_arm = {arm: self.ranks.get((arm, distribution, file), set()) for arm in self.arms}
         return {arm: sorted(ranks) for arm, ranks in by_arm.items() if ranks and ranks != self.told.get(arm)}
 
     def pairs(self) -> Iterator[tuple[str, str, str, str]]:
         """Distribution, file, and both digests, of each Python module of which each arm loaded another content."""
         for distribution, files in sorted(self.digests.items()):
             for file, by_arm in sorted(files.items()):
-                sides = [by_arm.get(arm, set()) for arm in ARMS]
+                sides = [by_arm.get(arm, set()) for arm in self.arms]
                 if is_text(file) and sides[0] != sides[1] and all(len(side) == 1 for side in sides):
                     before, after = (next(iter(side)) for side in sides)
                     if NAMED.fullmatch(before) and NAMED.fullmatch(after):
@@ -88,7 +91,7 @@ def chosen(pairs: Iterable[tuple[str, str]], sizes: Mapping[str, int | None]) ->
     """Which texts are kept, by sha256: of each pair both or none, the smallest pairs first, while there is room.
 
     Args:
-        pairs: sha256 of the control's and the candidate's text.
+        pairs: sha256 of both texts of a module.
         sizes: of each in bytes; None where it cannot be had.
     """
     known: list[tuple[int, tuple[str, str]]] = []
@@ -127,20 +130,24 @@ def _lines(text: bytes) -> list[str]:
 class Libraries:
     """Hears every trial of a run once, and says what changed between the libraries of its arms."""
 
-    def __init__(self, run: RunFacts, differing: Collection[str], read: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, run: RunFacts, differing: Collection[str], read: Callable[[str], bytes], *, arms: tuple[str, str]
+    ) -> None:
         self._run = run
+        self._arms = arms
         self._differing = differing
         self._read = read
         self._lists: dict[str, dict[str, set[int]]] = {}
 
     def hear(self, history: History) -> None:
         """Take one trial. A reference runs the candidate's code, and is not one of its ranks."""
-        arm = history.about().get("arm")
+        arm = str(history.about().get("arm"))
+        is_rank = arm != "reference" or arm in self._arms
         for rank in range(history.size) if self._differing and not history.is_of_programs else ():
             for seen in history.said(rank, "subject.loaded"):
                 if isinstance(digest := seen.event.values.get("packages"), str) and NAMED.fullmatch(digest):
-                    lists = self._lists.setdefault("candidate" if arm == "reference" else str(arm), {})
-                    lists.setdefault(digest, set()).update(() if arm == "reference" else (rank,))
+                    lists = self._lists.setdefault(arm if is_rank else "candidate", {})
+                    lists.setdefault(digest, set()).update((rank,) if is_rank else ())
 
     def changes(self, names: Collection[str]) -> list[LibraryChange]:
         """What changed, by distribution.
@@ -151,7 +158,7 @@ class Libraries:
         Raises:
             RecordError: a text is missing, of no module, or another.
         """
-        loaded = Loaded()
+        loaded = Loaded(self._arms)
         for arm, lists in sorted(self._lists.items()):
             for digest, ranks in sorted(lists.items()):
                 if (path := path_of(digest)) in names:
@@ -167,19 +174,19 @@ class Libraries:
         return [
             LibraryChange(
                 distribution=distribution,
-                versions={arm: installed(self._run, arm)[1].get(distribution) for arm in ARMS},
-                alike=sum(_is_alike(by_arm) for by_arm in loaded.digests.get(distribution, {}).values()),
+                versions={arm: installed(self._run, arm)[1].get(distribution) for arm in self._arms},
+                alike=sum(self._is_alike(by_arm) for by_arm in loaded.digests.get(distribution, {}).values()),
                 modules=[
                     ModuleChange(
                         file=file,
-                        digests={arm: sorted(by_arm.get(arm, ())) for arm in ARMS},
+                        digests={arm: sorted(by_arm.get(arm, ())) for arm in self._arms},
                         only=loaded.only(distribution, file),
                         lines=diffs.get((distribution, file), [])[: shown.get((distribution, file), 0)],
                         more=max(0, len(diffs.get((distribution, file), ())) - shown.get((distribution, file), 0)),
                         why="" if diffs.get((distribution, file)) else self._why(file, by_arm),
                     )
                     for file, by_arm in sorted(loaded.digests.get(distribution, {}).items())
-                    if not _is_alike(by_arm)
+                    if not self._is_alike(by_arm)
                 ],
                 untold=loaded.untold,
             )
@@ -211,11 +218,9 @@ class Libraries:
     def _why(self, file: str, by_arm: Mapping[str, Collection[str]]) -> str:
         """Why there is no diff of a file."""
         left = [self._run.texts_left[digest] for side in by_arm.values() for digest in side if digest in self._left]
-        match [len(by_arm.get(arm, ())) for arm in ARMS]:
-            case [0, _]:
-                return "no rank of the control loaded it"
-            case [_, 0]:
-                return "no rank of the candidate loaded it"
+        match [len(by_arm.get(arm, ())) for arm in self._arms]:
+            case [0, _] | [_, 0]:
+                return "one arm alone loaded it"
             case [1, 1] if not all(NAMED.fullmatch(digest) for side in by_arm.values() for digest in side):
                 return "a rank could not read it"
             case [1, 1] if not is_text(file):
@@ -228,14 +233,13 @@ class Libraries:
                 return "the texts read alike, their bytes differ"
         return "ranks of one arm loaded several versions of it"
 
+    def _is_alike(self, by_arm: Mapping[str, Collection[str]]) -> bool:
+        sides = [by_arm.get(arm, ()) for arm in self._arms]
+        return len(sides[0]) == 1 and sides[0] == sides[1]
+
     @property
     def _left(self) -> Collection[str]:
         return self._run.texts_left.keys()
-
-
-def _is_alike(by_arm: Mapping[str, Collection[str]]) -> bool:
-    sides = [by_arm.get(arm, ()) for arm in ARMS]
-    return len(sides[0]) == 1 and sides[0] == sides[1]
 
 
 def _shown(diffs: Mapping[tuple[str, str], Sequence[str]]) -> dict[tuple[str, str], int]:

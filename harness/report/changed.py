@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.forms.text import numbered, plural
 from harness.record import facts
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER
-from harness.record.library import ARMS, RUN_LINES, text_path
+from harness.record.library import RUN_LINES, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import LibraryChange, ModuleChange, Record
 from harness.report.blocks import (
@@ -81,8 +81,8 @@ def _revisions(record: Record) -> list[Block]:
 
 def _library(library: LibraryChange) -> list[Block]:
     """What changed in the modules that ranks loaded of one distribution."""
-    versions = [library.versions.get(arm) or "not there" for arm in ARMS]
-    title = Foreign(f"{library.distribution} {versions[0]} and {versions[1]}, as ranks loaded it")
+    versions = " and ".join(version or "not there" for version in library.versions.values())
+    title = Foreign(f"{library.distribution} {versions}, as ranks loaded it")
     told = len(library.modules) + library.alike
     if not told:
         return [Heading(3, title), Paragraph(Claim("No rank told a module of it.", (RECORD,)))]
@@ -97,10 +97,10 @@ def _library(library: LibraryChange) -> list[Block]:
     blocks += [_diff(module) for module in shown]
     if others := [module for module in library.modules if not module.lines]:
         rows = tuple(
-            (Verbatim(module.file), Foreign(_why(module)), *(_digests(module, arm) for arm in ARMS))
+            (Verbatim(module.file), Foreign(_why(module)), *(_digests(module, arm) for arm in library.versions))
             for module in others[:WITHOUT_DIFF]
         )
-        blocks.append(Table(("without a diff here", "because", *ARMS), rows))
+        blocks.append(Table(("without a diff here", "because", *library.versions), rows))
     if len(others) > WITHOUT_DIFF:
         more = f"{plural(len(others) - WITHOUT_DIFF, 'more file')} without a diff stand in the record."
         blocks.append(Paragraph(Claim(more, (RECORD,))))
@@ -113,7 +113,9 @@ def _diff(module: ModuleChange) -> Block:
     title = f"{module.file}: {plural(removed, 'line')} removed, {added} added"
     title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
     before, after = (
-        Claim(f"the {arm}'s text", (Evidence(text_path(digest)),)) for arm in ARMS for digest in module.digests[arm]
+        Claim(f"the {arm}'s text", (Evidence(text_path(digest)),))
+        for arm, told in module.digests.items()
+        for digest in told
     )
     who = "".join(f" In the {arm} only {numbered('rank', ranks)} loaded it." for arm, ranks in module.only.items())
     inner = (

@@ -16,7 +16,7 @@ from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import repository, sources
-from harness.record.arms import differing
+from harness.record.arms import COMPARED, differing
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, SignerFacts, Source
 from harness.record.model import PATH as RECORD_PATH
@@ -175,7 +175,10 @@ def run(
             "control": scenario.trials.control if "control" in staged else 0,
         }
         progress.planned(Plan(**planned, cells=preparation.cells, skipped=skipped))
-        others = differing(scenario, {name: own.facts for name, own in preparation.environments.items()})
+        made = preparation.environments
+        others = differing(
+            scenario, {arm: own.facts for arm, own in made.items()}, {arm: own.named for arm, own in made.items()}
+        )
         with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
             trials = Trials(
                 scenario,
@@ -228,7 +231,7 @@ def run(
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
             provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
-            texts_left=library.keep(folder, trials.loaded, preparation.environments, of=others),
+            texts_left=library.keep(folder, trials.loaded, made, of=others, arms=COMPARED),
             cells=[
                 CellFacts(
                     id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0})

@@ -11,6 +11,7 @@ import pytest
 from harness.record.library import BUDGET, LINE_LIMIT, LINES_COMPARED, TEXT_LIMIT, Loaded, chosen, difference
 
 OLD, NEW = "a" * 64, "b" * 64
+ARMS = ("control", "candidate")
 
 
 def listing(files: dict[str, str], *, name: str = "engine", **more: Any) -> bytes:
@@ -21,7 +22,7 @@ def listing(files: dict[str, str], *, name: str = "engine", **more: Any) -> byte
 
 def loaded(control: dict[str, str], candidate: dict[str, str], *, name: str = "engine") -> Loaded:
     """What one rank of each arm told."""
-    found = Loaded()
+    found = Loaded(ARMS)
     for arm, files in (("control", control), ("candidate", candidate)):
         found.add(arm, listing(files, name=name), of=["engine"], ranks=[0])
     return found
@@ -47,7 +48,7 @@ def test_only_the_packages_in_question_count() -> None:
     """A distribution that nobody named has no text in the evidence, and a list that cannot be read tells nothing."""
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}).pairs()) == [("engine", "a.py", OLD, NEW)]
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}, name="numpy").pairs()) == []
-    found = Loaded()
+    found = Loaded(ARMS)
     for bad in (b"", b"[]", b'{"others": [{"distribution": "engine", "files": 7}]}', b'{"others": 3, "left_out": -1}'):
         found.add("control", bad, of=["engine"])
     assert (found.digests, found.untold) == ({}, 0)
@@ -55,7 +56,7 @@ def test_only_the_packages_in_question_count() -> None:
 
 def test_a_module_that_some_ranks_loaded_or_that_is_not_one() -> None:
     """Ranks that loaded a file where others did not are named, and two contents in one arm are no text to compare."""
-    found = Loaded()
+    found = Loaded(ARMS)
     found.add("control", listing({"a.py": OLD}), of=["engine"], ranks=[0, 1])
     found.add("candidate", listing({"a.py": NEW, "b.py": NEW}), of=["engine"], ranks=[1])
     found.add("candidate", listing({"a.py": NEW}, left_out=3), of=["engine"], ranks=[0])

@@ -42,7 +42,7 @@ class Place:
         facts = ArmEnvironmentFacts(python="3.11.7", implementation="cpython", packages=[])
         own = ArmEnvironment(python=self.tmp_path / "env/bin/python", named=("engine",), facts=facts)
         folder = ResultsFolder(self.tmp_path / "results", "engine")
-        left = keep(folder, lists, {"control": own}, of={"engine"})
+        left = keep(folder, lists, {"control": own}, of={"engine"}, arms=("control", "candidate"))
         assert all(name == text_path(digest) for name, digest in folder.digests.items())
         return {folder.read(name) for name in folder.digests}, left
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.forms.digest import sha256_of
 from harness.forms.regular_file import read_regular
-from harness.record.library import ARMS, TEXT_LIMIT, Loaded, chosen, text_path
+from harness.record.library import TEXT_LIMIT, Loaded, chosen, text_path
 from harness.record.results import ResultsFolder
 from harness.run.arms.provenance import installed_folder
 from harness.run.environments.cache import ArmEnvironment
@@ -22,6 +22,7 @@ def keep(
     environments: Mapping[str, ArmEnvironment],
     *,
     of: Collection[str],
+    arms: tuple[str, str],
 ) -> dict[str, int | None]:
     """Write the texts of the modules that ranks of both arms loaded with different content, as far as there is room.
 
@@ -30,11 +31,12 @@ def keep(
         lists: per arm, what its ranks had loaded, by digest.
         environments: those of the arms that have their own.
         of: normal names of the distributions in question.
+        arms: those that the report compares.
 
     Returns:
         Of those that were not kept, sha256 to size in bytes; None where no file of that content was found.
     """
-    loaded = Loaded()
+    loaded = Loaded(arms)
     for arm, by_digest in lists.items():
         for listing in by_digest.values():
             loaded.add(arm, listing, of=of)
@@ -42,7 +44,7 @@ def keep(
     sizes: dict[str, int | None] = {}
     pairs = list(loaded.pairs())
     for distribution, file, *digests in pairs:
-        for arm, digest in zip(ARMS, digests, strict=True):
+        for arm, digest in zip(arms, digests, strict=True):
             if texts.get(digest) is None:
                 folders = _folders(environments.get(arm), distribution)
                 sizes[digest], texts[digest] = _find(folders, file, digest)
