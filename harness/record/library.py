@@ -220,7 +220,7 @@ class Libraries:
         left = [self._run.texts_left[digest] for side in by_arm.values() for digest in side if digest in self._left]
         match [len(by_arm.get(arm, ())) for arm in self._arms]:
             case [0, _] | [_, 0]:
-                return "one arm alone loaded it"
+                return "only one arm told of it"
             case [1, 1] if not all(NAMED.fullmatch(digest) for side in by_arm.values() for digest in side):
                 return "a rank could not read it"
             case [1, 1] if not is_text(file):

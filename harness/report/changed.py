@@ -134,6 +134,6 @@ def _why(module: ModuleChange) -> str:
 def _digests(module: ModuleChange, arm: str) -> Part:
     """What an arm loaded of a module, by sha256; with the text where it is kept."""
     if not (digests := module.digests[arm]):
-        return "not loaded"
+        return "not told"
     words = Verbatim(", ".join(digest[:12] for digest in digests))
     return words if module.why else Claim(words, tuple(Evidence(text_path(digest)) for digest in digests))

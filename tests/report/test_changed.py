@@ -40,14 +40,14 @@ def test_what_has_no_diff_is_named_with_the_reason() -> None:
     gone = {"control": [OLD], "candidate": list[str]()}
     text = section(
         module("long.py", more=900),
-        module("gone.py", digests=gone, why="one arm alone loaded it", only={"control": [1]}),
+        module("gone.py", digests=gone, why="only one arm told of it", only={"control": [1]}),
         *(module(f"m{number}.so", why="not Python source") for number in range(WITHOUT_DIFF)),
     )
     assert (
         f"| `long.py` | 900 lines: beyond the {RUN_LINES} of a run | [`{OLD[:12]}`](evidence/library/{OLD}.py) |"
         in text
     )
-    assert f"| `gone.py` | one arm alone loaded it; in the control only rank 1 | `{OLD[:12]}` | not loaded |" in text
+    assert f"| `gone.py` | only one arm told of it; in the control only rank 1 | `{OLD[:12]}` | not told |" in text
     assert "2 more files without a diff stand in the record." in text
 
 

@@ -140,9 +140,9 @@ def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
     assert found["engine/first.py"].only == {"control": [0], "candidate": [0]}
     assert (len(found["engine/long.py"].lines), found["engine/long.py"].more) == (MODULE_LINES, MODULE_LINES + 1)
     assert {file: module.why for file, module in found.items() if module.why} == {
-        "engine/gone.py": "one arm alone loaded it",
+        "engine/gone.py": "only one arm told of it",
         "engine/huge.py": "its text is too large to be kept here",
-        "engine/new.py": "one arm alone loaded it",
+        "engine/new.py": "only one arm told of it",
         **({f"engine/{COMPILED.name}": "not Python source"} if COMPILED is not None else {}),
     }
     assert ran.record.run.texts_left == {sha256(text["engine/huge.py"]): TEXT_LIMIT + 14 for text in (old, new)}
