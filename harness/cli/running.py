@@ -14,7 +14,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
 from harness.report.views import checked
@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
     except (KeyProblem, SshsigError) as error:
         return give_up("run", error, USAGE)
     finished: list[Finished] = []
-    failed = slipped = False
+    not_run, slipped = 0, False
     for scenario in chosen:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         try:
@@ -80,10 +80,10 @@ def main(options: argparse.Namespace) -> int:
             continue
         except RunError as error:
             print(f"rankproof run: {scenario.scenario.id}: {error}", file=sys.stderr)
-            failed = True
+            not_run += 1
             continue
         _print(finished[-1], notes=scenario.notes)
-    code = _merged(finished, failed=failed) if finished or failed else INCONCLUSIVE
+    code = _merged(finished, not_run=not_run) if finished or not_run else INCONCLUSIVE
     return USAGE if slipped else demand_signed(code, signer, unsigned=options.unsigned)
 
 
@@ -228,21 +228,23 @@ def _place(calls: list[str]) -> str:
     return next((call for call in calls if ": " in call.partition(" in ")[2]), calls[0])
 
 
-def _merged(finished: list[Finished], *, failed: bool) -> int:
+def _merged(finished: list[Finished], *, not_run: int) -> int:
     """FAIL for a self-test that is not as expected; claims merge; what could not run is INCONCLUSIVE."""
     words: list[Word] = [one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"]
     if any(one.record.scenario.role == "self-test" and not one.record.judgement.as_expected for one in finished):
         words.append("FAIL")
-    if failed:
+    if not_run:
         words.append("INCONCLUSIVE")
     if not words and finished:
         # Only self-tests that ended as they must, or findings about others: nothing speaks against them.
         return PASS
     verdict = merge(words)
-    if len(finished) > 1:
+    if len(finished) + not_run > 1:
         skipped = sum(cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells)
         tests = [one for one in finished if one.record.scenario.role == "self-test"]
-        parts = [f"{len(finished)} scenarios"]
+        parts = [plural(len(finished), "scenario")]
+        if not_run:
+            parts.append(f"{not_run} not run")
         if tests:
             as_expected = sum(one.record.judgement.as_expected for one in tests)
             parts.append(f"{as_expected} of {len(tests)} self-tests as expected")

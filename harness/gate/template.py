@@ -83,10 +83,12 @@ def _claims() -> list[tuple[Path, Scenario]]:
         return []
     for file in files:
         try:
-            scenario = load_scenario(file).scenario
+            loaded = load_scenario(file)
         except ScenarioError:
             continue
-        if scenario.role == "claim":
+        scenario = loaded.scenario
+        # A gate takes nothing that was set on the command line.
+        if scenario.role == "claim" and not loaded.lacks_revisions:
             claims.append((file, scenario))
     return claims
 

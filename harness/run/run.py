@@ -77,6 +77,17 @@ class Slip(RunError):
         self.problems = problems
 
 
+class RevisionsMissing(RunError):
+    """The scenario leaves to the command line what its arms are, and nothing was given there: no trial was made."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "SKIPPED: both arms are the same code with the same arguments until two revisions set them apart: run it "
+            "with --candidate REV --control REV (--repo PATH where the code lies elsewhere), or give it the tag "
+            "on-demand, and it runs only where it is named"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finished:
     """A run that ended: its record, its folder, and who signed."""
@@ -138,8 +149,11 @@ def run(
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
         Slip: the entry cannot be called as the scenario says.
+        RevisionsMissing: the scenario was loaded without the revisions of its arms.
         RunError: input, code or results folder cannot be used.
     """
+    if loaded.lacks_revisions:
+        raise RevisionsMissing
     progress = progress or Progress()
     try:
         folder = ResultsFolder(real_place(results), loaded.scenario.id)

@@ -24,7 +24,7 @@ from harness.run.interrupt import interruptible
 from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import NoReference
-from harness.run.run import Interrupted, RunError, Slip
+from harness.run.run import Interrupted, RevisionsMissing, RunError, Slip
 from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, cells
 from harness.stats import outcome
@@ -107,9 +107,12 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
     Raises:
         NoSuchCell: it has no such cell; the message names those there are.
         Slip: the entry cannot be called as the scenario says.
+        RevisionsMissing: the scenario was loaded without the revisions of its arms.
         Interrupted: by Ctrl-C or SIGTERM.
         RunError: input, code or environment cannot be used.
     """
+    if loaded.lacks_revisions:
+        raise RevisionsMissing
     with (
         _told(loaded),
         tempfile.TemporaryDirectory(prefix="rankproof-try-") as root,

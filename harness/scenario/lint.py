@@ -22,6 +22,7 @@ from harness.scenario.ready_lint import ready
 from harness.scenario.sufficiency import TRIAL_RULES
 
 CONTROL = ("subject", "control")
+ALIKE = "runs the same code with the same arguments as the candidate"
 OF_ONE = "in a world of one rank nothing distributed is tried"
 # What a rank emits last; a fault that waits for it finds the work done.
 LAST = "subject.end"
@@ -160,24 +161,50 @@ def exclusions(draft: Draft) -> Iterator[Problem]:
 
 def arms_differ(draft: Draft) -> Iterator[Problem]:
     """A control is other code, or the same code with other arguments."""
-    if draft.candidate is None or draft.control is None or draft.role == "self-test":
+    if not _are_alike(draft) or lacks_revisions(draft):
         return
+    message = f"{ALIKE}; a control must be the broken code"
+    if draft.environments()["control"] is not None:
+        message = f"{message}, or the same code in another environment"
+    yield draft.problem(CONTROL, message, at_key=True)
+
+
+def revisions_are_given(draft: Draft) -> Iterator[Problem]:
+    """A scenario may leave to the command line which two revisions it compares."""
+    if lacks_revisions(draft):
+        message = f"{ALIKE}: a run takes two revisions from --candidate and --control, and skips the scenario without"
+        yield draft.problem(CONTROL, f"{message}; otherwise give the broken code here", at_key=True, kind="note")
+
+
+def lacks_revisions(draft: Draft) -> bool:
+    """Whether nothing sets the arms apart but revisions that a run may be given; else arms that are alike are a slip."""
+    # What was stated to set them apart and does not, and code that has no revisions.
+    slips = [
+        *((*CONTROL, key) for key in ("file", "rev", "patch", "environment")),
+        ("subject", "use"),
+        ("subject", "of"),
+    ]
+    return not any(draft.has(*path) for path in slips) and _are_alike(draft)
+
+
+def _are_alike(draft: Draft) -> bool:
+    """Whether both arms are one code with one set of arguments, by what the file and the command line say."""
+    if draft.candidate is None or draft.control is None or draft.role == "self-test":
+        return False
     given = [("subject", arm, key) for arm in ("candidate", "control") for key in ("repo", "rev")]
     if any(draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given):
-        return  # two names on the command line may be one tree: what was laid out is compared, and the verdict says so
+        return (
+            False  # two names on the command line may be one tree: what was laid out is compared, the verdict says so
+        )
     if draft.has("faults") and draft.document.marks.value(("faults",)).file == OVERRIDE:
-        return  # somebody asks what happens without the fault: the verdict says that the arms are alike
+        return False  # somebody asks what happens without the fault: the verdict says that the arms are alike
     if any(fault.arm is not None for fault in draft.faults.values()):
-        return  # what differs is what is done to them; a claim must not, and hears of that from its own rule
-    fields = ("with_", "file", "repo", "rev", "patch")
+        return False  # what differs is what is done to them; a claim must not, and hears of that from its own rule
     environments = draft.environments()
-    if environments["candidate"] == environments["control"] and all(
-        same_json(getattr(draft.candidate, name), getattr(draft.control, name)) for name in fields
-    ):
-        message = "runs the same code with the same arguments as the candidate; a control must be the broken code"
-        if environments["control"] is not None:
-            message = f"{message}, or the same code in another environment"
-        yield draft.problem(CONTROL, message, at_key=True)
+    return environments["candidate"] == environments["control"] and all(
+        same_json(getattr(draft.candidate, name), getattr(draft.control, name))
+        for name in ("with_", "file", "repo", "rev", "patch")
+    )
 
 
 def same_json(left: object, right: object) -> bool:
@@ -360,6 +387,7 @@ RULES = (
     reference_is_used,
     exclusions,
     arms_differ,
+    revisions_are_given,
     file_needs_an_entry,
     programs,
     environments,

@@ -18,7 +18,7 @@ from harness.forms.source import read_source, refusal
 from harness.forms.validation import parse_mapping, problems_of
 from harness.scenario import override
 from harness.scenario.draft import Draft
-from harness.scenario.lint import lint
+from harness.scenario.lint import lacks_revisions, lint
 from harness.scenario.model import Scenario
 from harness.scenario.schema import json_schema
 from harness.subjects import READY
@@ -34,6 +34,7 @@ class LoadedScenario:
 
     ``text`` holds the exact bytes of the file and ``sha256`` their digest. ``parse_scenario(text, name=…,
     overrides=overrides)`` gives the same scenario again, anywhere. ``notes`` is advice; it never stops anything.
+    ``lacks_revisions`` says that its arms differ only once a run is given revisions for them.
     """
 
     scenario: Scenario
@@ -43,6 +44,7 @@ class LoadedScenario:
     sha256: str
     overrides: tuple[str, ...]
     notes: tuple[Problem, ...] = ()
+    lacks_revisions: bool = False
 
     def problem(self, path: Place, message: str, *, at_key: bool = False, **more: Any) -> Problem:
         """Build a problem that shows only after loading, at its place; the text is read again for the marks."""
@@ -61,8 +63,8 @@ def load_scenario(path: Path, *, overrides: Sequence[str] = ()) -> LoadedScenari
     file = path / DEFAULT_NAME if _is_folder(path) else path
     text = read_source(file)
     kept = tuple(_from_here(given, file.parent) for given in overrides)
-    scenario, notes = _parse(text, name=str(file), overrides=kept)
-    return LoadedScenario(scenario, file, file.parent, text, sha256(text), kept, notes)
+    scenario, notes, lacks = _parse(text, name=str(file), overrides=kept)
+    return LoadedScenario(scenario, file, file.parent, text, sha256(text), kept, notes, lacks)
 
 
 def parse_scenario(text: bytes, *, name: str, overrides: Sequence[str] = ()) -> Scenario:
@@ -92,7 +94,7 @@ def _document(text: bytes, *, name: str, overrides: Sequence[str]) -> Document:
     return document
 
 
-def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenario, tuple[Problem, ...]]:
+def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenario, tuple[Problem, ...], bool]:
     document = _document(text, name=name, overrides=overrides)
     _imply(document)
     problems = list(document.problems)
@@ -101,12 +103,13 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
         scenario = Scenario.model_validate(document.tree)
     except ValidationError as error:
         problems += problems_of(error, document, schema=json_schema())
-    problems += lint(Draft.of(document) if scenario is None else Draft.whole(document, scenario))
+    draft = Draft.of(document) if scenario is None else Draft.whole(document, scenario)
+    problems += lint(draft)
     notes = ordered(problem for problem in problems if problem.kind == "note")
     wrong = [problem for problem in problems if problem.kind != "note"]
     if wrong or scenario is None:
         raise ScenarioError(wrong)
-    return scenario, notes
+    return scenario, notes, lacks_revisions(draft)
 
 
 def _imply(document: Document) -> None:

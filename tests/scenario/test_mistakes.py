@@ -113,7 +113,6 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("{with: {loader: every-rank}}", "{repo: /x}", "subject.candidate.repo", "another machine"),
         ("{with: {loader: every-rank}}", "{file: ../x.py}", "subject.candidate.file", "'..'"),
         ("{with: {loader: every-rank}}", "{with: {a b: 1}}", "subject.candidate.with.a b", "letters"),
-        ("{with: {loader: every-rank}}", "{with: {loader: rank-0-only}}", "subject.control", "same code"),
         ("source: assert tokenizer", "sourc: x", "subject.control.must_fail.sourc", "not a known key"),
         ("share: every", 'share: ">=0%"', "subject.control.must_fail.share", "more than 0%"),
         ("ranks: nonzero", "ranks: [1, 2]", "subject.control.must_fail.ranks[1]", "not a rank of the smallest world"),
