@@ -11,9 +11,9 @@ from harness.cli.load import tell
 from harness.cli.progress import Spoken
 from harness.events import Event
 from harness.forms.text import plural, visible
-from harness.history import Seen, ended
+from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACT_KEPT, Seen, ended
 from harness.run.run import Interrupted, RunError, Slip
-from harness.run.tried import NoSuchCell, Tried, TriedArm, attempt
+from harness.run.tried import Kept, NoSuchCell, Tried, TriedArm, attempt
 from harness.scenario import LoadedScenario, Scenario, ScenarioError
 from harness.stats.ends import shown
 
@@ -21,6 +21,9 @@ VALUES_LIMIT = 160
 LINE_LIMIT = 300
 LINES_MOST = 60
 WIDE = 22
+DIGEST = 12
+# What the lines of checks and of artefacts tell.
+LISTED = (ARTEFACT_FOUND, ARTEFACT_COMPARED)
 
 
 def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) -> int:
@@ -66,6 +69,9 @@ def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
         yield "nothing was tried"
         return
     yield f"tried once in {tried.cell.id}; nothing is kept, and nothing signed"
+    if tried.reference is not None:
+        yield "reference: ran twice, in a world of one"
+        yield from _kept("it", tried.reference)
     for one in tried.arms:
         yield from _arm(scenario, one)
     counts = [str(scenario.trials.candidate)]
@@ -82,11 +88,28 @@ def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
     of_world = [seen for seen in one.history.seen if seen.event.rank is None]
     yield from _events("world", of_world, begin)
     for rank in range(one.history.size):
-        yield from _events(f"rank {rank}", [seen for seen in one.history.seen if seen.event.rank == rank], begin)
+        of_rank = [seen for seen in one.history.seen if seen.event.rank == rank and seen.event.name not in LISTED]
+        yield from _events(f"rank {rank}", of_rank, begin)
+        yield from _kept(f"rank {rank}", one.kept.get(rank, ()))
         for what, texts in (("printed", one.logs), ("stood here when it was stopped", one.stacks)):
             if rank in texts:
                 yield f"  rank {rank} {what}:"
                 yield from (f"    | {line}" for line in _cut(texts[rank]))
+
+
+def _kept(who: str, kept: Sequence[Kept]) -> Iterator[str]:
+    """A line for each artefact; ranks that kept the same show the same digest."""
+    if kept:
+        yield f"  {who} kept:"
+    for one in kept:
+        values = one.values
+        if "artefact" not in values:
+            what = f"{values['file'] or 'what lies there'} is not an artefact: {values['why']}"
+            yield f"    {visible(what, LINE_LIMIT)}"
+            continue
+        what = f"{values['dtype']} {shown(values['shape'])}" if "dtype" in values else plural(values["bytes"], "byte")
+        digest = str(values["sha256"])[:DIGEST]
+        yield f"    {values['artefact']:<{WIDE}}  {what}, sha256 {digest}...: {visible(one.summary, VALUES_LIMIT)}"
 
 
 def _outcome(scenario: Scenario, one: TriedArm) -> str:
@@ -117,6 +140,8 @@ def _values(event: Event) -> str:
         return f"{values.get('type')}{message}" + (f" at {values['source']!r}" if values.get("source") else "")
     if event.name == "rank.exited":
         return ended(dict(values))
+    if event.name == ARTEFACT_KEPT:
+        return str(values.get("artefact"))
     if event.name == "subject.loaded":
         modules = values.get("modules")
         return f"{values.get('entry')}, {plural(len(modules) if isinstance(modules, list) else 0, 'module')} of the arm"

@@ -63,6 +63,36 @@ def numbers(file: ArrayFile) -> Array:
     return widened
 
 
+class Spread(NamedTuple):
+    """Between which values the elements of an array lie.
+
+    Attributes:
+        least: the smallest finite one; None where there is none.
+        most: the largest finite one.
+        nans: how many are NaN.
+        infinities: how many are infinite, of either sign.
+    """
+
+    least: float | None
+    most: float | None
+    nans: int
+    infinities: int
+
+
+def spread(file: ArrayFile) -> Spread:
+    """Look between which values an array's elements lie.
+
+    Raises:
+        NotAnArray: it is not one.
+    """
+    import numpy as np
+
+    array = numbers(file)
+    finite = array[np.isfinite(array)]
+    least, most = (finite.min().item(), finite.max().item()) if finite.size else (None, None)
+    return Spread(least, most, int(np.count_nonzero(np.isnan(array))), int(np.count_nonzero(np.isinf(array))))
+
+
 def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comparison:
     """Compare two arrays' files.
 

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import get_args
 
 from harness.checks import Finding
-from harness.history import History
+from harness.forms.extras import missing
+from harness.forms.strict_json import JSON
+from harness.history import ARTEFACT_FOUND, History
+from harness.numeric.arrays import ArrayFile, spread
+from harness.record.artefacts import PER_TRIAL, path_of
 from harness.record.results import ResultsError, ResultsFolder
 from harness.run import inputs
 from harness.run.arms import staging
@@ -35,9 +39,24 @@ from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.world import Cancelled
 
+BYTES_SHOWN = 32
+
 
 class NoSuchCell(RunError):
     """The scenario has no cell of that id."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a rank kept.
+
+    Attributes:
+        values: of the event that tells of it.
+        summary: what it holds, in a few words; empty where it is not an artefact.
+    """
+
+    values: Mapping[str, JSON]
+    summary: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +69,7 @@ class TriedArm:
         history: its events.
         logs: rank to what it printed.
         stacks: rank to where it stood when it was stopped.
+        kept: rank to its artefacts.
         seconds: from handing it to its world until it was judged.
     """
 
@@ -59,6 +79,7 @@ class TriedArm:
     history: History
     logs: Mapping[int, bytes]
     stacks: Mapping[int, bytes]
+    kept: Mapping[int, Sequence[Kept]]
     seconds: float
 
 
@@ -70,6 +91,7 @@ class Tried:
         cell: None where none can run here.
         skipped: cell id to why it cannot.
         arms: the trials; the control's is missing where there is none.
+        reference: what the reference kept; None where there is none.
         cells: how many cells a run would make.
         jobs: how many worlds it would have at a time.
         seconds: what a run would take, if every trial took as long as these.
@@ -78,6 +100,7 @@ class Tried:
     cell: Cell | None
     skipped: Mapping[str, str]
     arms: Sequence[TriedArm] = ()
+    reference: Sequence[Kept] | None = None
     cells: int = 0
     jobs: int = 1
     seconds: float = 0.0
@@ -165,6 +188,7 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
             arms=[
                 _judged(loaded, chosen, arm, folder, seconds[arm], reference) for arm in get_args(Arm) if arm in seconds
             ],
+            reference=None if reference is None else _kept(reference, 0, folder),
             cells=len(runnable),
             jobs=alone,
             seconds=servers + len(runnable) * per_cell / alone,
@@ -209,5 +233,27 @@ def _judged(
         history=history,
         logs=left("log"),
         stacks=left("stacks.txt"),
+        kept={rank: _kept(history, rank, folder) for rank in range(cell.ranks)},
         seconds=seconds,
     )
+
+
+def _kept(history: History, rank: int, folder: ResultsFolder) -> list[Kept]:
+    events = [seen.event.values for seen in history.noted(ARTEFACT_FOUND, rank)]
+    return [Kept(values, _holds(values, folder) if "artefact" in values else "") for values in events]
+
+
+def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
+    """What an artefact holds: of an array between which values its elements lie, of bytes how they begin."""
+    if not values.get("stored"):
+        return f"not looked at: what a trial keeps has more than {PER_TRIAL >> 20} MiB"
+    path = path_of(values)
+    content = folder.read(path)
+    if "dtype" not in values:
+        return repr(content[:BYTES_SHOWN]) + (" ..." if len(content) > BYTES_SHOWN else "")
+    if lacks := missing("numpy"):
+        return f"not looked at: {lacks}"
+    found = spread(ArrayFile(path, content))
+    parts = ["" if found.least is None else f"{found.least:.6g} to {found.most:.6g}"]
+    parts += [f"{many} {what}" for many, what in ((found.nans, "NaN"), (found.infinities, "infinite")) if many]
+    return ", ".join(filter(None, parts)) or "empty"

@@ -177,13 +177,10 @@ def revisions_are_given(draft: Draft) -> Iterator[Problem]:
 
 
 def lacks_revisions(draft: Draft) -> bool:
-    """Whether nothing sets the arms apart but revisions that a run may be given; else arms that are alike are a slip."""
+    """Whether only revisions that a run may be given set the arms apart; otherwise arms that are alike are a slip."""
     # What was stated to set them apart and does not, and code that has no revisions.
-    slips = [
-        *((*CONTROL, key) for key in ("file", "rev", "patch", "environment")),
-        ("subject", "use"),
-        ("subject", "of"),
-    ]
+    slips: list[Path] = [(*CONTROL, key) for key in ("file", "rev", "patch", "environment")]
+    slips += [("subject", "use"), ("subject", "of")]
     return not any(draft.has(*path) for path in slips) and _are_alike(draft)
 
 
@@ -193,9 +190,7 @@ def _are_alike(draft: Draft) -> bool:
         return False
     given = [("subject", arm, key) for arm in ("candidate", "control") for key in ("repo", "rev")]
     if any(draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given):
-        return (
-            False  # two names on the command line may be one tree: what was laid out is compared, the verdict says so
-        )
+        return False  # two names there may be one tree: what was laid out is compared, and the verdict says so
     if draft.has("faults") and draft.document.marks.value(("faults",)).file == OVERRIDE:
         return False  # somebody asks what happens without the fault: the verdict says that the arms are alike
     if any(fault.arm is not None for fault in draft.faults.values()):

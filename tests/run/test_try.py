@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,27 @@ from tests.run.conftest import SCENARIO, SUBJECT, Ran
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]
+KEEPS = r"""
+    from array import array
+    context.keep("sums", array("f", [0.5 + context.rank, -0.1, float("nan"), float("-inf")]))
+    context.keep("ones", array("q"))
+    context.keep("note", b"\x1b[2J of rank %d" % context.rank)
+    (context._kept / "stray.txt").write_text("mine")
+"""
+
+
+def digest(text: str, name: str) -> str:
+    """The digest that is printed beside an artefact."""
+    (found,) = re.findall(rf"^      {name} +.*sha256 (\w+)", text.partition("    rank 2:")[0], re.MULTILINE)[:1]
+    return str(found)
 
 
 @pytest.mark.slow
 def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
-    """Events with times, rank by rank; what ranks printed; every check; whether the control failed as stated."""
-    subject = SUBJECT.replace("    assert thing\n", "    print('hello\\x1b[31m', context.rank)\n    assert thing\n")
+    """Events with times, rank by rank; what ranks printed and kept; every check; whether the control failed so."""
+    subject = SUBJECT.replace(
+        "    assert thing\n", f"{KEEPS}    print('hello\\x1b[31m', context.rank)\n    assert thing\n"
+    )
     text = SCENARIO.replace("ranks: [2]", "ranks: [3, 2]")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -41,6 +57,15 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, r
     assert {"met", "rank.exited"} <= set(names)
     assert re.search(r" s  met +thing thing\n", rank)
     assert "    rank 1 printed:\n      | hello\\x1b[31m 1\n" in candidate
+    kept = candidate.partition("    rank 1 kept:\n")[2].partition("    rank 2:")[0]
+    note = hashlib.sha256(b"\x1b[2J of rank 1").hexdigest()[:12]
+    assert re.findall(r"^      ([a-z]+) +(.*)", kept, re.MULTILINE) == [
+        ("note", f"14 bytes, sha256 {note}...: b'\\x1b[2J of rank 1'"),
+        ("ones", "int64 [0], sha256 " + digest(kept, "ones") + "...: empty"),
+        ("sums", "float32 [4], sha256 " + digest(kept, "sums") + "...: -0.1 to 1.5, 1 NaN, 1 infinite"),
+    ]
+    assert "      stray.txt is not an artefact: it is not named as an artefact" in kept
+    assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
     assert re.search(r"    FAILS  met +rank 1: no met: AssertionError at 'assert thing'\n", control)
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
@@ -106,7 +131,8 @@ def test_the_exit_code_is_of_both_trials(candidate: str, control: bool | None, e
             {"index": 0, "seed": "0", "evidence": "", "ms": 1.0, "outcome": outcome, "as_stated": as_stated}
         )
         history = History([], size=1)
-        return TriedArm(arm=arm, trial=trial, findings=[], history=history, logs={}, stacks={}, seconds=1.0)  # type: ignore[arg-type]
+        nothing = {"findings": [], "history": history, "logs": {}, "stacks": {}, "kept": {}}
+        return TriedArm(arm=arm, trial=trial, seconds=1.0, **nothing)  # type: ignore[arg-type]
 
     arms = [tried("candidate", candidate, None)]
     arms += [tried("control", "fail" if control else "pass", control)] if control is not None else []
