@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +26,7 @@ from harness.record.model import RecordError, read_model
 from harness.report.views import checked
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, pack
 from harness.reproduce.leaks import Leak, Needles
-from harness.run.inputs import InputError, digests, leaves
+from harness.run.inputs import InputError, digests, leaves, remembered
 from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 from harness.trust.statement import REPORT
@@ -147,12 +148,15 @@ def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path
     carried = []
     left = limit
     for one in facts.inputs:
-        why_not = ""
-        place = given.get(one.name) or _usual_place(one, facts)
-        if place is None or not place.exists():
+        places = [given[one.name]] if one.name in given else list(_usual_places(one, facts))
+        found = {place: _differs(one, place) for place in places if place.exists()}
+        place = next((place for place, why in found.items() if not why), None)
+        why_not = next(iter(found.values()), "")
+        if place is None and not why_not:
             lacks = missing("huggingface_hub") if one.revision is not None else None
             why_not = f"{lacks or 'it was not found here'}; --input NAME=PATH says where it lies"
-        elif (why_not := _differs(one, place)) == "":
+        elif place is not None:
+            why_not = ""
             root = place if place.is_dir() else place.parent
             size = sum((root / file).stat().st_size for file in one.files)
             if size > left:
@@ -172,21 +176,21 @@ def _differs(one: InputFacts, place: Path) -> str:
     return "" if same else "what lies there is not what the run was given"
 
 
-def _usual_place(one: InputFacts, facts: RunFacts) -> Path | None:
-    """Where an input lies in the checkout that this command is called from, or in the cache of the hub."""
+def _usual_places(one: InputFacts, facts: RunFacts) -> Iterator[Path]:
+    """Where an input may lie: in the checkout that this command is called from, or where a run of this user had it."""
     if one.revision is not None:
-        try:
+        # Of several families; all mean that it is not in the cache of the hub.
+        with suppress(Exception):
             from huggingface_hub import snapshot_download
 
             model = one.given.rpartition("@")[0]
-            return Path(snapshot_download(model, revision=one.revision, local_files_only=True))
-        except Exception:  # noqa: BLE001 - the library raises from several families; all mean that it is not there
-            return None
-    if facts.source.scenario is None or leaves(facts.source.scenario) or leaves(one.given):
-        return None
-    here = Path.cwd()
-    tops = [top for top in (here, *here.parents) if (top / ".git").exists()]
-    return tops[0] / facts.source.scenario / one.given if tops else None
+            yield Path(snapshot_download(model, revision=one.revision, local_files_only=True))
+    elif facts.source.scenario is not None and not leaves(facts.source.scenario) and not leaves(one.given):
+        here = Path.cwd()
+        tops = [top for top in (here, *here.parents) if (top / ".git").exists()]
+        yield from (top / facts.source.scenario / one.given for top in tops[:1])
+    if (place := remembered(one)) is not None:
+        yield place
 
 
 def _take_lock(facts: RunFacts, content: _Content) -> None:

@@ -1,4 +1,7 @@
-"""The inputs of a run, found again: in the bundle, beside the scenario, in the hub's cache, or where the user says."""
+"""The inputs of a run, found again.
+
+In the bundle, beside the scenario, where a run of this user had them, in the hub's cache, or where the user says.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 from harness.forms.source import real_place
 from harness.record.facts import InputFacts
-from harness.run.inputs import LAYOUTS, InputError, ResolvedInput, digests, leaves, resolve
+from harness.run.inputs import LAYOUTS, InputError, ResolvedInput, digests, leaves, remembered, resolve
 from harness.scenario import Input
 
 
@@ -18,7 +21,7 @@ class InputMissing(Exception):
 def find(
     wanted: list[InputFacts], *, given: Mapping[str, Path], carried: Path | None, folder: Path | None
 ) -> dict[str, ResolvedInput]:
-    """Find every input of the run, file by file the same: where the user says, in the bundle, or beside the scenario.
+    """Find every input of the run, file by file the same: where the user says, or else where it may lie.
 
     Raises:
         InputMissing: one is not here, or differs.
@@ -37,6 +40,8 @@ def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Pat
             places.append(_root(one, carried / one.name))
         if folder is not None and one.revision is None and not leaves(one.given):
             places.append(folder / one.given)
+        if (place := remembered(one)) is not None:
+            places.append(place)
     different = ""
     for place in places:
         if not place.exists():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.digest import fold, sha256_of
+from harness.forms.cache import cache_folder
+from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.extras import missing
 from harness.forms.source import real_place
 from harness.record.facts import HOME_INPUT, InputFacts
@@ -16,6 +19,9 @@ from harness.scenario import Input, Scenario
 FILES_LIMIT = 10_000
 LAYOUTS = "layouts "
 """How the record names an input of layouts; their names follow."""
+PLACES = "inputs"
+"""The user's cache that says where inputs lay. A record names no folder of this machine, and a bundle has to find them.
+"""
 
 
 class InputError(Exception):
@@ -85,6 +91,31 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
         name=name, given=text, digest=digest, pinned=given.sha256 is not None, revision=revision, files=files
     )
     return ResolvedInput(path=path, facts=facts)
+
+
+def remember(resolved: Iterable[ResolvedInput]) -> None:
+    """Note for this user where inputs lie, by what they are. Without a cache that can be written nothing is noted."""
+    with suppress(OSError, RuntimeError):  # of a user without a home
+        folder = cache_folder(PLACES)
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in resolved:
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                file.write(os.fsencode(one.path))
+            Path(file.name).replace(folder / _key(one.facts))
+
+
+def remembered(facts: InputFacts) -> Path | None:
+    """Where an input of these files lay when a run of this user last had it; whoever takes it looks what lies there."""
+    try:
+        text = (cache_folder(PLACES) / _key(facts)).read_bytes()
+    except (OSError, RuntimeError):
+        return None
+    return Path(os.fsdecode(text)) if text.startswith(b"/") and b"\0" not in text else None
+
+
+def _key(facts: InputFacts) -> str:
+    """One file and a folder that holds nothing else have the same files, and are two inputs."""
+    return sha256(f"{facts.digest} {fold(facts.files)}".encode())
 
 
 def leaves(path: str) -> bool:

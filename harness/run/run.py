@@ -152,13 +152,8 @@ def run(
         RevisionsMissing: the scenario was loaded without the revisions of its arms.
         RunError: input, code or results folder cannot be used.
     """
-    if loaded.lacks_revisions:
-        raise RevisionsMissing
     progress = progress or Progress()
-    try:
-        folder = ResultsFolder(real_place(results), loaded.scenario.id)
-    except ResultsError as error:
-        raise RunError(str(error)) from None
+    folder = _begun(loaded, results)
     with _in_folder(folder, loaded, progress) as interrupt:
         begin = time.monotonic()
         scenario = loaded.scenario
@@ -216,6 +211,8 @@ def run(
         for left in pool.left:
             progress.says(f"what ranks left in their room could not be removed: {left}")
         _demand_unchanged(resolved_inputs)
+        # Those of a reproduction may lie in a folder that is gone afterwards.
+        inputs.remember(resolved_inputs.values() if material is None else ())
         for arm, own in preparation.environments.items():
             if runnable and not cache.is_unchanged(own):
                 raise EnvironmentProblem(
@@ -259,6 +256,16 @@ def run(
             folder.write(path, picture)
         folder.write(RECORD_PATH, record.encode())
         return Finished(record=record, folder=_sign(record, folder, signer), signer=signer)
+
+
+def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
+    """The folder of a run that can be made."""
+    if loaded.lacks_revisions:
+        raise RevisionsMissing
+    try:
+        return ResultsFolder(real_place(results), loaded.scenario.id)
+    except ResultsError as error:
+        raise RunError(str(error)) from None
 
 
 @contextmanager

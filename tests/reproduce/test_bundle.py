@@ -229,6 +229,42 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     assert "input small is named by its digest only: what lies there is not what the run was given" in changed.out
 
 
+def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_path: Path) -> None:
+    """They are found where the run had them, whoever calls from where, and taken only if they are still the same."""
+    place, elsewhere = ann.folder / "loose", ann.folder / "elsewhere" / "other.txt"
+    given = "{words: {path: words.txt}, own: {path: data}, far: {path: x}, made: {layouts: [gpt2-files]}}"
+    files = {"scenario.yaml": SCENARIO.replace("matrix:", f"inputs: {given}\nmatrix:"), "rank.sh": RANK}
+    for path, text in {**files, "words.txt": "two words\n", "data/a/b": "b"}.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_text(text)
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("far")
+    ran = ann("run", str(place), "--set", f"inputs.far={elsewhere}")
+    assert ran.record.run.source.commit is None, ran.out
+
+    def carried(name: str, **env: str) -> tuple[dict[str, str], Path]:
+        done = ann("bundle", str(ran.folder), "--out", str(ann.folder / name), env=env)
+        assert done.code == 0, done.out
+        with (ann.folder / name).open("rb") as file:
+            index = unpack(file, tmp_path / name)
+        return {one.name: one.why_not for one in index.inputs}, tmp_path / name / "inputs"
+
+    found, folder = carried("whole")
+    assert found == {"words": "", "own": "", "far": "", "made": ""}
+    assert (folder / "words" / "words.txt").read_text() == "two words\n"
+    assert (folder / "own" / "a" / "b").read_text() == "b"
+    assert (folder / "far" / "other.txt").read_text() == "far"
+    assert [*(folder / "made").rglob("vocab.json")] != []
+    elsewhere.write_text("changed")
+    (place / "words.txt").unlink()
+    found, _ = carried("less")
+    assert found["far"] == "what lies there is not what the run was given"
+    assert "it was not found here; --input NAME=PATH" in found["words"]
+    assert (found["own"], found["made"]) == ("", "")
+    found, _ = carried("another-user", XDG_CACHE_HOME=str(tmp_path / "empty"))
+    assert all("it was not found here" in why for why in found.values())
+
+
 def test_secrets_are_told_by_the_names_of_variables() -> None:
     """Values are looked for where a name speaks of a secret; short ones, people and paths that exist are not."""
     environ = {
