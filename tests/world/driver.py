@@ -26,11 +26,11 @@ def main() -> None:
     many = "many" in sys.argv
     size = 64 if many else 2
 
-    def run(entry: str, warm: bool) -> None:
+    def run(entry: str, warm: bool, groups: bool) -> None:
         launch = Launch(
             about={},
             size=size,
-            backend="gloo" if warm else "none",  # a new interpreter that imports torch takes seconds
+            backend="gloo" if groups else "none",  # a server or a new interpreter that imports torch takes seconds
             warm=warm,
             entry=entry,
             folder=SUBJECTS,
@@ -38,7 +38,7 @@ def main() -> None:
             inputs={},
             seeds=list(range(size)),
             deadline=600.0,
-            preload=Preload(modules=("torch", "torch.distributed")),
+            preload=Preload(modules=("torch", "torch.distributed") if groups else ()),
             gates=("rank.begin" if many else "child" if entry.startswith("breeding") else "subject.begin",),
         )
 
@@ -49,10 +49,10 @@ def main() -> None:
 
         World(launch, pool, cancel=read, on_gate=at_gate).run()
 
-    def lane(entry: str, warm: bool) -> None:
+    def lane(entry: str, warm: bool, groups: bool) -> None:
         try:
             while True:
-                run(entry, warm)
+                run(entry, warm, groups)
         except Cancelled:
             print("cancelled", flush=True)
 
@@ -61,10 +61,10 @@ def main() -> None:
         lanes = [
             threading.Thread(target=lane, args=arguments)
             for arguments in (
-                ("calm:gather", True),
-                ("stuck:stop_itself", True),
-                ("breeding:daemon", True),
-                ("breeding:stopped", False),
+                ("calm:gather", True, True),
+                ("stuck:stop_itself", True, True),
+                ("breeding:daemon", True, False),
+                ("breeding:stopped", False, False),
             )[: 1 if many else None]
         ]
         for thread in lanes:

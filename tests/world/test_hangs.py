@@ -28,7 +28,7 @@ SLOW_WORLDS = (
     "waits_for_a_sleeping_thread",
     "talks",
 )
-SLOW = Hang(window=0.6, within=2.0)
+SLOW = Hang(window=0.6, within=1.4)
 
 
 def lines(lived: Lived, rank: int, sample: int) -> set[str]:

@@ -97,7 +97,7 @@ def test_a_variable_read_at_import_belongs_to_the_server(live: Live, pool: Serve
     assert server is not other
     assert server is pool.take(warm=False, env=env | {"MINE": "x"})
     pool.give(server)
-    lived = live("calm:surroundings", warm=False, env=env)
+    lived = live("calm:surroundings", warm=False, env=env, backend="none", size=1)
     assert lived.said(0, "surroundings")[0].values["threads"] == 2
     pool.discard(server)
 
@@ -238,7 +238,11 @@ def test_closing_the_pool_ends_a_running_world(order: Callable[..., Any], ground
     captures = []
     with ServerPool() as pool:
         begun = threading.Event()
-        world = World(order("stuck:deaf", warm=False, gates=("subject.begin",)), pool, on_gate=lambda *_: begun.set())
+        world = World(
+            order("stuck:deaf", warm=False, backend="none", gates=("subject.begin",)),
+            pool,
+            on_gate=lambda *_: begun.set(),
+        )
         lane = threading.Thread(target=lambda: captures.append(world.run()))
         lane.start()
         assert begun.wait(30)
@@ -252,12 +256,12 @@ def test_worlds_in_a_row_and_in_two_lanes(
 ) -> None:
     """Worlds of four in a row, and half as many in two threads at once: not one flake."""
     pool.prepare(2, warm=True, env={}, preload=ENGINES)
-    seconds = [live("calm:gather", size=4) for _ in often(12, soak=200)]
+    seconds = [live("calm:gather", size=4) for _ in often(8, soak=200)]
     assert all(lived.passed for lived in seconds)
     found: list[list[str]] = []
 
     def lane() -> None:
-        for _ in often(3, soak=50):
+        for _ in often(2, soak=50):
             capture = World(order("calm:gather", size=4), pool).run()
             found.append([event.name for event in capture.events])
 
