@@ -117,12 +117,13 @@ def packages() -> list[Package]:
     """Every distribution of this interpreter, by name."""
     by_name: dict[str, Package] = {}
     for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
+        metadata = distribution.metadata  # parsed each time that it is asked for
+        name = metadata["Name"]
         if not name or name in by_name:
             continue
         record = distribution.read_text("RECORD")
         digest = wheel_digest(record) if record else None
-        by_name[name] = Package(name=name, version=distribution.version, record=digest)
+        by_name[name] = Package(name=name, version=metadata["Version"], record=digest)
     return [by_name[name] for name in sorted(by_name, key=str.lower)]
 
 

@@ -56,8 +56,8 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(made: tuple[Path, Path, 
     bodies = [one.out.split("\nSignature: ")[0] for one in shown]
     assert len(set(bodies)) == 1
     for part in (
-        "Control    It failed as stated in 5 of 5 trials: AssertionError at assert thing on rank 1.",
-        "ranks=2,backend=none control: ⊠⊠⊠⊠⊠",
+        "Control    It failed as stated in 2 of 2 trials: AssertionError at assert thing on rank 1.",
+        "ranks=2,backend=none control: ⊠⊠",
         "AssertionError",
         "Signed by  SHA256:",
     ):
@@ -84,7 +84,7 @@ def test_the_readers_own_list_says_who_signed(made: tuple[Path, Path, Path], ran
     assert "allowed_signers lists as release" in known.out
     changed = shutil.copytree(folder, tmp_path / "changed")
     report = changed / "report.md"
-    report.write_bytes(report.read_bytes().replace(b"5 of 5", b"6 of 6", 1))
+    report.write_bytes(report.read_bytes().replace(b"2 of 2", b"6 of 6", 1))
     assert "Signature: BAD SIGNATURE" in rankproof("show", str(changed), cwd=place).out
 
 
@@ -103,7 +103,7 @@ def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
     ("before", "after"),
     [
         (b"AssertionError at `assert thing` on rank 1", b"AssertionError at `assert other` on rank 1"),
-        (b"It failed as stated in 5 of 5 trials", b"It failed as stated in 50 of 50 trials"),
+        (b"It failed as stated in 2 of 2 trials", b"It failed as stated in 50 of 50 trials"),
         (b"**Not shown.** ", b"**Not shown.** Nothing. "),
         (b"**Signed by.** ", b"**Signed by.** release, "),
     ],
@@ -141,7 +141,7 @@ def test_a_control_that_fails_elsewhere_is_said_on_the_first_screen(rankproof: R
     ran = rankproof("run", str(scenario({"subject.py": elsewhere})))
     assert ran.code == 2
     said = (ran.folder / "report.md").read_text()
-    assert "**Control.** It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at" in said
+    assert "**Control.** It failed as stated in 0 of 2 trials. Instead, in 2: rank 1 did not fail at" in said
     assert "assert thing is not None" in said.split("\n## ")[0]
 
 

@@ -66,6 +66,7 @@ def test_a_rank_is_seen_to_continue_before_its_gate_opens(live: Live, fault: Mak
     assert "shown_by" not in continued.values
 
 
+@pytest.mark.slow
 def test_a_rank_that_ends_when_it_is_continued_proves_the_pause_by_its_end(live: Live, fault: Make) -> None:
     """The kernel has forgotten that it went on; that it ended with a code shows it."""
     struck = live(
@@ -81,6 +82,7 @@ def test_a_rank_that_ends_when_it_is_continued_proves_the_pause_by_its_end(live:
     assert not struck.passed, "it has not returned, and a pause excuses no end"
 
 
+@pytest.mark.slow
 def test_a_signal_that_must_be_run_to_end_a_process_proves_it_too(live: Live, fault: Make) -> None:
     """SIGTERM waits until a stopped process goes on, so an end by it shows that it did."""
     struck = live(
@@ -94,6 +96,7 @@ def test_a_signal_that_must_be_run_to_end_a_process_proves_it_too(live: Live, fa
     assert found.proof.proved, found.proof.description
 
 
+@pytest.mark.slow
 def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
     """SIGKILL ends a stopped process as well: whether it had gone on cannot be known, and the reason says so."""
     struck = live(

@@ -26,6 +26,7 @@ MEETINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "victim", "how"), MEETINGS)
 def test_the_others_say_that_a_peer_is_gone(
     live: Callable[..., Any], fault: Callable[..., Any], backend: str, victim: int, how: str
@@ -41,6 +42,7 @@ def test_the_others_say_that_a_peer_is_gone(
         assert told, (values["type"], values["message"])
 
 
+@pytest.mark.slow
 def test_an_error_of_the_rank_itself_says_nothing_of_a_peer(live: Callable[..., Any]) -> None:
     """A rank that raises of its own is not taken for one whose peer is gone, whatever the backend."""
     values = live(entry="struck:die_before").history.error(1).event.values

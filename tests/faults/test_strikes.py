@@ -130,7 +130,7 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., range]) -> None:
     """The proof is there each time, the strike lies between two events each time, and is undone each time."""
-    for seed in often(8, soak=50):
+    for seed in often(4, soak=50):
         options = fault(**drawn(kind, seed))
         struck = live(options, **WORLDS.get(kind, {}))
         rank = options.ranks.which[0]
@@ -145,6 +145,7 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
         assert struck.history.exit(1 - rank).event.values["code"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
     """Take away any event of the harness or the server that a proof names, and nothing is proved."""

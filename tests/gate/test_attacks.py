@@ -35,6 +35,7 @@ def test_own_key_added_in_the_same_commit(place: Place, copy: Make, gate_keys: K
     assert "origin/main:.rankproof/allowed_signers" in row(found, "verified").reason
 
 
+@pytest.mark.slow
 def test_policy_weakened(place: Place, copy: Make) -> None:
     """A policy that the pull request weakens, or removes, is not the one that decides."""
     place.policy("trials: {candidate: 59}")

@@ -389,6 +389,7 @@ def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rank
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) -> None:
     """A candidate and a control at the same tree prove nothing, whatever they are called."""
     folder = scenario_in(make(tmp_path / "proj") / "meet")

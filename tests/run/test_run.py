@@ -86,7 +86,7 @@ def test_the_first_run_in_a_repository_is_of_a_clean_tree(scenario: Write, rankp
 
 def test_every_rank_is_a_process_of_its_own(whole: Ran) -> None:
     """Each trial's evidence holds as many distinct pids as ranks, told by the server, none of them the harness's."""
-    assert len(events(whole)) == 10
+    assert len(events(whole)) == 7
     for trial in events(whole):
         pids = [event.pid for event in trial if event.name == "rank.started" and event.by == "server"]
         assert len(set(pids)) == 3
@@ -170,6 +170,7 @@ def test_needs_that_are_not_met_skip(scenario: Write, rankproof: Run) -> None:
     assert "of memory, this machine has" in ran.err
 
 
+@pytest.mark.whole
 def test_two_runs_at_once_both_finish(scenario: Write, tmp_path: Path) -> None:
     """Two runs into one results folder at the same time both end with a report that verifies."""
     import subprocess
@@ -207,6 +208,7 @@ def test_an_input_is_given_by_digest(scenario: Write, rankproof: Run) -> None:
     assert rankproof("run", str(folder)).code == 0
 
 
+@pytest.mark.whole
 def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: Run) -> None:
     """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a trial the same."""
     subject = SUBJECT.replace(
@@ -231,7 +233,7 @@ def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: 
 def test_a_subject_cannot_tell_its_arm_from_where_it_lies(whole: Ran) -> None:
     """Nothing a rank sees names its arm: not its path, its folder, its arguments or its environment."""
     seen = [event.values for trial in events(whole) for event in trial if event.name == "seen"]
-    assert seen == [{"control": False, "candidate": False}] * 30
+    assert seen == [{"control": False, "candidate": False}] * 21
 
 
 def test_a_subject_that_kills_what_watches_it_fails(scenario: Write, rankproof: Run) -> None:

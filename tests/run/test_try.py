@@ -69,7 +69,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, r
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
     assert re.search(r"    FAILS  met +rank 1: no met: AssertionError at 'assert thing'\n", control)
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
-    worlds = r"5 \+ 5 trials in 2 cells, \d+ worlds? at a time"
+    worlds = r"5 \+ 2 trials in 2 cells, \d+ worlds? at a time"
     assert re.search(rf"a run would take about \d+ s, if each took as long: {worlds}\n", control)
 
 

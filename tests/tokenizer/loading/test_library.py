@@ -104,6 +104,7 @@ def test_building_asks_no_hub(small_files: dict[str, bytes], tmp_path: Path) -> 
     python(NO_NETWORK, *folders)
 
 
+@pytest.mark.slow
 def test_a_rust_panic_is_a_build_that_failed(small_files: dict[str, bytes], tmp_path: Path) -> None:
     """A panic is no Exception in Python; it does not get past the loader as something else."""
     broken = json.loads(small_files["tokenizer.json"])
