@@ -13,18 +13,21 @@ import pytest
 
 SECOND = 1.0
 
-with contextlib.suppress(ModuleNotFoundError):  # `nox -s interop` has none
-    import hypothesis
-
-    # A busy machine takes long over an example, and over making one; that is not a finding.
-    hypothesis.settings.register_profile(
-        "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-    )
-    hypothesis.settings.load_profile("tests")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="repeat what must never flake as often as before a release")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try properties on fewer examples than Hypothesis would, and on many more with --soak."""
+    with contextlib.suppress(ModuleNotFoundError):  # `nox -s interop` has none
+        import hypothesis
+
+        # A busy machine takes long over an example, and over making one; that is not a finding.
+        calm = [hypothesis.HealthCheck.too_slow]
+        many = 1000 if config.getoption("--soak") else 50
+        hypothesis.settings.register_profile("tests", max_examples=many, deadline=None, suppress_health_check=calm)
+        hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from transformers import AutoTokenizer, LlamaTokenizer
-from transformers.tokenization_python import PythonBackend
-from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from harness.tokenizer import NotComparable, Unidentifiable, difference, identify, identify_folder
 from tests.tokenizer.making import CONFIG, TEMPLATE, Raw, raw, write_folder
@@ -53,6 +50,8 @@ ALIKE: dict[str, tuple[str, Raw]] = {
 
 def load(folder: Path) -> Any:
     """What transformers makes of a folder."""
+    from transformers import AutoTokenizer
+
     return AutoTokenizer.from_pretrained(str(folder))  # type: ignore[no-untyped-call]
 
 
@@ -136,49 +135,18 @@ def test_a_backend_that_took_another_ones_place_is_refused(tmp_path: Path) -> No
 
 def test_an_empty_vocabulary_shows_in_the_round_trip() -> None:
     """LlamaTokenizer without its files has three tokens, works, and loses nearly every probe."""
+    from transformers import LlamaTokenizer
+
     made = LlamaTokenizer()
     found = identify(made)
     assert found.parts["tokens"] == "3"
     assert json.loads(found.parts["round trip"])["lost"] > 15
 
 
-class Letters(PythonBackend):  # type: ignore[misc]
-    """A tokenizer that is Python code: a token per letter."""
-
-    def __init__(self, *, lower: bool = False, alphabet: str = "abcdefghijklmnopqrstuvwxyz", **options: Any) -> None:
-        self.lower = lower
-        self.numbers = {letter: index for index, letter in enumerate(alphabet)}
-        super().__init__(unk_token="a", **options)  # type: ignore[no-untyped-call]  # noqa: S106
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.numbers)
-
-    def get_vocab(self) -> dict[str, int]:
-        return self.numbers | self.added_tokens_encoder
-
-    def _tokenize(self, text: str, **_options: Any) -> list[str]:
-        return list(text.lower() if self.lower else text)
-
-    def _convert_token_to_id(self, token: str) -> int:
-        return self.numbers.get(token, 0)
-
-    def _convert_id_to_token(self, index: int) -> str:
-        return next(letter for letter, number in self.numbers.items() if number == index)
-
-    def convert_tokens_to_string(self, tokens: list[str]) -> str:
-        return "".join(tokens)
-
-
-class Louder(Letters):
-    """The same with other code."""
-
-    def _tokenize(self, text: str, **_options: Any) -> list[str]:
-        return [letter for letter in text if letter != "z"]
-
-
 def test_python_tokenizers_are_known_by_code_and_state() -> None:
     """Two of one class and state are one; another state, alphabet, class or special token is another."""
+    from tests.tokenizer.slow_tokenizers import Letters, Louder
+
     one = identify(Letters())
     assert one == identify(Letters())
     assert identify(Letters(), depth="cheap").semantic == one.semantic
@@ -190,6 +158,8 @@ def test_python_tokenizers_are_known_by_code_and_state() -> None:
 
 def test_using_a_python_tokenizer_leaves_its_identity_alone() -> None:
     """What a call leaves behind is not part of what a tokenizer is."""
+    from tests.tokenizer.slow_tokenizers import Letters
+
     made = Letters(pad_token="b")  # noqa: S106
     before = identify(made)
     made("hello", padding="max_length", max_length=9, truncation=True)
@@ -198,6 +168,8 @@ def test_using_a_python_tokenizer_leaves_its_identity_alone() -> None:
 
 def test_attributes_of_another_release_do_not_change_what_a_python_tokenizer_is() -> None:
     """transformers 5.5 sets `response_schema` where 5.23 has `response_template` and `chat_control_tokens`."""
+    from tests.tokenizer.slow_tokenizers import Letters
+
     here, older = Letters(), Letters()
     for name in ("response_template", "chat_control_tokens"):
         vars(older).pop(name, None)
@@ -209,6 +181,8 @@ def test_attributes_of_another_release_do_not_change_what_a_python_tokenizer_is(
 
 def test_a_difference_of_python_tokenizers_is_shown() -> None:
     """The state differs, and a text shows it."""
+    from tests.tokenizer.slow_tokenizers import Letters
+
     shown = next(one for one in difference(Letters(), Letters(lower=True)) if one.part == "state")
     assert shown.example is not None
     assert shown.first != shown.second
@@ -234,14 +208,10 @@ def piece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Pieces(SentencePieceBackend):  # type: ignore[misc]
-    """A slow tokenizer on SentencePiece."""
-
-    vocab_files_names: ClassVar[dict[str, str]] = {"vocab_file": "tokenizer.model"}
-
-
 def test_sentencepiece_is_identified_by_its_model(piece_model: Path) -> None:
     """A SentencePiece tokenizer is known by its model's bytes, and its backend is named."""
+    from tests.tokenizer.slow_tokenizers import Pieces
+
     file = str(piece_model / "tokenizer.model")
     found = identify(Pieces(vocab_file=file))
     assert found == identify(Pieces(vocab_file=file))
@@ -250,6 +220,10 @@ def test_sentencepiece_is_identified_by_its_model(piece_model: Path) -> None:
 
 def test_python_and_library_differ_by_what_runs(piece_model: Path) -> None:
     """A slow and a fast tokenizer of the same model are not called equal: what runs differs, and it is said."""
+    from transformers import LlamaTokenizer
+
+    from tests.tokenizer.slow_tokenizers import Pieces
+
     slow = Pieces(vocab_file=str(piece_model / "tokenizer.model"))
     fast = LlamaTokenizer.from_pretrained(str(piece_model))  # type: ignore[no-untyped-call]
     assert any("Python code" in one.words and one.semantic for one in difference(slow, fast))

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer, dynamic_module_utils
 
 from harness.tokenizer import difference, identify
 from harness.tokenizer.loading import BuildFailed, SourceRefused, load
@@ -21,6 +20,8 @@ from tests.tokenizer.loading.hubs import CODE, COMMIT, FakeHub, write
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The folder that transformers copies code into, new for this test."""
+    from transformers import dynamic_module_utils
+
     place = tmp_path / "copies"
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(place))
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -113,6 +114,8 @@ def test_a_configurations_code_is_not_copied(tmp_path: Path, copies: Path) -> No
 
 def test_identity_does_not_depend_on_who_imported_the_code(tmp_path: Path, copies: Path) -> None:
     """Copied by transformers or compiled in place, and whatever else lies there, it is the same tokenizer."""
+    from transformers import AutoTokenizer
+
     folder = write(tmp_path / "own", CODE | {"modeling_own.py": b"# for the model, not for the tokenizer\n"})
     copied = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=True)  # type: ignore[no-untyped-call]
     assert [path.name for path in copies.rglob("tokenization_own.py")] == ["tokenization_own.py"]
@@ -145,6 +148,8 @@ def test_a_change_of_code_that_no_probe_shows_is_another_tokenizer(tmp_path: Pat
 
 def test_a_class_made_from_half_of_its_file_is_another_tokenizer(tmp_path: Path, copies: Path) -> None:
     """A copy that was not finished when it was imported has another identity, although it is whole by now."""
+    from transformers import AutoTokenizer
+
     folder = write(tmp_path / "own", CODE)
     code = CODE["tokenization_own.py"]
     half = code[: code.index(b"    def convert_tokens_to_string")]
