@@ -415,7 +415,8 @@ def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: 
     """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the source line."""
     from tests.run.conftest import MEETING, MEETING_SUBJECT
 
-    place = project({f"{WORDS}/scenario.yaml": MEETING, f"{WORDS}/subject.py": MEETING_SUBJECT})
+    text = MEETING.replace("control: 2", "control: 5")
+    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/subject.py": MEETING_SUBJECT})
     ran = made(ann, place)
     packed = ann("bundle", str(ran.folder), "--out", str(bob.folder / "sent"), cwd=place)
     assert packed.code == 0, packed.out

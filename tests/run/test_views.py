@@ -160,7 +160,7 @@ def test_the_page_says_what_it_is(pair: Pair) -> None:
     key = ["pass", "fail", "stated", "unstated", "void"]
     assert squares == ["fail"] * 5 + ["stated"] * 5 + key, "a square for each trial, and the key"
     assert "candidate: 5 failed" in page.text, "what the squares say without their colour"
-    assert "control: 2 failed as stated" in page.text
+    assert "control: 5 failed as stated" in page.text
     assert "<title>rank.error, " in text, "a tick has its name"
     assert text.count("<svg ") == 2
 
