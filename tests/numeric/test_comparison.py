@@ -62,6 +62,14 @@ def one_by_one(found: Path, expected: Path, tolerance: Tolerance, dtype: str) ->
     return tally.comparison(dtype=dtype, expected_dtype=dtype)
 
 
+def test_the_excess_over_a_denormal_limit(tmp_path: Path) -> None:
+    """A limit between two neighbouring float64 is not rounded to one of them before it divides."""
+    tolerance = Tolerance(atol=5e-324, rtol=0.125)
+    files = saved(tmp_path, "left", [0.0], "float64"), saved(tmp_path, "right", [5e-324], "float64")
+    found, expected = compare(*files, tolerance), one_by_one(*files, tolerance, "float64")
+    assert found.excess == expected.excess == [0.8889]
+
+
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), tolerance=TOLERANCES)
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arrays_are_compared_as_pairs_are(tmp_path: Path, data: Any, dtype: str, tolerance: Tolerance) -> None:
