@@ -297,6 +297,8 @@ class Trials:
             preload=self._preload,
             declared=tuple(sorted(self._declared.get(arm, ()))),
             differing=self._differing,
+            tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
+            collective_timeout=scenario.world.collective_timeout,
         )
 
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:

@@ -54,6 +54,8 @@ class Launch:
         preload: what a warm server holds before it forks these ranks.
         declared: normal names of the distributions that the arm's repository declares.
         differing: normal names of the distributions of which another release is in the other arm's environment.
+        tells_environment: whether ranks tell what they run in.
+        collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
     """
 
     about: Mapping[str, JSON]
@@ -89,6 +91,8 @@ class Launch:
     preload: Preload = EVERYTHING
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
+    tells_environment: bool = False
+    collective_timeout: float | None = None
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -213,6 +217,8 @@ def _spec(
         declared=launch.declared,
         differing=launch.differing,
         begun=server.begun,
+        tells_environment=launch.tells_environment,
+        collective_timeout=launch.collective_timeout,
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
     )
