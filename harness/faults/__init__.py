@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
+from harness.faults.address_space import AddressSpaceFault
 from harness.faults.delay import DelayFault
 from harness.faults.env import EnvFault
 from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault, FaultProperties
+from harness.faults.file_size import FileSizeFault
 from harness.faults.hub import HubFault
 from harness.faults.kill import KillFault
+from harness.faults.open_files import OpenFilesFault
 from harness.faults.pause import PauseFault
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.faults.raise_ import RaiseFault
 from harness.faults.start_late import StartLateFault
+from harness.faults.start_order import StartOrderFault
+from harness.faults.starve import StarveFault
 from harness.history import History
 from harness.plugins import Registry
 
@@ -38,6 +43,11 @@ KINDS: Registry[type[Fault]] = Registry(
         "raise": RaiseFault,
         "exit": ExitFault,
         "hub": HubFault,
+        "starve": StarveFault,
+        "open-files": OpenFilesFault,
+        "file-size": FileSizeFault,
+        "address-space": AddressSpaceFault,
+        "start-order": StartOrderFault,
     },
 )
 

@@ -43,6 +43,21 @@ class WorldControl(Protocol):
         """Have the process that forked the rank send it a signal; a gate answered after this waits for it to land."""
         ...
 
+    def limit(self, rank: int, *, name: str, to: int | None) -> None:
+        """Have that process set a soft limit of the rank; None takes it back.
+
+        `open-files`, `file-size` (bytes), or `address-space` (bytes beyond what is mapped). A gate answered after this
+        waits for it to land: `rank.limited`.
+        """
+        ...
+
+    def crowd(self, rank: int, *, burners: int) -> None:
+        """Have that process put the rank on one core, with so many processes that only compute; 0 takes that back.
+
+        A gate answered after this waits for it to land: `rank.crowded`.
+        """
+        ...
+
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
         ...

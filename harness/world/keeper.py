@@ -4,7 +4,8 @@ One keeper per world, because the orphans a rank leaves are adopted by the neare
 to this world and to no other that runs at the same time. Pids, exit codes and resource use come from here (rule 13).
 
 It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
-`gone`, and `unable` where it cannot fork; it is told `signal`. When the socket closes, it kills what is left and ends.
+`gone`, and `unable` where it cannot fork; it is told `signal`, `limit` and `crowd`, and says `signalled`, `limited` and
+`crowded` when it has done so. When the socket closes, it kills what is left and ends.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from harness.rank.process import die_with_parent, keep_private, signal_name
 from harness.rank.spec import RankSpec
 from harness.world import program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
+from harness.world.grip import Grip
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -74,6 +76,7 @@ class Keeper:
         self._buffer = b""
         self._gone = False
         self._proof: dict[str, Any] = {}
+        self._grip = Grip()
 
     def run(self) -> None:
         """Fork the ranks and stay until all of them and all they left behind are gone."""
@@ -94,6 +97,7 @@ class Keeper:
             while (self._alive or self._late) and not self._gone:
                 self._start_who_is_due()
                 self._wait(wakeup, max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9) if self._late else None)
+            self._grip.release()
             if not self._gone:
                 self._await_descendants(wakeup)
         except OSError as error:  # too many processes or descriptors: an error of the harness
@@ -199,6 +203,7 @@ class Keeper:
                 self._tell("continued", index, pid)
                 continue
             del self._alive[pid]
+            self._grip.release(pid)
             code = os.waitstatus_to_exitcode(status)
             if pid in self._stopped and code != -signal.SIGKILL:
                 # The kernel forgets that a process went on once it has ended. But nothing except SIGKILL ends one that
@@ -226,6 +231,9 @@ class Keeper:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             order = json.loads(line)
+            if "signal" not in order:
+                self._press(order.pop("rank"), **order)
+                continue
             if order["rank"] is None and order["signal"] == signal.SIGKILL:
                 self._late.clear()  # the world is being stopped: nobody starts any more
             hit = []
@@ -240,6 +248,16 @@ class Keeper:
                 self._reap()
             # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
             self._say({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": hit})
+
+    def _press(self, index: int, *, limit: dict[str, Any] | None = None, crowd: dict[str, Any] | None = None) -> None:
+        """Do something to a rank and say so, also of one that has ended: a gate waits for the answer."""
+        pid = next((pid for pid, one in self._alive.items() if one == index), None)
+        what, done = "crowded" if limit is None else "limited", {"why": "it had ended"}
+        if pid is not None and limit is not None:
+            done = self._grip.limit(pid, **limit)
+        elif pid is not None and crowd is not None:
+            done = self._grip.crowd(pid, **crowd)
+        self._say({"is": what, "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done})
 
     def _await_descendants(self, wakeup: int) -> None:
         """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""

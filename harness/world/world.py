@@ -97,11 +97,21 @@ class World:
         It evidences it by `world.signalled`. A gate that is answered after this opens only when the signal has landed.
         Safe to call from another thread. Does nothing once the world is over.
         """
-        if self._over:
-            return
-        with contextlib.suppress(OSError):
-            self._gates.signalled()
-            self._pipes.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
+        self._order(rank, signal=int(number))
+
+    def limit(self, rank: int, *, name: str, to: int | None) -> None:
+        """Have the keeper set a limit of a rank's process; it evidences it by `rank.limited`."""
+        self._order(rank, limit={"name": name, "to": to})
+
+    def crowd(self, rank: int, *, burners: int) -> None:
+        """Have the keeper put a rank on one core, beside processes that compute; it evidences it by `rank.crowded`."""
+        self._order(rank, crowd={"burners": burners})
+
+    def _order(self, rank: int | None, **order: JSON) -> None:
+        if not self._over:
+            with contextlib.suppress(OSError):
+                self._gates.signalled()
+                self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
@@ -274,7 +284,9 @@ class World:
         kind, ns = message.pop("is"), message.pop("ns")
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
-            case "started" | "executed" | "stopped" | "continued":
+            case "started" | "executed" | "stopped" | "continued" | "limited" | "crowded":
+                if kind in ("limited", "crowded"):
+                    self._gates.landed()
                 if kind == "started":
                     self._states.started[rank] = pid
                 name = "program.started" if kind == "executed" else f"rank.{kind}"

@@ -26,6 +26,11 @@ FAULTS = {
     "env": a_fault(kind="env", ranks=[1], set={"A": "1"}),
     "start-late": a_fault(kind="start-late", ranks=[1], **{"for": "1ms"}),
     "hub": a_fault(kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}),
+    "open-files": a_fault(kind="open-files", ranks=[1], at="door", to=1, **{"for": "1ms"}),
+    "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
+    "address-space": a_fault(kind="address-space", ranks=[1], at="door", more="1B"),
+    "starve": a_fault(kind="starve", ranks=[1], at="door", burners=2, **{"for": "1ms"}),
+    "start-order": a_fault(kind="start-order", ranks="every", gap="1ms"),
 }
 NAMES = (
     "door",
@@ -38,6 +43,8 @@ NAMES = (
     "rank.continued",
     "rank.exited",
     "rank.error",
+    "rank.limited",
+    "rank.crowded",
     "subject.end",
     "world.begin",
     "world.signalled",
@@ -49,7 +56,7 @@ NAMES = (
 )
 KEYS = (
     *("fault", "signal", "code", "ranks", "values", "at_start", "start", "error", "type", "message", "modules"),
-    *("rules", "requests"),
+    *("rules", "requests", "resource", "before", "now", "mapped", "why", "burners", "ran", "waited"),
 )
 WORDS = st.sampled_from([*FAULTS, "SIGSTOP", "SIGKILL", "fresh", "RuntimeError", "A", "1", ""])
 VALUES = st.recursive(
@@ -81,7 +88,7 @@ def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Ev
     """Whatever the events, every fault on every rank is judged, in words, by lines that exist."""
     history = History(events, size=2)
     proved = prove(list(FAULTS.values()), history)
-    assert len(proved) == 10
+    assert len(proved) == sum(len(fault.ranks.of(2)) for fault in FAULTS.values())
     for found in proved:
         assert found.proof.description
         assert all(1 <= line <= len(events) for line in found.proof.lines)

@@ -86,6 +86,38 @@ def answered_wrongly(struck: Struck, rank: int, options: Any) -> None:
     assert struck.one("rank", 1 - rank, "after").values["told"] == 200
 
 
+def limited(struck: Struck, rank: int, options: Any) -> None:
+    """It, and nobody else, could not do the one thing; what was limited for some time was given back."""
+    door, after = struck.one("rank", rank, "door").ns, struck.one("rank", rank, "after").ns
+    seen = [found.event for found in struck.history.served(rank, "rank.limited")]
+    assert door < seen[0].ns < after
+    told = [struck.one("rank", other, "after").values["told"] for other in (rank, 1 - rank)]
+    hurt, word = {
+        "open-files": (("open", "write"), "EMFILE"),
+        "file-size": (("write",), "EFBIG"),
+        "address-space": (("map",), "ENOMEM"),
+    }[options.kind]
+    assert told[0] == {name: word if name in hurt else "done" for name in ("open", "write", "map")}
+    assert set(told[1].values()) == {"done"}
+    assert struck.count("server", 1 - rank, "rank.limited") == 0
+    if options.for_ is not None:
+        assert seen[1].values["now"] == seen[0].values["before"]
+
+
+def starved(struck: Struck, rank: int, options: Any) -> None:
+    """It had company on one core, which was taken away: nobody is left, and it has its cores back."""
+    began, ended = (found.event for found in struck.history.served(rank, "rank.crowded"))
+    assert struck.one("rank", rank, "door").ns < began.ns < ended.ns
+    assert ended.ns - began.ns >= options.for_ * 1e9
+    assert struck.one("server", None, "world.survivors").values["count"] == 0
+
+
+def in_order(struck: Struck, rank: int, options: Any) -> None:
+    """The last rank was started first, and the first so much later."""
+    started = [struck.one("server", one, "rank.started").ns for one in (0, 1)]
+    assert started[0] - started[1] >= options.gap * 1e9
+
+
 LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "pause": paused,
     "delay": delayed,
@@ -95,6 +127,11 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "env": with_a_variable,
     "start-late": started_late,
     "hub": answered_wrongly,
+    "open-files": limited,
+    "file-size": limited,
+    "address-space": limited,
+    "starve": starved,
+    "start-order": in_order,
 }
 
 
@@ -106,7 +143,10 @@ ANSWERS: list[dict[str, Any]] = [
     {"kind": "latency", "for": "5ms"},
 ]
 # What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
-WORLDS: dict[str, dict[str, Any]] = {"hub": {"entry": "struck:ask", "backend": "none"}}
+WORLDS: dict[str, dict[str, Any]] = {
+    "hub": {"entry": "struck:ask", "backend": "none"},
+    **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "starve")},
+}
 
 
 def drawn(kind: str, seed: int) -> dict[str, Any]:
@@ -122,6 +162,11 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "env": {"set": {"STRUCK": dice.choice(["", "é=1", "x" * 1000])}},
         "start-late": {"for": time},
         "hub": {"role": "model_info", "answer": dice.choice(ANSWERS)},
+        "open-files": {"at": "door", "to": dice.randrange(3), **dice.choice([{}, {"for": "100ms"}])},
+        "file-size": {"at": "door", "to": f"{dice.randrange(1, 200)}KiB"},
+        "address-space": {"at": "door", "more": f"{dice.randrange(1, 200)}MiB"},
+        "starve": {"at": "door", "for": f"{dice.randrange(80, 120)}ms", "burners": dice.randrange(2, 5)},
+        "start-order": {"ranks": "every", "gap": time},
     }
     return {"kind": kind, "ranks": [dice.randrange(2)], **options[kind]}
 
@@ -133,8 +178,9 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
     for seed in often(4, soak=50):
         options = fault(**drawn(kind, seed))
         struck = live(options, **WORLDS.get(kind, {}))
-        rank = options.ranks.which[0]
-        (found,) = struck.proved
+        rank = options.ranks.of(2)[0]
+        found = struck.proved[0]
+        assert all(one.proof.proved for one in struck.proved)
         assert found.struck, (seed, found)
         assert found.proof.proved, (seed, found)
         assert found.undone, (seed, found)
@@ -150,13 +196,13 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
     """Take away any event of the harness or the server that a proof names, and nothing is proved."""
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))
-    (found,) = struck.proved
+    found = struck.proved[0]
     assert found.proof.proved
     assert list(found.proof.lines) == sorted(found.proof.lines)
     events = [seen.event for seen in struck.history.seen]
     for line in found.proof.lines:
         less = History([*events[: line - 1], *events[line:]], size=2)
-        (again,) = prove(struck.faults, less)
+        again = prove(struck.faults, less)[0]
         # What the rank did next, or how it told of its end, may be told by another event too.
         is_sequel = events[line - 1].name in ("rank.error", "after")
         assert again.proof.proved == is_sequel, (line, events[line - 1])

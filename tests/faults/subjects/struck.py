@@ -1,9 +1,11 @@
 """Subjects to be struck."""
 
+import errno
 import hashlib
 import os
 import signal
 import threading
+from pathlib import Path
 
 
 def pass_by(context):
@@ -29,6 +31,38 @@ def end_when_continued(context, *, by=None):
 
     threading.Thread(target=end, daemon=True).start()
     context.emit("door")
+
+
+def probe(context):
+    """After the door, open a file, write a large one, map much memory, compute; tell what came of each."""
+    import mmap
+    import tempfile
+    import time
+
+    folder = Path(tempfile.gettempdir())
+    context.emit("door")
+
+    def large(size=1 << 18):
+        with (folder / "large").open("wb", buffering=0) as file:
+            while size > 0:
+                size -= file.write(b"x" * min(size, 4096))
+
+    told = {}
+    for name, act in (
+        ("open", lambda: Path(os.devnull).open().close()),
+        ("write", large),
+        ("map", lambda: mmap.mmap(-1, 1 << 28).close()),
+    ):
+        try:
+            act()
+            told[name] = "done"
+        except OSError as error:
+            told[name] = errno.errorcode.get(error.errno, str(error))
+    until = time.monotonic() + 0.15
+    while time.monotonic() < until:
+        pass
+    context.emit("after", told=told)
+    context.group.barrier()
 
 
 def catch(context):

@@ -1,0 +1,36 @@
+"""`open-files`: the rank can have no descriptor with a number from some number on, so soon no further file or socket.
+
+Proof: see `harness.faults.limit`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.faults.limit import LimitFault
+
+
+class OpenFilesFault(LimitFault):
+    """The rank can open no further file or socket."""
+
+    does: ClassVar = (
+        "lets the rank have descriptors below `to` alone from `at` on: opening another file or socket fails with "
+        "EMFILE; what is open stays open"
+    )
+    example: ClassVar = "{id: no-more-files, kind: open-files, ranks: [1], at: decode.begin, to: 0, for: 1s}"
+    resource: ClassVar = "open-files"
+
+    kind: Literal["open-files"]
+    to: Annotated[int, Field(ge=0, le=2**20)] = Field(
+        description="Descriptors must have a lower number; 0 means that nothing more can be opened."
+    )
+
+    @property
+    def amount(self) -> int:
+        return self.to
+
+    def description(self) -> str:
+        time = "" if self.for_ is None else f" for {self.for_:g} s"
+        return f"descriptors below {self.to} only, from {self.at} on{time}"

@@ -1,0 +1,127 @@
+"""What a keeper does to a rank's process from outside, beside signals: limits of its own, and company on its core.
+
+Linux only: other systems let no process change another one's limits. Everything is read back from the kernel, and what
+was read is the evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from os import _exit
+from pathlib import Path
+from typing import Any
+
+from harness.rank.process import PROC, die_with_parent
+
+RESOURCES = {
+    "open-files": resource.RLIMIT_NOFILE,
+    "file-size": resource.RLIMIT_FSIZE,
+    "address-space": resource.RLIMIT_AS,
+}
+PAGE = resource.getpagesize()
+
+
+class Grip:
+    """A keeper's hold on the ranks of its world. Each method tells what the kernel said, or `why` it could not."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, str], int] = {}
+        self._burners: dict[int, list[int]] = {}
+        self._cores: dict[int, set[int]] = {}
+
+    def limit(self, pid: int, *, name: str, to: int | None) -> dict[str, Any]:
+        """Set a soft limit, or take it back.
+
+        Args:
+            pid: the rank's process, which is not reaped yet.
+            name: `open-files`, `file-size` (bytes) or `address-space` (bytes beyond what it has mapped).
+            to: the limit; None for the one before the first.
+
+        Returns:
+            `resource`, `before` and `now` (soft limits, -1 for none), for the address space `mapped` (bytes).
+        """
+        number = RESOURCES[name]
+        try:
+            mapped = {"mapped": mapped_by(pid)} if name == "address-space" else {}
+            soft, hard = resource.prlimit(pid, number)
+            self._before.setdefault((pid, name), soft)
+            wanted = self._before[pid, name] if to is None else to + mapped.get("mapped", 0)
+            resource.prlimit(pid, number, (wanted, hard))
+            now, _ = resource.prlimit(pid, number)
+        except (OSError, ValueError) as error:
+            return {"resource": name, "why": str(error)}
+        return {"resource": name, "before": soft, "now": now, **mapped}
+
+    def crowd(self, pid: int, *, burners: int) -> dict[str, Any]:
+        """Put a rank on one core, and so many processes that only compute beside it; none: take that back.
+
+        Returns:
+            `burners`, `core` (None once it may run on all of its own again), and `ran` and `waited`, the nanoseconds
+            that its threads have run, and were ready to run and did not, since they began.
+        """
+        try:
+            if burners:
+                core = min(os.sched_getaffinity(pid))
+                self._cores.setdefault(pid, os.sched_getaffinity(pid))
+                told: dict[str, Any] = {"burners": burners, "core": core, **_processor_time(pid)}
+                _put(pid, {core})
+                self._burners.setdefault(pid, []).extend(_burner(core) for _ in range(burners))
+                return told
+            told = {"burners": 0, "core": None, **_processor_time(pid)}
+            _put(pid, self._cores.get(pid, os.sched_getaffinity(pid)))
+        except (OSError, ValueError) as error:
+            told = {"burners": burners, "why": str(error)}
+        self.release(pid)
+        return told
+
+    def release(self, *pids: int) -> None:
+        """End the company of these ranks, or of all: before anybody looks for what ranks left behind."""
+        for rank in pids or tuple(self._burners):
+            for burner in self._burners.pop(rank, ()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(burner, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(burner, 0)
+
+
+def mapped_by(pid: int) -> int:
+    """Bytes of address space that a process has mapped."""
+    return int((PROC / str(pid) / "statm").read_text().split()[0]) * PAGE
+
+
+def _processor_time(pid: int) -> dict[str, int]:
+    """What the kernel's scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
+    ran = waited = 0
+    for thread in (PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            text = Path(thread, "schedstat").read_text().split()
+            ran, waited = ran + int(text[0]), waited + int(text[1])
+    return {"ran": ran, "waited": waited}
+
+
+def _put(pid: int, cores: set[int]) -> None:
+    """Let every thread of a process run on these cores alone."""
+    for thread in (PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cores)
+
+
+def _burner(core: int) -> int:
+    """Start a process that does nothing but compute on one core, and ends with this one."""
+    keeper = os.getpid()
+    if pid := os.fork():
+        return pid
+    try:
+        signal.set_wakeup_fd(-1)
+        die_with_parent(keeper)
+        # Where the kernel shares a core among sessions, each burner counts as much as the rank, which has its own.
+        os.setsid()
+        os.closerange(0, 4096)
+        os.sched_setaffinity(0, {core})
+        while True:
+            pass
+    finally:
+        _exit(0)
