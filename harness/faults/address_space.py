@@ -1,6 +1,6 @@
 """`address-space`: the rank can map so much memory more, and then no more.
 
-Proof: see `harness.faults.limit`. It counts addresses, not pages: what a library maps and never touches counts too.
+Proof: see `harness.faults.condition`. It counts addresses, not pages: what a library maps and never touches counts too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.limit import LimitFault
+from harness.faults.condition import FROM_OUTSIDE, LimitFault
 from harness.forms.units import Size
 
 
@@ -17,6 +17,7 @@ class AddressSpaceFault(LimitFault):
     """The rank can map only so much memory more."""
 
     does: ClassVar = "lets the rank map `more` bytes beyond what it has mapped at `at`: then allocations fail"
+    properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = "{id: memory-is-short, kind: address-space, ranks: [1], at: model.load.begin, more: 64MiB}"
     resource: ClassVar = "address-space"
 
@@ -27,6 +28,6 @@ class AddressSpaceFault(LimitFault):
     def amount(self) -> int:
         return self.more
 
-    def description(self) -> str:
-        time = "" if self.for_ is None else f" for {self.for_:g} s"
-        return f"{self.more} bytes of addresses more, from {self.at} on{time}"
+    @property
+    def condition(self) -> str:
+        return f"{self.more} bytes of addresses more, no further ones"

@@ -1,6 +1,6 @@
 """`file-size`: no file that the rank writes may grow beyond some size.
 
-Proof: see `harness.faults.limit`.
+Proof: see `harness.faults.condition`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.limit import LimitFault
+from harness.faults.condition import FROM_OUTSIDE, LimitFault
 from harness.forms.units import Size
 
 
@@ -20,6 +20,7 @@ class FileSizeFault(LimitFault):
         "lets no file that the rank writes grow beyond `to` from `at` on: in Python writing fails with EFBIG, "
         "a program gets SIGXFSZ"
     )
+    properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = "{id: no-large-files, kind: file-size, ranks: [1], at: save.begin, to: 64KiB}"
     resource: ClassVar = "file-size"
 
@@ -30,6 +31,6 @@ class FileSizeFault(LimitFault):
     def amount(self) -> int:
         return self.to
 
-    def description(self) -> str:
-        time = "" if self.for_ is None else f" for {self.for_:g} s"
-        return f"no file beyond {self.to} bytes, from {self.at} on{time}"
+    @property
+    def condition(self) -> str:
+        return f"no file beyond {self.to} bytes"

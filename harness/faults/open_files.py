@@ -1,6 +1,6 @@
 """`open-files`: the rank can have no descriptor with a number from some number on, so soon no further file or socket.
 
-Proof: see `harness.faults.limit`.
+Proof: see `harness.faults.condition`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.limit import LimitFault
+from harness.faults.condition import FROM_OUTSIDE, LimitFault
 
 
 class OpenFilesFault(LimitFault):
@@ -19,6 +19,7 @@ class OpenFilesFault(LimitFault):
         "lets the rank have descriptors below `to` alone from `at` on: opening another file or socket fails with "
         "EMFILE; what is open stays open"
     )
+    properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = "{id: no-more-files, kind: open-files, ranks: [1], at: decode.begin, to: 0, for: 1s}"
     resource: ClassVar = "open-files"
 
@@ -31,6 +32,6 @@ class OpenFilesFault(LimitFault):
     def amount(self) -> int:
         return self.to
 
-    def description(self) -> str:
-        time = "" if self.for_ is None else f" for {self.for_:g} s"
-        return f"descriptors below {self.to} only, from {self.at} on{time}"
+    @property
+    def condition(self) -> str:
+        return f"descriptors below {self.to} only"

@@ -15,7 +15,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
+from harness.faults.condition import FROM_OUTSIDE
+from harness.faults.fault import FOR, FaultAtEvent
 from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
@@ -32,7 +33,7 @@ class StarveFault(FaultAtEvent):
         "about one part in `burners` + 1"
     )
     needs: ClassVar = "an event of the subject to strike at, work for the processor after it; Linux"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = "{id: rank-1-is-starved, kind: starve, ranks: [1], at: decode.begin, for: 2s, burners: 4}"
 
     kind: Literal["starve"]
@@ -55,11 +56,11 @@ class StarveFault(FaultAtEvent):
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
         """Begin; the gate opens when the company is there, and the time runs from then."""
         world.once(CROWDED, rank=rank, do=lambda: world.after(self.for_, done))
-        world.crowd(rank, burners=self.burners)
+        world.press(rank, "crowd", burners=self.burners)
 
     def undo(self, world: WorldControl, *, rank: int) -> None:
         """End the company, and give the rank its cores back."""
-        world.crowd(rank, burners=0)
+        world.press(rank, "crowd", burners=0)
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, crowded, the time asked, taken back, and what the threads waited between."""

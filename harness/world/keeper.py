@@ -4,8 +4,8 @@ One keeper per world, because the orphans a rank leaves are adopted by the neare
 to this world and to no other that runs at the same time. Pids, exit codes and resource use come from here (rule 13).
 
 It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
-`gone`, and `unable` where it cannot fork; it is told `signal`, `limit` and `crowd`, and says `signalled`, `limited` and
-`crowded` when it has done so. When the socket closes, it kills what is left and ends.
+`gone`, and `unable` where it cannot fork. It is told `signal`, and what `Grip` can do, and says so when that is done.
+When the socket closes, it kills what is left and ends.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from typing import Any
 from harness.rank.lifecycle import live
 from harness.rank.process import die_with_parent, keep_private, signal_name
 from harness.rank.spec import RankSpec
-from harness.world import program
+from harness.world import mounts, program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
-from harness.world.grip import Grip
+from harness.world.grip import PRESSED, WORK, Grip
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
 PER_RANK = 3
 SURVIVOR_LIMIT = 50
-WORK = "work"  # a rank's current folder, below its scratch folder
 
 
 def keep(description: Path, descriptors: list[int], *, baseline: set[int], server: int) -> None:
@@ -46,7 +45,7 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
         description: JSON file of the world: `world` (its mark), `ranks` (specs), `start`, `python`, `env`, `program`,
             `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
             ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
-            forked, or null).
+            forked, or null), `own_mounts` (ranks that have mounts of their own).
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -144,6 +143,8 @@ class Keeper:
         # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("500")
+        if index in self._world["own_mounts"]:
+            mounts.separate()
         events, gates, log = self._pipes[index]
         extra = [self._backend[i] for i in self._world["backend_fds"][index]]
         # First everything up and out of the way, then down to its number: the two ranges may overlap.
@@ -232,7 +233,8 @@ class Keeper:
         for line in lines:
             order = json.loads(line)
             if "signal" not in order:
-                self._press(order.pop("rank"), **order)
+                index = order.pop("rank")
+                self._press(index, *order.popitem())
                 continue
             if order["rank"] is None and order["signal"] == signal.SIGKILL:
                 self._late.clear()  # the world is being stopped: nobody starts any more
@@ -249,15 +251,13 @@ class Keeper:
             # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
             self._say({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": hit})
 
-    def _press(self, index: int, *, limit: dict[str, Any] | None = None, crowd: dict[str, Any] | None = None) -> None:
+    def _press(self, index: int, what: str, order: dict[str, Any]) -> None:
         """Do something to a rank and say so, also of one that has ended: a gate waits for the answer."""
         pid = next((pid for pid, one in self._alive.items() if one == index), None)
-        what, done = "crowded" if limit is None else "limited", {"why": "it had ended"}
-        if pid is not None and limit is not None:
-            done = self._grip.limit(pid, **limit)
-        elif pid is not None and crowd is not None:
-            done = self._grip.crowd(pid, **crowd)
-        self._say({"is": what, "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done})
+        done = {"why": "it had ended"}
+        if pid is not None:
+            done = getattr(self._grip, what)(pid, spec=self._world["ranks"][index], **order)
+        self._say({"is": PRESSED[what], "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done})
 
     def _await_descendants(self, wakeup: int) -> None:
         """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""

@@ -15,8 +15,9 @@ from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
+from harness.world.grip import WORK
 from harness.world.hang import Hang
-from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
+from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD
 from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
@@ -54,6 +55,7 @@ class Launch:
         preload: what a warm server holds before it forks these ranks.
         declared: normal names of the distributions that the arm's repository declares.
         differing: normal names of the distributions of which another release is in the other arm's environment.
+        own_mounts: ranks that have mounts of their own.
         tells_environment: whether ranks tell what they run in.
         collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
     """
@@ -91,6 +93,7 @@ class Launch:
     preload: Preload = EVERYTHING
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
+    own_mounts: frozenset[int] = frozenset()
     tells_environment: bool = False
     collective_timeout: float | None = None
 
@@ -109,6 +112,10 @@ class Launch:
     def with_inside(self, *, kind: str, file: Path) -> Launch:
         """With a file that the ranks load, in which a kind of fault acts."""
         return replace(self, inside={**self.inside, kind: file})
+
+    def with_own_mounts(self, *, ranks: Collection[int]) -> Launch:
+        """With mount namespaces for some ranks."""
+        return replace(self, own_mounts=self.own_mounts | {*ranks})
 
     def late(self, *, ranks: Collection[int], seconds: float) -> Launch:
         """With some ranks forked `seconds` after the others."""
@@ -153,6 +160,7 @@ def describe(
         "python": [*interpreter(launch.python), "-c", boot, ROOT],
         "env": server.environment,
         "grace": launch.after_failure,
+        "own_mounts": sorted(launch.own_mounts),
         "late": [launch.lateness.get(rank) for rank in range(launch.size)],
     }
     if launch.program:

@@ -22,6 +22,7 @@ from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.fork_server import Cancelled, Server, ServerFailed
 from harness.world.gates import Gates
+from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
 from harness.world.launch import Launch, describe
 from harness.world.pipes import CHUNK, Pipes
@@ -99,13 +100,9 @@ class World:
         """
         self._order(rank, signal=int(number))
 
-    def limit(self, rank: int, *, name: str, to: int | None) -> None:
-        """Have the keeper set a limit of a rank's process; it evidences it by `rank.limited`."""
-        self._order(rank, limit={"name": name, "to": to})
-
-    def crowd(self, rank: int, *, burners: int) -> None:
-        """Have the keeper put a rank on one core, beside processes that compute; it evidences it by `rank.crowded`."""
-        self._order(rank, crowd={"burners": burners})
+    def press(self, rank: int, what: str, **order: JSON) -> None:
+        """Have the keeper do something to a rank from outside: a method of `harness.world.grip.Grip`."""
+        self._order(rank, **{what: order})
 
     def _order(self, rank: int | None, **order: JSON) -> None:
         if not self._over:
@@ -284,8 +281,8 @@ class World:
         kind, ns = message.pop("is"), message.pop("ns")
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
-            case "started" | "executed" | "stopped" | "continued" | "limited" | "crowded":
-                if kind in ("limited", "crowded"):
+            case "started" | "executed" | "stopped" | "continued" | "limited" | "crowded" | "covered" | "spoiled":
+                if kind in PRESSED.values():
                     self._gates.landed()
                 if kind == "started":
                     self._states.started[rank] = pid

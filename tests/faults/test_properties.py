@@ -30,6 +30,13 @@ FAULTS = {
     "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
     "address-space": a_fault(kind="address-space", ranks=[1], at="door", more="1B"),
     "starve": a_fault(kind="starve", ranks=[1], at="door", burners=2, **{"for": "1ms"}),
+    "read-only": a_fault(kind="read-only", ranks=[1], at="door", folder="home", **{"for": "1ms"}),
+    "no-space": a_fault(kind="no-space", ranks=[1], at="door", folder="home"),
+    "permission-denied": a_fault(kind="permission-denied", ranks=[1], at="door", folder="home"),
+    "truncated": a_fault(kind="truncated", ranks=[1], at="door", file="home/a"),
+    "replaced": a_fault(kind="replaced", ranks=[1], at="door", file="home/a"),
+    "clock-skew": a_fault(kind="clock-skew", ranks=[1], at="door", by="1ms"),
+    "torch-settings": a_fault(kind="torch-settings", ranks=[1], at="door", threads=2),
     "start-order": a_fault(kind="start-order", ranks="every", gap="1ms"),
 }
 NAMES = (
@@ -45,6 +52,10 @@ NAMES = (
     "rank.error",
     "rank.limited",
     "rank.crowded",
+    "rank.covered",
+    "rank.spoiled",
+    "fault.skewed",
+    "fault.torch-set",
     "subject.end",
     "world.begin",
     "world.signalled",
@@ -57,6 +68,7 @@ NAMES = (
 KEYS = (
     *("fault", "signal", "code", "ranks", "values", "at_start", "start", "error", "type", "message", "modules"),
     *("rules", "requests", "resource", "before", "now", "mapped", "why", "burners", "ran", "waited"),
+    *("place", "how", "read_only", "free", "mode", "sha256", "after", "functions", "threads", "dtype"),
 )
 WORDS = st.sampled_from([*FAULTS, "SIGSTOP", "SIGKILL", "fresh", "RuntimeError", "A", "1", ""])
 VALUES = st.recursive(

@@ -112,6 +112,45 @@ def starved(struck: Struck, rank: int, options: Any) -> None:
     assert struck.one("server", None, "world.survivors").values["count"] == 0
 
 
+def covered(struck: Struck, rank: int, options: Any) -> None:
+    """It could write nothing in the one folder, and read what was there; its peer noticed nothing."""
+    first, word = options.folder.split("/")[0], "EROFS" if options.kind == "read-only" else "ENOSPC"
+    hurt = "own" if first == "home" else first
+    told = struck.one("rank", rank, "after").values["told"]
+    fine = {"own": "done", "shared": "done", "own-kept": [1000, 1000], "shared-kept": [1000, 1000]}
+    assert told == {**fine, hurt: word}
+    assert struck.one("rank", 1 - rank, "after").values["told"] == fine
+    later = struck.one("rank", rank, "later").values["told"]
+    assert later == (fine if options.for_ is not None else {**fine, hurt: word})
+
+
+def spoiled(struck: Struck, rank: int, options: Any) -> None:
+    """The file that it reads is another one, for all; the others are not."""
+    told = struck.one("rank", rank, "after").values["told"]
+    assert told["shared-kept"] == ([options.keep, options.keep] if options.kind == "truncated" else [1000, 999])
+    assert told["own-kept"] == [1000, 1000]
+    assert struck.one("rank", 1 - rank, "after").values["told"]["shared-kept"] == [1000, 1000]
+
+
+def skewed(struck: Struck, rank: int, options: Any) -> None:
+    """All of Python's clocks are off alike, the kernel's is not, and its peer's are right."""
+    off = options.by * (1 if options.way == "ahead" else -1)
+    for one, expected in ((rank, off), (1 - rank, 0.0)):
+        told = struck.one("rank", one, "after").values
+        assert told["ns"] == pytest.approx(0, abs=1)
+        assert told["local"] == pytest.approx(0, abs=2)
+        assert told["utc"] == pytest.approx(0, abs=1)
+        assert told["kernel"] == pytest.approx(-expected, abs=1)
+
+
+def with_other_settings(struck: Struck, rank: int, options: Any) -> None:
+    """torch computes so in it, and as ever in its peer."""
+    told, usual = (struck.one("rank", one, "after").values for one in (rank, 1 - rank))
+    assert (usual["threads"], usual["dtype"]) == (1, "torch.float32")
+    assert told["threads"] == (options.threads or 1)
+    assert told["dtype"] == f"torch.{options.dtype or 'float32'}"
+
+
 def in_order(struck: Struck, rank: int, options: Any) -> None:
     """The last rank was started first, and the first so much later."""
     started = [struck.one("server", one, "rank.started").ns for one in (0, 1)]
@@ -132,7 +171,15 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "address-space": limited,
     "starve": starved,
     "start-order": in_order,
+    "read-only": covered,
+    "no-space": covered,
+    "truncated": spoiled,
+    "replaced": spoiled,
+    "clock-skew": skewed,
+    "torch-settings": with_other_settings,
 }
+HERE = [kind for kind in KINDS if not KINDS[kind].refusal()]
+"""Nothing is denied to root."""
 
 
 ANSWERS: list[dict[str, Any]] = [
@@ -146,6 +193,8 @@ ANSWERS: list[dict[str, Any]] = [
 WORLDS: dict[str, dict[str, Any]] = {
     "hub": {"entry": "struck:ask", "backend": "none"},
     **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "starve")},
+    **{kind: {"entry": "struck:store"} for kind in ("read-only", "no-space", "truncated", "replaced")},
+    **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "torch-settings")},
 }
 
 
@@ -153,6 +202,8 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
     """Options of a fault that follow from a seed."""
     dice = random.Random(f"{kind} {seed}")
     time = f"{dice.randrange(1, 60)}ms"
+    rank = dice.randrange(2)
+    folder = dice.choice([f"home/own-{rank}", "shared/all"])
     options: dict[str, dict[str, Any]] = {
         "pause": {"at": "door", "for": time},
         "delay": {"at": "door", "for": time},
@@ -167,12 +218,18 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "address-space": {"at": "door", "more": f"{dice.randrange(1, 200)}MiB"},
         "starve": {"at": "door", "for": f"{dice.randrange(80, 120)}ms", "burners": dice.randrange(2, 5)},
         "start-order": {"ranks": "every", "gap": time},
+        "read-only": {"at": "door", "folder": folder},
+        "no-space": {"at": "door", "folder": folder, "left": f"{dice.randrange(4, 90)}KiB"},
+        "truncated": {"at": "door", "file": f"shared/all/kept-{rank}", "left": f"{dice.randrange(1000)}B"},
+        "replaced": {"at": "door", "file": f"shared/all/kept-{rank}", "offset": f"{dice.randrange(1000)}B"},
+        "clock-skew": {"at": "door", "by": f"{dice.randrange(5, 5000)}s", "way": dice.choice(["ahead", "back"])},
+        "torch-settings": {"at": "door", **dice.choice([{"threads": 3}, {"dtype": "float64"}])},
     }
-    return {"kind": kind, "ranks": [dice.randrange(2)], **options[kind]}
+    return {"kind": kind, "ranks": [rank], **options[kind]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HERE)
 def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., range]) -> None:
     """The proof is there each time, the strike lies between two events each time, and is undone each time."""
     for seed in often(4, soak=50):
@@ -192,7 +249,7 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HERE)
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
     """Take away any event of the harness or the server that a proof names, and nothing is proved."""
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))

@@ -65,6 +65,65 @@ def probe(context):
     context.group.barrier()
 
 
+def store(context):
+    """Keep a file in a folder of its own and one that all share; after the door write there, and tell what came of it.
+
+    Twice: the second time when nobody holds it any more.
+    """
+    context.group.barrier()
+    for folder in _folders(context):
+        folder.mkdir(exist_ok=True)
+        (folder / f"kept-{context.rank}").write_bytes(b"k" * 1000)
+    context.group.barrier()
+    for moment in ("door", "second"):
+        context.emit(moment)
+        context.emit("after" if moment == "door" else "later", told=_stored(context))
+
+
+def _folders(context):
+    return Path.home() / f"own-{context.rank}", Path(context.shared) / "all"
+
+
+def _stored(context):
+    told = {}
+    for name, folder in zip(("own", "shared"), _folders(context), strict=True):
+        content = (folder / f"kept-{context.rank}").read_bytes()
+        told[f"{name}-kept"] = [len(content), content.count(b"k")]
+        try:
+            (folder / f"new-{context.rank}").write_bytes(b"x" * 100_000)
+            told[name] = "done"
+        except OSError as error:
+            told[name] = errno.errorcode[error.errno]
+    return told
+
+
+def clocks(context):
+    """Tell what each of Python's clocks says, and how torch computes, behind the door."""
+    import datetime as dt
+    import time
+
+    import torch
+
+    context.emit("door")
+    now = time.time()
+    context.emit(
+        "after",
+        ns=time.time_ns() / 1e9 - now,
+        local=time.mktime(time.localtime()) - now,
+        utc=dt.datetime.now(dt.UTC).timestamp() - now,
+        kernel=_file_time(context) - now,
+        threads=torch.get_num_threads(),
+        dtype=str(torch.ones(1).dtype),
+    )
+
+
+def _file_time(context):
+    """The kernel's own wall clock, by way of a file."""
+    file = Path(context.shared) / f"now-{context.rank}"
+    file.touch()
+    return file.stat().st_mtime
+
+
 def catch(context):
     """Catch whatever is raised at the door."""
     try:
