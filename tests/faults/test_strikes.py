@@ -124,6 +124,12 @@ def covered(struck: Struck, rank: int, options: Any) -> None:
     assert later == (fine if options.for_ is not None else {**fine, hurt: word})
 
 
+def denied(struck: Struck, rank: int, options: Any) -> None:
+    """Nobody could enter the folder while it was denied, and everybody could again."""
+    assert struck.one("rank", rank, "after").values["told"]["shared"] == "EACCES"
+    assert struck.one("rank", rank, "later").values["told"]["shared"] == "done"
+
+
 def spoiled(struck: Struck, rank: int, options: Any) -> None:
     """The file that it reads is another one, for all; the others are not."""
     told = struck.one("rank", rank, "after").values["told"]
@@ -173,6 +179,7 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "start-order": in_order,
     "read-only": covered,
     "no-space": covered,
+    "permission-denied": denied,
     "truncated": spoiled,
     "replaced": spoiled,
     "clock-skew": skewed,
@@ -193,7 +200,10 @@ ANSWERS: list[dict[str, Any]] = [
 WORLDS: dict[str, dict[str, Any]] = {
     "hub": {"entry": "struck:ask", "backend": "none"},
     **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "starve")},
-    **{kind: {"entry": "struck:store"} for kind in ("read-only", "no-space", "truncated", "replaced")},
+    **{
+        kind: {"entry": "struck:store"}
+        for kind in ("read-only", "no-space", "permission-denied", "truncated", "replaced")
+    },
     **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "torch-settings")},
 }
 
@@ -218,8 +228,9 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "address-space": {"at": "door", "more": f"{dice.randrange(1, 200)}MiB"},
         "starve": {"at": "door", "for": f"{dice.randrange(80, 120)}ms", "burners": dice.randrange(2, 5)},
         "start-order": {"ranks": "every", "gap": time},
-        "read-only": {"at": "door", "folder": folder},
+        "read-only": {"at": "door", "folder": folder, **dice.choice([{}, {"for": "100ms"}])},
         "no-space": {"at": "door", "folder": folder, "left": f"{dice.randrange(4, 90)}KiB"},
+        "permission-denied": {"at": "door", "folder": "shared/all", "for": "100ms"},
         "truncated": {"at": "door", "file": f"shared/all/kept-{rank}", "left": f"{dice.randrange(1000)}B"},
         "replaced": {"at": "door", "file": f"shared/all/kept-{rank}", "offset": f"{dice.randrange(1000)}B"},
         "clock-skew": {"at": "door", "by": f"{dice.randrange(5, 5000)}s", "way": dice.choice(["ahead", "back"])},

@@ -66,18 +66,22 @@ def probe(context):
 
 
 def store(context):
-    """Keep a file in a folder of its own and one that all share; after the door write there, and tell what came of it.
+    """Keep a file in a folder of its own and one that all share; after the door use both, and tell what came of it.
 
-    Twice: the second time when nobody holds it any more.
+    Then again, as soon as nothing is refused any more, or after a while.
     """
-    context.group.barrier()
+    import time
+
     for folder in _folders(context):
         folder.mkdir(exist_ok=True)
         (folder / f"kept-{context.rank}").write_bytes(b"k" * 1000)
     context.group.barrier()
-    for moment in ("door", "second"):
-        context.emit(moment)
-        context.emit("after" if moment == "door" else "later", told=_stored(context))
+    context.emit("door")
+    context.emit("after", told=_stored(context))
+    until = time.monotonic() + 0.5
+    while {(told := _stored(context))["own"], told["shared"]} != {"done"} and time.monotonic() < until:
+        pass
+    context.emit("later", told=told)
 
 
 def _folders(context):
@@ -87,9 +91,9 @@ def _folders(context):
 def _stored(context):
     told = {}
     for name, folder in zip(("own", "shared"), _folders(context), strict=True):
-        content = (folder / f"kept-{context.rank}").read_bytes()
-        told[f"{name}-kept"] = [len(content), content.count(b"k")]
         try:
+            content = (folder / f"kept-{context.rank}").read_bytes()
+            told[f"{name}-kept"] = [len(content), content.count(b"k")]
             (folder / f"new-{context.rank}").write_bytes(b"x" * 100_000)
             told[name] = "done"
         except OSError as error:
@@ -216,6 +220,28 @@ def meet(context, *, how):
     context.emit("door")
     for _ in range(1000):
         MEETINGS[how](context)
+
+
+def reduce_and_swallow(context):
+    """Meet the others in sums; rank 2 waits for good where one of them fails, and says what it counted before."""
+    for number in range(1000):
+        context.emit("round", number=number)
+        context.emit("door")
+        try:
+            _reduce(context)
+        except RuntimeError:
+            if context.rank == 2:
+                threading.Event().wait()
+            raise
+
+
+def count(context, *, rounds):
+    """Count rounds of a sum, each said after it is done."""
+    for number in range(rounds):
+        if number == 2:
+            context.emit("door")
+        _reduce(context)
+        context.emit("round", number=number)
 
 
 def _reduce(context):
