@@ -36,7 +36,9 @@ class PermissionDeniedFault(FolderFault):
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Nothing of the user's is touched: a harness that is killed could not give it back."""
-        yield from super().lint(faults, draft)
+        yield from super().lint(
+            {index: fault for index, fault in faults.items() if not belongs_to_the_user(fault.folder, draft)}, draft
+        )
         for index, fault in faults.items():
             if belongs_to_the_user(fault.folder, draft):
                 message = (
