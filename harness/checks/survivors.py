@@ -122,10 +122,9 @@ class SurvivorsCheck(RankCheck):
                     suggestion=closest(check.fault, list(faults)) if faults else None,
                 )
             elif check.fault in faults and faults[check.fault].arm is not None:
-                message = (
-                    f"strikes the {faults[check.fault].arm} alone, and in the other arm there is nothing to notice"
-                )
-                yield draft.problem(("checks", index, "fault"), message)
+                arm = faults[check.fault].arm
+                message = f"strikes the {arm} alone: in the other arm nobody has anything to notice, so it fails"
+                yield draft.problem(("checks", index, "fault"), message, kind="note")
             if draft.deadline is not None and not 0 < check.limit < draft.deadline:
                 message = f"must be more than 0s and less than world.deadline ({draft.deadline:g}s), or nobody is late"
                 yield draft.problem(("checks", index, "limit"), message)
