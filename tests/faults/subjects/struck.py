@@ -15,6 +15,12 @@ def pass_by(context):
     context.emit("after", seen=os.environ.get("STRUCK"))
 
 
+def stay(context):
+    """Pass the door, and never return."""
+    context.emit("door")
+    threading.Event().wait()
+
+
 def end_when_continued(context, *, by=None):
     """End at the very moment it is continued, without its gate: with code 0, or by a signal."""
     # Whichever thread the kernel gives the signal to, this pipe tells of it; the main thread waits at its gate.
