@@ -76,7 +76,8 @@ def judge_trial(
         part.rank: check.id
         for check, finding in zip(checks, findings, strict=True)
         for part in (finding.ranks if check.properties.demands_an_error else ())
-        if part.passed
+        # To raise an error is not to end by it: whoever had to be stopped did not finish.
+        if part.passed and not history.was_stopped(part.rank)
     }
     return findings + world.judge(history, ended_by_fault=ended_by_fault, in_error=in_error)
 

@@ -180,5 +180,8 @@ def test_who_must_end_with_an_error_need_not_return(kind: str) -> None:
     finished = findings["world:finished"]
     assert finished.failed_ranks == (0,)
     assert finished.ranks[2].observed == "ended with an error, as it demands"
+    hung = world(change={2: [raised()[0], *stopped(2)]})
+    findings = {one.check: one for one in judge_trial([check], hung, ended_by_fault={1: "dies"})}
+    assert findings["world:finished"].failed_ranks == (2,)
     # The same world without such a check: nobody asked for an error.
     assert 2 in {one.check: one for one in judge_trial([], history)}["world:finished"].failed_ranks
