@@ -28,23 +28,24 @@ WORK = "work"  # a rank's current folder, below its scratch folder
 PRESSED = {"limit": "limited", "crowd": "crowded", "cover": "covered", "spoil": "spoiled"}
 """What it is told to do, and as what it tells of it."""
 LAYER = "layer"
+GONE = "it had ended"
 PAGE = resource.getpagesize()
 
 
 class Grip:
     """A keeper's hold on the ranks of its world.
 
-    Each method that `PRESSED` names takes the rank's process, which is not reaped yet, and its spec as JSON, and
-    returns what the kernel said, or `why` it could not.
+    Each method that `PRESSED` names takes the rank's process, which is not reaped yet, or None once it is, and its spec
+    as JSON, and returns what the kernel said, or `why` it could not.
     """
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, str], int] = {}
         self._burners: dict[int, list[int]] = {}
         self._cores: dict[int, set[int]] = {}
-        self._modes: dict[str, int] = {}
+        self._modes: dict[Path, int] = {}
 
-    def limit(self, pid: int, *, spec: dict[str, Any], name: str, to: int | None) -> dict[str, Any]:
+    def limit(self, pid: int | None, *, spec: dict[str, Any], name: str, to: int | None) -> dict[str, Any]:
         """Set a soft limit, or take it back.
 
         Args:
@@ -57,6 +58,8 @@ class Grip:
             `resource`, `before` and `now` (soft limits, -1 for none), for the address space `mapped` (bytes).
         """
         del spec
+        if pid is None:
+            return {"resource": name, "why": GONE}
         number = RESOURCES[name]
         try:
             mapped = {"mapped": mapped_by(pid)} if name == "address-space" else {}
@@ -69,7 +72,7 @@ class Grip:
             return {"resource": name, "why": str(error)}
         return {"resource": name, "before": soft, "now": now, **mapped}
 
-    def crowd(self, pid: int, *, spec: dict[str, Any], burners: int) -> dict[str, Any]:
+    def crowd(self, pid: int | None, *, spec: dict[str, Any], burners: int) -> dict[str, Any]:
         """Put a rank on one core, and so many processes that only compute beside it; none: take that back.
 
         Returns:
@@ -77,6 +80,8 @@ class Grip:
             that its threads have run, and were ready to run and did not, since they began.
         """
         del spec
+        if pid is None:
+            return {"burners": burners, "why": GONE}
         try:
             if burners:
                 core = min(os.sched_getaffinity(pid))
@@ -93,9 +98,9 @@ class Grip:
         return told
 
     def cover(
-        self, pid: int, *, spec: dict[str, Any], place: str, how: str, space: int | None = None
+        self, pid: int | None, *, spec: dict[str, Any], place: str, how: str, space: int | None = None
     ) -> dict[str, Any]:
-        """Make a folder `read-only`, `full` or `denied`, or `open` again.
+        """Make a folder `read-only`, `full` or `denied`, or `open` again: permissions outlive a rank.
 
         Returns:
             `place`, `how`, and what `harness.world.mounts` tells; of a folder that is denied its `mode` and the one
@@ -106,12 +111,14 @@ class Grip:
             folder = located(place, spec)
             if not folder.is_dir():
                 return {**about, "why": "there is no such folder"}
-            if how == "denied" or place in self._modes:
+            if how == "denied" or folder in self._modes:
                 before = folder.stat().st_mode & 0o7777
                 if how == "denied":
-                    self._modes.setdefault(place, before)
-                folder.chmod(0 if how == "denied" else self._modes.pop(place))
+                    self._modes.setdefault(folder, before)
+                folder.chmod(0 if how == "denied" else self._modes.pop(folder))
                 return {**about, "before": before, "mode": folder.stat().st_mode & 0o7777}
+            if pid is None:
+                return {**about, "why": GONE}
             if how == "open":
                 return {**about, **mounts.uncover(pid, folder)}
             layer = Path(spec["scratch"]) / LAYER
@@ -120,7 +127,7 @@ class Grip:
         except (OSError, ValueError) as error:
             return {**about, "why": str(error)}
 
-    def spoil(self, pid: int, *, spec: dict[str, Any], place: str, how: str, keep: int) -> dict[str, Any]:
+    def spoil(self, pid: int | None, *, spec: dict[str, Any], place: str, how: str, keep: int) -> dict[str, Any]:
         """Cut a file off, or put another one in its place.
 
         Returns:
@@ -158,7 +165,7 @@ def located(place: str, spec: dict[str, Any]) -> Path:
     """The path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what lies below.
 
     Raises:
-        ValueError: the rank has no such place.
+        ValueError: the rank has no such place, or a link leads out of it: what lies elsewhere is not the trial's.
     """
     first, _, rest = place.partition("/")
     variables = {**os.environ, **spec["env"]}
@@ -171,7 +178,11 @@ def located(place: str, spec: dict[str, Any]) -> Path:
         found = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108 - where Python looks
     if found is None:
         raise ValueError(f"the rank has no {first}")
-    return Path(os.path.realpath(Path(found) / rest if rest else found))
+    root = Path(os.path.realpath(found))
+    path = Path(os.path.realpath(root / rest))
+    if not path.is_relative_to(root):
+        raise ValueError(f"a link leads out of {first}")
+    return path
 
 
 def _file(path: Path) -> dict[str, Any]:
