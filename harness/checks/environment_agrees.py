@@ -42,7 +42,7 @@ class EnvironmentAgreesCheck(RankCheck):
 
     kind: Literal["environment-agrees"]
     parts: Annotated[Distinct[Part], Field(min_length=1)] = Field(
-        PARTS, description="What is compared, by default all of it.", json_schema_extra={"default": list(PARTS)}
+        PARTS, description="What is compared, by default all of it."
     )
     but: Distinct[Line] = Field(
         (), description="Keys that ranks are meant to differ in, with their part, like variables.CUDA_VISIBLE_DEVICES."

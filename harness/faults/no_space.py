@@ -29,9 +29,7 @@ LEAST = 4096
 class NoSpaceFault(FolderFault):
     """A folder has no space left for the rank."""
 
-    does: ClassVar = (
-        "leaves the rank alone `left` bytes of space in `folder`, from `at` on: then writing fails with ENOSPC"
-    )
+    does: ClassVar = "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with ENOSPC"
     properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = "{id: disk-is-full, kind: no-space, ranks: [1], at: download.begin, folder: home, left: 64KiB}"
     how: ClassVar = "full"
