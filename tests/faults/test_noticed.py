@@ -70,22 +70,23 @@ def test_the_backends_own_bound_ends_a_wait(live: Live, fault: Make) -> None:
         collective_timeout=0.5,
         after_failure=5.0,
     )
-    found = judge(struck, kind="detected-within", fault="pause", limit="1s", ranks=[0, 2], message="imed out")
+    found = judge(struck, kind="detected-within", fault="pause", limit="1400ms", ranks=[0, 2], message="imed out")
     assert found.passed, found
     seconds = [float(str(part.observed).partition("raised ")[2].split()[0]) for part in found.ranks]
-    assert all(0.5 <= one < 1.0 for one in seconds)
+    assert all(0.5 <= one < 1.4 for one in seconds)
     assert not judge(struck, kind="detected-within", fault="pause", limit="400ms", ranks=[0, 2]).passed
 
 
+@pytest.mark.slow
 def test_a_pause_is_seen_by_all_and_who_is_behind_is_named(live: Live, fault: Make) -> None:
     """Ranks that wait for a paused one say since when; none of them is behind the other."""
-    pause = fault(kind="pause", ranks=[1], at="door", **{"for": "400ms"})
+    pause = fault(kind="pause", ranks=[1], at="door", **{"for": "1200ms"})
     struck = live(pause, entry="struck:count", arguments={"rounds": 6}, size=3)
     assert struck.passed
-    found = judge(struck, kind="progress", event="round", counter="number", limit="300ms", at_least=6)
+    found = judge(struck, kind="progress", event="round", counter="number", limit="1s", at_least=6)
     assert found.failed_ranks == (0, 1, 2)
     assert all("since round.number 1" in part.reason for part in found.ranks)
-    assert judge(struck, kind="progress", event="round", counter="number", limit="5s", at_least=6).passed
+    assert judge(struck, kind="progress", event="round", counter="number", limit="10s", at_least=6).passed
 
 
 @pytest.mark.slow
