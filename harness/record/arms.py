@@ -47,7 +47,7 @@ def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironm
         if not wanted[arm].is_met_by(python=made.python, packages=made.versions):
             raise RecordError(f"the {arm}'s environment is not what the scenario asks for")
         by_arm[arm] = ArmEnvironment(
-            digest=made.digest,
+            digest=made.content,
             python=made.python,
             implementation=made.implementation,
             named={
@@ -109,7 +109,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     if own["control"] != own["candidate"]:
         words = {True: "an environment of its own", False: "the environment of the harness"}
         lines = [f"-in {words[own['control']]}", f"+in {words[own['candidate']]}", *lines]
-    elif not lines and len({made.digest for made in run.environments.values()}) > 1:
+    elif not lines and len({made.content for made in run.environments.values()}) > 1:
         lines = ["-other files of the same versions", "+other files of the same versions"]
     return lines
 

@@ -106,7 +106,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             files=summary.files,
             arguments=run.arguments[arm],
             inputs={one.name: one.digest for one in run.inputs},
-            environment=environments[arm].digest if arm in environments else None,
+            environment=run.environments[arm].digest if arm in environments else None,
         )
         for arm, summary in arms.items()
     }

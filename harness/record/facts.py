@@ -29,7 +29,7 @@ class Package(Model):
     """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
 
     The same wheel gives the same value on every machine, whoever installed it and wherever:
-    `harness.record.environment.wheel_digest`.
+    `harness.forms.distribution.wheel_digest`. None where nothing states them: no RECORD, or an editable install.
     """
 
     name: str
@@ -173,7 +173,7 @@ class Installed(Model):
     Attributes:
         name: in its normal form (PEP 503).
         wheel: sha256 of the file it was installed from.
-        record: sha256 of its RECORD, which lists the digest of each of its files.
+        record: one digest of its files, wherever it is installed: `harness.forms.distribution.wheel_digest`.
     """
 
     name: str
@@ -197,8 +197,14 @@ class ArmEnvironmentFacts(Model):
 
     @property
     def digest(self) -> str:
-        """One digest of all of it: the same for two environments that nothing distinguishes."""
+        """One digest of all that is said here, which trials bear."""
         return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+
+    @property
+    def content(self) -> str:
+        """One digest of what ranks find there: the same for two environments whose packages have the same files."""
+        files = [[package.name, package.version, package.record] for package in self.packages]
+        return sha256(json.dumps([self.python, self.implementation, files]).encode())
 
     @property
     def versions(self) -> dict[str, str]:

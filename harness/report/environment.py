@@ -116,7 +116,7 @@ def _own(record: Record) -> list[Block]:
     differ = [name for name in names if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
     wheels = "\n".join(
-        f"{arm}: {package.name}=={package.version} wheel sha256:{package.wheel} RECORD sha256:{package.record}"
+        f"{arm}: {package.name}=={package.version} wheel sha256:{package.wheel} files sha256:{package.record}"
         for arm in arms
         if arm in made
         for package in made[arm].packages

@@ -265,10 +265,10 @@ class ArmEnvironment:
     """The environment that was made for an arm.
 
     Attributes:
-        digest: of everything that is installed in it.
+        digest: of every file that was installed in it, wherever from.
         python: version of its interpreter.
         implementation: such as `cpython`.
-        named: packages that the scenario names, by normal name, with version and sha256 of RECORD.
+        named: packages that the scenario names, by normal name, with version and digest of its files.
     """
 
     digest: str

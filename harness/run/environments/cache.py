@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, lines, sha256, sha256_of
-from harness.forms.distribution import normal
+from harness.forms.distribution import normal, wheel_digest
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record.arms import own_environments
@@ -39,7 +39,7 @@ from harness.scenario import Environment, Scenario
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
 STAMP = "stamp.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,8 +287,9 @@ def _installed(folder: Path, resolved: list[pip.Resolved]) -> list[Installed]:
         _, record = records[package.name]
         if record is None:
             raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files are unknown")
-        digest = sha256(record.encode())
-        packages.append(Installed(name=package.name, version=package.version, wheel=package.wheel, record=digest))
+        packages.append(
+            Installed(name=package.name, version=package.version, wheel=package.wheel, record=wheel_digest(record))
+        )
     return packages
 
 
