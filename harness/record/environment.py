@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from harness.forms.digest import sha256
@@ -48,12 +49,23 @@ def capture() -> Environment:
         lock=made.get("lock"),
         lock_sha256=made.get("lock_sha256"),
         nix=nix.describe(wheels_sha256=made.get("wheels_sha256")),
-        gpu=_first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        gpu=_gpu(),
         openssh=_first_line(["ssh", "-V"]),
         variables=variables,
         other_variables=len(os.environ) - len(variables),
         packages=packages(),
     )
+
+
+@cache
+def is_for_cpu() -> bool:
+    """Whether this environment is the variant without a GPU; where nobody says, whether no NVIDIA driver answers."""
+    variant = _made().get("variant") or os.environ.get("RANKPROOF_VARIANT")
+    return variant == "cpu" if variant else sys.platform == "linux" and _gpu() is None
+
+
+def _gpu() -> str | None:
+    return _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
 
 
 def memory() -> int:

@@ -20,6 +20,9 @@ PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"
 SOURCE_FOLDER = "evidence/source"
 PATCH_FOLDER = "evidence/patch"
+ENVIRONMENT_FOLDER = "evidence/environment"
+REQUIREMENTS = "requirements.txt"
+"""What an arm's file of requirements is called in that folder, whatever the scenario calls it."""
 FORMAT: Literal[1] = 1
 HOME_INPUT = "world.home"
 """The input that `world.home` names: no input of a scenario has this name."""
@@ -182,6 +185,31 @@ class Installed(Model):
     record: str
 
 
+class CheckoutFacts(Model):
+    """The commit that a package of an arm's own environment was built from.
+
+    Attributes:
+        repo: as the scenario names its folder, without this machine's folders.
+        rev: as given; HEAD where none is.
+        commit: full id of the commit that stood for it.
+        tree: id of that commit's tree.
+        folder: what of the tree is the package, from its top; empty for all of it.
+        changed: whether the working tree had changes that were not committed, and so had no part; False where it has
+            none.
+        wheel: name of the file that was built, in `evidence/environment/ARM/`.
+        files: path in the tree to sha256, of every file that a module of the wheel may be.
+    """
+
+    repo: str
+    rev: str
+    commit: str
+    tree: str
+    folder: str
+    changed: bool
+    wheel: str
+    files: dict[str, str]
+
+
 class ArmEnvironmentFacts(Model):
     """The environment that an arm's ranks ran in, where it is not the harness' own.
 
@@ -189,11 +217,15 @@ class ArmEnvironmentFacts(Model):
         python: full version of its interpreter.
         implementation: such as `cpython`.
         packages: everything that is installed, by name.
+        requirements: sha256 of the file of requirements; None where the scenario names none.
+        checkouts: packages that were built from a commit, by normal name.
     """
 
     python: str
     implementation: str
     packages: list[Installed]
+    requirements: str | None = None
+    checkouts: dict[str, CheckoutFacts] = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:

@@ -13,6 +13,7 @@ from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
+from harness.scenario.environment import bare
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
@@ -249,7 +250,7 @@ def environments(draft: Draft) -> Iterator[Problem]:
         for backend in draft.axes().get("backend", []):
             known = BACKENDS.get(backend) if isinstance(backend, str) else None
             for library in known.properties.libraries if known is not None and given is not None else ():
-                if given is None or library in given.packages:
+                if given is None or given.requirements or library in map(bare, given.packages):
                     continue
                 own = ("subject", name, "environment")
                 message = (

@@ -60,7 +60,7 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
     if len(path) == 2 and path[0] == "inputs" and not value.lstrip().startswith("{"):
         part = Document(hub_or_path(value), document.marks, [], set())
         marks: dict[Path, Mark] = {}
-    elif _is_text(path) and not value.startswith(("'", '"')):
+    elif _is_text(path) and not value.startswith(("'", '"', "{")):
         part, marks = Document(value, document.marks, [], set()), {}
     else:
         part = parse_value(value, at=at)
@@ -78,7 +78,8 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
 
 def _is_text(path: Path) -> bool:
     versions = [(*place, "python") for place in ENVIRONMENTS], [(*place, "packages") for place in ENVIRONMENTS]
-    return path in ARM_TEXTS or path in versions[0] or path[:-1] in versions[1]
+    of_a_checkout = path[-1] in ("path", "rev") and path[:-2] in versions[1]
+    return path in ARM_TEXTS or path in versions[0] or path[:-1] in versions[1] or of_a_checkout
 
 
 def _split(name: str) -> Path:

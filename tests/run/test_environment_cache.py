@@ -41,7 +41,10 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
     """The second time it comes from the cache without a word, also where nothing can be installed any more."""
     told: list[str] = []
     made = provide(asked(greeting="2.0"), says=told.append)
-    assert len(told) == 1
+    assert [text.partition(" ")[0] for text in told] == ["making", "installing"]
+    sizes = [next(Path(offered["PIP_FIND_LINKS"]).glob(f"{name}*")).stat().st_size for name in ("greeting-2", "word")]
+    total, greeting, word = (f"{size / 1024:.1f} KiB" for size in (sum(sizes), *sizes))
+    assert told[1] == f"installing 2 packages, {total}: greeting 2.0 ({greeting}), word 1.2 ({word})"
     assert made.facts.versions == {"greeting": "2.0", "word": "1.2"}
     assert sorted(path.name for path in files(made).iterdir() if not path.name.startswith("__pycache__")) == [
         "greeting-2.0.dist-info",
@@ -51,7 +54,7 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
     ]
     shutil.rmtree(offered["PIP_FIND_LINKS"])
     assert provide(asked(greeting="2.0"), says=told.append) == made
-    assert len(told) == 1
+    assert len(told) == 2
     assert cache.is_unchanged(made)
 
 
@@ -104,10 +107,10 @@ def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[st
     assert (files(made) / "word.py").read_text() == before
     (files(made) / "extra.pth").write_text("import sys\n")
     made = provide(asked(word="1.2"), says=told.append)
-    assert "extra.pth" in told[2]
+    assert "extra.pth" in told[3]
     (files(made) / "word.py").unlink()
     assert (files(provide(asked(word="1.2"), says=told.append)) / "word.py").read_text() == before
-    assert len(told) == 6
+    assert len(told) == 9
 
 
 @pytest.mark.slow
