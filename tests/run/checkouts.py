@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -60,9 +61,8 @@ def write(
     metadata = f"Requires-Dist: {requires}\\n" if requires else ""
     words = {"NAME": name, "VERSION": version, "REQUIRES": metadata, "ALTER": alter}
     for file, content in (("backend.py", BACKEND), ("pyproject.toml", PROJECT)):
-        for word, instead in words.items():
-            content = content.replace(word, instead)
-        (folder / file).write_text(content)
+        filled = re.sub("|".join(words), lambda found: words[found[0]], content)
+        (folder / file).write_text(filled)
     (folder / name / "__init__.py").write_text(text)
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", f"{name} {version}", "--allow-empty")

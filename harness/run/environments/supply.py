@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.forms.digest import sha256
@@ -52,18 +52,27 @@ def _found(wanted: Environment, *, folder: Path) -> Supply:
     checkouts = {name: find(name, given, folder=folder) for name, given in wanted.checkouts.items()}
     if wanted.requirements is None:
         return Supply(checkouts=checkouts)
-    file = folder / wanted.requirements
+    return replace(requirements(wanted.requirements, folder=folder), checkouts=checkouts)
+
+
+def requirements(given: str, *, folder: Path) -> Supply:
+    """The supply that a file of requirements is, by its path from the scenario's folder.
+
+    Raises:
+        ScenarioError: it cannot be read, or has lines that are refused.
+    """
+    file = folder / given
     try:
         text = read_regular(file, limit=LARGEST)
     except OSError as error:
         raise refusal(str(file), f"cannot be read ({error.strerror}); environment.requirements names it") from None
-    return supplied(text, name=str(file), checkouts=checkouts)
+    return supplied(text, name=str(file))
 
 
-def supplied(text: bytes, *, name: str, checkouts: Mapping[str, Found | Kept]) -> Supply:
-    """The supply with a file of requirements; `name` is what messages call it.
+def supplied(text: bytes, *, name: str) -> Supply:
+    """The supply of a file of requirements; `name` is what messages call it.
 
     Raises:
         ScenarioError: it has lines that are refused.
     """
-    return Supply(text=text, requirements=parse(text, name=name), checkouts=checkouts)
+    return Supply(text=text, requirements=parse(text, name=name))
