@@ -6,6 +6,8 @@ import csv
 import hashlib
 import re
 
+# Where a RECORD lists scripts: not among the packages.
+OUTSIDE = ("../", "/")
 # Written by whoever installs, beside what the wheel brings.
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
@@ -25,15 +27,17 @@ def wheel_digest(record: str) -> str:
         record: the text of RECORD: path, digest and size of each file.
     """
     # Ranks ask it of RECORDs with ten thousand lines, of which hardly one is quoted.
-    rows = (next(csv.reader([line])) if '"' in line else line.split(",") for line in record.splitlines() if line)
     lines = [
-        ",".join(row)
-        for row in rows
-        if len(row) > 1 and row[1] and not row[0].startswith(("../", "/")) and not _is_installers(row[0])
+        line
+        for line in (_plain(line) if '"' in line else line for line in record.splitlines())
+        if "," in line and not line.endswith(",,") and not line.startswith(OUTSIDE) and not _is_installers(line)
     ]
     return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _is_installers(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder.endswith(".dist-info") and name in INSTALLERS
+def _plain(line: str) -> str:
+    return ",".join(next(csv.reader([line])))
+
+
+def _is_installers(line: str) -> bool:
+    return ".dist-info/" in line and line.partition(".dist-info/")[2].partition(",")[0] in INSTALLERS
