@@ -187,6 +187,10 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
             print(f"    {visible(path, LIMIT)}")
         if len(code.files) > SHOWN:
             print(f"    ... and {len(code.files) - SHOWN} more")
+    for name, own in copy.record.run.environments.items():
+        for package, facts in own.checkouts.items():
+            built = f"built from {facts.repo} at commit {facts.commit[:12]}, installed as the evidence holds it"
+            print(f"  {name}: package {visible(f'{package}, {built}', LIMIT)}")
     for key, value in scenario.world.env.items():
         print(f"  environment: {visible(f'{key}={value}', LIMIT)}")
     for one in prepared.material.inputs.values():

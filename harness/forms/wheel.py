@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 
 from harness.forms.distribution import normal
 
+# What zipfile raises for archives that are none, or that somebody made to be read in two ways.
+READING = (
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error),
+    *(OSError, EOFError, RuntimeError, ValueError),
+)
 MODULES = (".py", ".so", ".pyd")
 ABOUT = ".dist-info"
 
@@ -34,20 +41,17 @@ def unpack(wheel: bytes, *, most: int) -> dict[str, bytes]:
     Raises:
         WheelError: it cannot be read, holds a name twice, or more than that.
     """
-    files: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-            for about in archive.infolist():
-                if about.is_dir():
-                    continue
-                if about.filename in files:
-                    raise WheelError(f"it holds {about.filename} twice")
-                most -= about.file_size
-                if most < 0:
-                    raise WheelError("it holds more than evidence may")
-                files[about.filename] = archive.read(about)
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, zipfile.LargeZipFile) as error:
+            listed = [about for about in archive.infolist() if not about.is_dir()]
+            held = sum(about.file_size for about in listed)
+            files = {about.filename: archive.read(about) for about in listed} if held <= most else {}
+    except READING as error:
         raise WheelError(f"it cannot be read: {error}") from None
+    if held > most:
+        raise WheelError("it holds more than evidence may")
+    if len(files) < len(listed):
+        raise WheelError("it holds a file of one name twice")
     return files
 
 

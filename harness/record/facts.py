@@ -185,6 +185,10 @@ class Installed(Model):
     record: str
 
 
+# Empty until it is built.
+WheelName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+!-]*\.whl)?$")]
+
+
 class CheckoutFacts(Model):
     """The commit that a package of an arm's own environment was built from.
 
@@ -206,7 +210,7 @@ class CheckoutFacts(Model):
     tree: str
     folder: str
     changed: bool
-    wheel: str
+    wheel: WheelName
     files: dict[str, str]
 
 

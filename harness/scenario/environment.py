@@ -149,13 +149,18 @@ class Environment(Model):
 
 
 def bare(name: str) -> str:
-    """The normal name of a package, without the extras that may be written behind it."""
-    return normal(name.partition("[")[0])
+    """The normal name of a package, without the extras that may be written behind it, or whatever else."""
+    return normal(re.split(r"[\s\[@=;]", name, maxsplit=1)[0])
+
+
+def extras(name: str) -> list[str]:
+    """The normal names of the extras that are written behind the name of a package."""
+    written = re.match(r"[^\s\[@=;]+\s*\[([^\]]*)\]", name)
+    return sorted({normal(one.strip()) for one in written[1].split(",") if one.strip()}) if written else []
 
 
 def _normal(name: str) -> str:
-    extras = sorted({normal(extra.strip()) for extra in name.partition("[")[2].rstrip("]").split(",") if extra.strip()})
-    return f"{bare(name)}[{','.join(extras)}]" if extras else bare(name)
+    return f"{bare(name)}[{','.join(extras(name))}]" if extras(name) else bare(name)
 
 
 def for_gpus(packages: Mapping[str, str]) -> list[str]:

@@ -24,7 +24,7 @@ from harness.forms.distribution import normal
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
 from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
-from harness.scenario.environment import listing
+from harness.scenario.environment import bare, extras, listing
 
 RUNNER = "__pip-runner__.py"
 # Settings of the user's that would install somewhere else, or something else.
@@ -158,8 +158,11 @@ def _install(python: Path, request: Request, options: list[str], *, base: Interp
         if code:
             names = [re.split(" --hash| @ ", one)[0] for one in request.requirements]
             raise problem(text, requirements=names, python=base.version)
-        if found := re.search(r"(\S+) (\S+) does not provide the extra '([^']*)'", text):
-            raise EnvironmentProblem(f"{found[1]} {found[2]} has no extra {found[3]}: write one that it has, or none")
+        asked_for = {(bare(one), extra) for one in request.requirements for extra in extras(one)}
+        for name, version, extra in re.findall(r"(\S+) (\S+) does not provide the extra '([^']*)'", text):
+            # Packages that ask each other for extras that are gone are nobody's slip here.
+            if (normal(name), normal(extra)) in asked_for:
+                raise EnvironmentProblem(f"{name} {version} has no extra {extra}: write one that it has, or none")
         try:
             items = json.loads(report.read_text())["install"]
             return sorted((_resolved(item) for item in items), key=lambda package: package.name)

@@ -22,7 +22,7 @@ from harness.run.environments.supply import Supply
 from harness.scenario import Environment
 from harness.scenario.environment import Checkout, bare, for_gpus, listing
 
-ANSWER_WITHIN = 5.0
+ANSWER_WITHIN = 3.0
 ASKED_AT_ONCE = 8
 SHOWN = 5
 MIB = 2**20
