@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from harness.forms.distribution import wheel_digest
+from harness.forms.wheel import evident, pack
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
 from harness.run.arms.revision import RevisionError
@@ -244,24 +246,34 @@ def silent(facts: dict[str, Any]) -> None:
     facts["provenance"] = None
 
 
+WHEEL = "evidence/environment/candidate/own-1.0-py3-none-any.whl"
+RECORD = "own-1.0.dist-info/RECORD"
+
+
+def evidence_of(ran: Ran) -> list[str]:
+    return [name for name in forge.names(ran.folder) if name.startswith("evidence/") and "/figures/" not in name]
+
+
+def committed(folder: Path) -> str:
+    """Commit the package of the scenario twice; the id of the second commit."""
+    checkouts.write(folder, "own", "1.0", "NUMBER = 1\n", tag="v1")
+    return checkouts.write(folder, "own", "1.0", "NUMBER = 2\n")
+
+
 @pytest.mark.slow
 @pytest.mark.whole
 def test_two_commits_of_a_package_are_compared(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """The report names both commits, a forged record is refused, and the run is made again without the repository."""
-    repository = tmp_path / "own"
-    checkouts.write(repository, "own", "1.0", "NUMBER = 1\n", tag="v1")
-    head = checkouts.write(repository, "own", "1.0", "NUMBER = 2\n")
+    """The report names both commits, and the run is made again where neither repository nor scenario is."""
+    head = committed(tmp_path / "own")
     folder = scenario(FILES)
     ran = rankproof("run", str(folder), env=offered)
     assert ran.code == 0, ran.out + ran.err
-    record = ran.record
-    assert f"+own 1.0 (commit {head[:12]})" in record.changed
+    assert f"+own 1.0 (commit {head[:12]})" in ran.record.changed
     report = (ran.folder / "report.md").read_text()
     assert f"candidate: own was built from ./own at HEAD: commit {head}, tree " in report.replace("\\", "")
-    evidence = [name for name in forge.names(ran.folder) if name.startswith("evidence/") and "/figures/" not in name]
-    assert {name for name in evidence if "/environment/" in name} == {
+    assert {name for name in evidence_of(ran) if "/environment/" in name} == {
         f"evidence/environment/{arm}/own-1.0-py3-none-any.whl" for arm in ("candidate", "control")
     }
     everything = b"".join(path.read_bytes() for path in ran.folder.rglob("*") if path.is_file())
@@ -269,16 +281,42 @@ def test_two_commits_of_a_package_are_compared(
     verified = rankproof("verify", str(ran.folder), "--signer", fingerprint(ran))
     assert verified.code == 0, verified.out + verified.err
 
-    def verdict(change: Callable[[dict[str, Any]], None]) -> str:
+    bundle = tmp_path / "own.tar.xz"
+    packed = rankproof("bundle", str(ran.folder), "--out", str(bundle), env=offered)
+    assert packed.code == 0, packed.out + packed.err
+    for gone in (tmp_path / "own", folder, tmp_path / "cache"):
+        shutil.rmtree(gone)
+    signer = ("--signer", fingerprint(ran), "--results", str(tmp_path / "again"))
+    dry = rankproof("reproduce", str(bundle), *signer, "--dry-run", env=offered)
+    assert dry.code == 0, dry.out + dry.err
+    assert "environment of the candidate: would install 1 package, " in dry.out
+    assert not list((tmp_path / "cache").glob("*/stamp.json"))
+    again = rankproof("reproduce", str(bundle), *signer, "--jobs", "1", env=offered)
+    assert (again.code, "REPRODUCED" in again.out) == (0, True), again.out + again.err
+    dry = rankproof("reproduce", str(bundle), *signer, "--dry-run", env=offered)
+    assert f", own at commit {head[:12]}: in the cache already" in dry.out
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_a_forged_checkout_is_refused(scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path) -> None:
+    """Another revision, tree or wheel than the evidence and the ranks tell never ends as PASS."""
+    head = committed(tmp_path / "own")
+    ran = rankproof("run", str(scenario(FILES)), env=offered)
+    assert ran.code == 0, ran.out + ran.err
+
+    def verdict(change: Callable[[dict[str, Any]], None], *, kept: bytes | None = None) -> str:
         facts = json.loads((ran.folder / FACTS).read_text())
         change(facts)
         copy = tmp_path / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(ran.folder, copy)
         (copy / FACTS).write_text(json.dumps(facts))
+        if kept is not None:
+            (copy / WHEEL).write_bytes(kept)
         forge.rebind(copy)
         try:
-            record = assemble(lambda name: (copy / name).read_bytes(), evidence)
+            record = assemble(lambda name: (copy / name).read_bytes(), evidence_of(ran))
         except RecordError as error:
             return str(error)
         return f"{record.judgement.verdict}: {'; '.join(map(str, record.judgement.reasons))} {record.judgement}"
@@ -292,19 +330,49 @@ def test_two_commits_of_a_package_are_compared(
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
     assert "the run does not tell what ranks loaded of it" in verdict(silent)
 
-    bundle = tmp_path / "own.tar.xz"
-    packed = rankproof("bundle", str(ran.folder), "--out", str(bundle), env=offered)
-    assert packed.code == 0, packed.out + packed.err
-    shutil.rmtree(repository)
-    shutil.rmtree(folder)
-    shutil.rmtree(tmp_path / "cache")
+    files = evident((ran.folder / WHEEL).read_bytes())
+    text = "NUMBER = 2 # other\n"
+    line = f"own/__init__.py,sha256={wheels.digest(text)},{len(text)}"
+    listed = [line if one.startswith("own/__init__") else one for one in files[RECORD].decode().splitlines()]
+    other = {**files, "own/__init__.py": text.encode()}
+    whole = pack({**other, RECORD: ("\n".join(listed) + "\n").encode()})
+    assert "is not a wheel as runs keep them" in verdict(installed_from(b"x"), kept=b"x")
+    assert "has other files than own that was installed" in verdict(installed_from(whole), kept=whole)
+    digest = wheel_digest(evident(whole)[RECORD].decode())
+    found = "own 1.0 was installed, a rank found 1.0 or other files of it"
+    assert found in verdict(installed_from(whole, record=digest), kept=whole)
+    missing = "own/__init__.py is not in the wheel that was built of own 1.0"
+    assert missing in verdict(installed_from(pack(other)), kept=pack(other))
+
+
+def installed_from(wheel: bytes, *, record: str | None = None) -> Callable[[dict[str, Any]], None]:
+    def change(facts: dict[str, Any]) -> None:
+        package = facts["environments"]["candidate"]["packages"][0]
+        package["wheel"] = hashlib.sha256(wheel).hexdigest()
+        package["record"] = record or package["record"]
+
+    return change
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_a_package_that_was_never_built_cannot_be_brought_along(
+    scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
+) -> None:
+    """Cells are SKIPPED where a checkout needs what nobody offers; a reproduction says what is missing, and where."""
+    checkouts.write(tmp_path / "own", "own", "1.0", "NUMBER = 1\n", requires="nowhere", tag="v1")
+    ran = rankproof("run", str(scenario(FILES)), env=offered)
+    assert ran.code == 2, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert [str(reason) for reason in cell.reasons] == [
+        "environment of the candidate: nowhere cannot be had: it is not in the cache, and pip finds no version of it"
+    ]
     signer = ("--signer", fingerprint(ran), "--results", str(tmp_path / "again"))
-    dry = rankproof("reproduce", str(bundle), *signer, "--dry-run", env=offered)
-    assert dry.code == 0, dry.out + dry.err
-    assert "environment of the candidate: would install 1 package, " in dry.out
-    assert not list((tmp_path / "cache").glob("*/stamp.json"))
-    again = rankproof("reproduce", str(bundle), *signer, "--jobs", "1", env=offered)
-    assert (again.code, "REPRODUCED" in again.out) == (0, True), again.out + again.err
+    missing = rankproof("reproduce", str(ran.folder), *signer, "--from-evidence", "--dry-run", env=offered)
+    assert missing.code == 2
+    assert "CANNOT TELL: package own of the candidate was to be built from HEAD of a checkout, and the run never" in (
+        missing.out
+    )
 
 
 @pytest.mark.slow

@@ -118,6 +118,21 @@ def test_an_override_of_a_version_is_a_text() -> None:
     assert subject.environment == Environment(packages={"other": "2"})
 
 
+def test_an_override_finds_the_package_as_the_file_writes_it() -> None:
+    """Its extras stay, another spelling is the same package, a revision is a text, a checkout can be given whole."""
+    given = text(control='environment: {packages: {"MLX[cpu]": "1.0", own: {path: ../own}, more: "1"}}')
+    place = "subject.control.environment.packages"
+    overrides = (f"{place}.mlx=0.30", f"{place}.own.rev=7254e20", f"{place}.more={{path: ../more, rev: v1}}")
+    subject = parse_scenario(given, name="s.yaml", overrides=overrides).subject
+    assert subject.control is not None
+    assert subject.control.environment is not None
+    assert subject.control.environment.packages == {
+        "mlx[cpu]": "0.30",
+        "own": Checkout(path="../own", rev="7254e20"),
+        "more": Checkout(path="../more", rev="v1"),
+    }
+
+
 def test_programs_have_no_environment() -> None:
     """A program brings its own interpreter: an environment would say what is not so."""
     given = text(control='environment: {packages: {it: "1"}}').replace(b"entry: subject:check", b"program: [sh, x.sh]")
