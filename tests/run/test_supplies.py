@@ -137,8 +137,10 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
         return provide(wanted, found(wanted, tmp_path), says=told.append), told
 
     (head, told), (old, _) = make(None), make("v1")
-    assert told[0].endswith(f"own at commit {second[:12]}")
-    assert told[1].startswith("installing 2 packages, ")
+    caution = "what is not committed in its repository has no part in it"
+    assert told[0] == f"own from own at HEAD (commit {second[:12]}): {caution}"
+    assert told[1].endswith(f"own at commit {second[:12]}")
+    assert told[2].startswith("installing 2 packages, ")
     facts = head.facts.checkouts["own"]
     assert (facts.repo, facts.rev, facts.commit, facts.folder, facts.changed) == ("own", "HEAD", second, "", True)
     assert facts.tree == checkouts.git(repository, "rev-parse", f"{second}^{{tree}}")
@@ -147,7 +149,7 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
     assert [sha256(wheel) for wheel in head.wheels] == [head.facts.packages[0].wheel]
     assert head.facts.content != old.facts.content
     named, told = make(second)
-    assert not told
+    assert [text.partition(": ")[2] for text in told] == [caution], "made already, and said each time"
     assert named.facts.checkouts["own"].rev == second
     assert (named.python, named.facts.content) == (head.python, head.facts.content)
     before = sha256(head.wheels[0])

@@ -112,6 +112,9 @@ def provide(wanted: Environment, supply: Supply = NOTHING, *, says: Says = lambd
     base = _base(wanted)
     words = description(wanted, supply, base)
     place = cache() / key(wanted, supply, base)
+    for source in supply.checkouts.values():
+        if source.caution:
+            says(source.caution)
     try:
         place.mkdir(parents=True, exist_ok=True)
         with _locked(place, words=words, says=says):

@@ -92,6 +92,13 @@ class Found:
         return revision(self.repository, self.facts.commit).digests(modules)
 
     @property
+    def caution(self) -> str:
+        """What whoever has edited the package and runs it has to hear; empty where nothing is left out."""
+        if not self.facts.changed:
+            return ""
+        return f"{self._words}: what is not committed in its repository has no part in it"
+
+    @property
     def _words(self) -> str:
         return f"{self.name} from {self.facts.repo} at {self.facts.rev} (commit {self.facts.commit[:12]})"
 
@@ -108,6 +115,11 @@ class Kept:
     def key(self) -> list[str]:
         """What decides what is installed."""
         return [sha256(self.data)]
+
+    @property
+    def caution(self) -> str:
+        """Nothing: it is as it was."""
+        return ""
 
     def wheel(self, python: Path, *, base: Interpreter, says: Callable[[str], None]) -> Built:
         """The wheel as it was built: the same bytes, wherever the checkout is now."""
