@@ -20,7 +20,7 @@ from harness.run.environments.supply import Supply, supplied
 from harness.scenario import Environment, ScenarioError, parse_scenario
 from tests.run import wheels
 from tests.run.conftest import Ran
-from tests.run.test_checkouts import FILES, SCENARIO
+from tests.run.test_checkouts import FILES, SCENARIO, evidence_of
 from tests.run.test_environments import FACTS, fingerprint
 
 Run = Callable[..., Ran]
