@@ -198,8 +198,7 @@ class CheckoutFacts(Model):
         commit: full id of the commit that stood for it.
         tree: id of that commit's tree.
         folder: what of the tree is the package, from its top; empty for all of it.
-        changed: whether the working tree had changes that were not committed, and so had no part; False where it has
-            none.
+        changed: whether this commit was checked out with changes that were not committed, and so had no part.
         wheel: name of the file that was built, in `evidence/environment/ARM/`.
         files: path in the tree to sha256, of every file that a module of the wheel may be.
     """

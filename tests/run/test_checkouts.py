@@ -63,7 +63,7 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
     assert (facts.repo, facts.rev, facts.commit, facts.folder, facts.changed) == ("own", "HEAD", second, "", True)
     assert facts.tree == checkouts.git(repository, "rev-parse", f"{second}^{{tree}}")
     assert facts.files == {"own/__init__.py": hashlib.sha256(b"NUMBER = 2\n").hexdigest()}
-    assert old.facts.checkouts["own"].commit == first
+    assert (old.facts.checkouts["own"].commit, old.facts.checkouts["own"].changed) == (first, False)
     assert [sha256(wheel) for wheel in head.wheels] == [head.facts.packages[0].wheel]
     assert head.facts.content != old.facts.content
     named, told = make(second)

@@ -155,11 +155,18 @@ def find(name: str, given: Checkout, *, folder: Path) -> Found:
         commit=commit,
         tree=repository.tree(commit),
         folder=inside,
-        changed=repository.is_changed(),
+        changed=_is_checked_out(repository, commit) and repository.is_changed(),
         wheel="",
         files={},
     )
     return Found(name=name, facts=facts, repository=repository)
+
+
+def _is_checked_out(repository: GitRepository, commit: str) -> bool:
+    try:
+        return repository.commit(HEAD) == commit
+    except RevisionError:
+        return False  # nothing was committed where it stands
 
 
 def named_as_now(built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]) -> dict[str, CheckoutFacts]:
