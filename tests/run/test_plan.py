@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.run.environments import pip
 from harness.run.environments.cache import planned, provide
-from harness.run.environments.pip import Request, Resolved
+from harness.run.environments.interpreters import Interpreter
+from harness.run.environments.pip import Request, Resolved, Unavailable
 from harness.run.environments.plan import Plan
 from harness.run.environments.supply import NOTHING
 from harness.scenario import Environment
@@ -77,3 +80,22 @@ def test_a_plan_is_one_line() -> None:
         "8 packages, at least 21.0 MiB, 1 of unknown size: p6 1 (6.0 MiB), p5 1 (5.0 MiB), p4 1 (4.0 MiB), "
         "p3 1 (3.0 MiB), p2 1 (2.0 MiB) and 3 more"
     )
+
+
+def test_the_first_pip_that_tells_before_it_downloads_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old one does where there is no other, and that is said before it is asked."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    base = Interpreter(tmp_path / "gone", "3.13.0", "cpython", "linux", tmp_path)
+    bundled = tmp_path / "ensurepip" / "_bundled"
+    bundled.mkdir(parents=True)
+
+    def bundle(name: str, source: str) -> None:
+        with zipfile.ZipFile(bundled / name, "w") as wheel:
+            wheel.writestr("pip/_internal/commands/install.py", source)
+
+    with pytest.raises(Unavailable, match="install pip beside Rankproof"):
+        pip.caution(base)
+    bundle("pip-1-py3-none-any.whl", "requirement_set = resolver.resolve(reqs)\n")
+    assert "downloads wheels to tell what it would install" in pip.caution(base)
+    bundle("pip-2-py3-none-any.whl", "preparer.prepare_linked_requirements_more(requirement_set)\n")
+    assert pip.caution(base) == ""

@@ -15,7 +15,7 @@ from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts, Installed
 from harness.run.environments import pip
 from harness.run.environments.interpreters import Interpreter
 from harness.run.environments.pip import EnvironmentProblem, Resolved, Unavailable
-from harness.run.environments.plan import Plan, plan
+from harness.run.environments.plan import Plan, for_cpu, plan
 from harness.run.environments.supply import Supply
 from harness.scenario import Environment
 from harness.scenario.requirements import unmet
@@ -86,6 +86,8 @@ def _lay(folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter
         place.write_bytes(built.wheel)
         checkouts[name] = built.facts
     asked = bool(wanted.packages) or supply.text is not None
+    if asked and for_cpu(wanted) and (caution := pip.caution(base)):
+        says(caution)
     return _Laid(python, checkouts, plan(python, wanted, supply, wheels, base=base) if asked else None)
 
 

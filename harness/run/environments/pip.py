@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
 from harness.scenario.environment import bare, extras, listing
 
 RUNNER = "__pip-runner__.py"
+INSTALL = "_internal/commands/install.py"
 # Settings of the user's that would install somewhere else, or something else.
 LEFT_OUT = re.compile(
     r"PYTHON.*|VIRTUAL_ENV|PIP_(TARGET|PREFIX|ROOT|USER|REPORT|DRY_RUN|PYTHON|NO_DEPS|IGNORE_INSTALLED)"
@@ -95,7 +97,7 @@ class Resolved:
 
 
 def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolved]:
-    """What pip would install, with all that is depended on; pips of our days download no wheel to tell it.
+    """What pip would install, with all that is depended on.
 
     Args:
         python: interpreter of the environment.
@@ -221,15 +223,47 @@ def scrubbed(text: str) -> str:
     return text[:LINE_LIMIT]
 
 
+def caution(base: Interpreter) -> str:
+    """What has to be said before pip is asked what it would install; empty where it tells without downloading that."""
+    if _chosen(base)[1]:
+        return ""
+    return (
+        "the pip that is here downloads wheels to tell what it would install, also those that are refused then; put a "
+        "newer one beside Rankproof (python -m pip install --upgrade pip)"
+    )
+
+
 def _pip(python: Path, base: Interpreter) -> list[str]:
-    """How to run pip in an environment that does not hold it: this interpreter's, the base's, or the bundled one."""
+    """How to run pip in an environment that does not hold it."""
+    return [str(python), "-s", str(_chosen(base)[0])]
+
+
+def _chosen(base: Interpreter) -> tuple[Path, bool]:
+    """The pip to run, and whether it tells what it would install before it downloads that: the first that does.
+
+    This interpreter's, the base's, or the bundled one.
+    """
+    first: Path | None = None
+    for runner, install in _pips(base):
+        # Newer ones download in the command, older ones at the end of every resolution.
+        if b"prepare_linked_requirements_more" in install:
+            return runner, True
+        first = first or runner
+    if first is None:
+        message = "no pip of 22.3 or later is here: install pip beside Rankproof"
+        raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
+    return first, False
+
+
+def _pips(base: Interpreter) -> Iterator[tuple[Path, bytes]]:
+    """What starts each pip that is here, and the source of its command `install`."""
     for folder in _folders(base):
-        if (runner := folder / RUNNER).is_file():
-            return [str(python), "-s", str(runner)]
+        if (folder / RUNNER).is_file():
+            with contextlib.suppress(OSError):
+                yield folder / RUNNER, (folder / INSTALL).read_bytes()
     for wheel in sorted((base.stdlib / "ensurepip" / "_bundled").glob("pip-*.whl")):
-        return [str(python), "-s", str(wheel / "pip")]
-    message = "no pip of 22.3 or later is here: install pip beside Rankproof"
-    raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
+        with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+            yield wheel / "pip", archive.read(f"pip/{INSTALL}")
 
 
 def _folders(base: Interpreter) -> Iterator[Path]:
