@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from harness.run.arms.revision import RevisionError
 from harness.run.environments.cache import ArmEnvironment, provide
 from harness.run.environments.checkout import find
 from harness.run.environments.pip import EnvironmentProblem
-from harness.run.environments.supply import Supply
+from harness.run.environments.supply import Supply, supplied
 from harness.scenario import Environment
 from harness.scenario.environment import Checkout
 from tests import forge
@@ -77,6 +78,23 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
     assert (again.facts, sha256(again.wheels[0])) == (head.facts, before)
     assert (repository / ".git" / "index").read_bytes() == index
     assert not list(repository.rglob("*.egg-info")) + list(repository.rglob("build"))
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_a_checkout_beside_a_file_of_requirements(offered: dict[str, str], tmp_path: Path) -> None:
+    """Its dependencies are those of the file, each by hash; one that the file lacks stops the run by name."""
+    checkouts.write(tmp_path / "own", "own", "1.0", "NUMBER = 1\n", requires="word")
+    wanted = Environment(packages={"own": Checkout(path="own")}, requirements="r.txt")
+    word = sha256(Path(offered["PIP_FIND_LINKS"]) / "word-1.2-py3-none-any.whl")
+    given = supplied(f"word==1.2 --hash=sha256:{word}\n".encode(), name="r.txt")
+    built = found(wanted, tmp_path).checkouts
+    made = provide(wanted, replace(given, checkouts=built))
+    assert (made.facts.versions, made.named) == ({"own": "1.0", "word": "1.2"}, ("own", "word"))
+    greeting = sha256(Path(offered["PIP_FIND_LINKS"]) / "greeting-1.0-py3-none-any.whl")
+    other = supplied(f"greeting==1.0 --hash=sha256:{greeting}\n".encode(), name="r.txt")
+    with pytest.raises(EnvironmentProblem, match=r"the file of requirements lacks word\S*, which (own|greeting)"):
+        provide(wanted, replace(other, checkouts=built))
 
 
 @pytest.mark.slow
