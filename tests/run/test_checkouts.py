@@ -207,6 +207,7 @@ def test_two_commits_of_a_package_are_compared(
     assert ran.code == 0, ran.out + ran.err
     assert f"+own 1.0 (commit {head[:12]})" in ran.record.changed
     report = (ran.folder / "report.md").read_text()
+    assert "-NUMBER = 1\n+NUMBER = 2\n" in report, "the module that differs, line by line"
     assert f"candidate: own was built from ./own at HEAD: commit {head}, tree " in report.replace("\\", "")
     assert {name for name in evidence_of(ran) if "/environment/" in name} == {
         f"evidence/environment/{arm}/own-1.0-py3-none-any.whl" for arm in ("candidate", "control")
@@ -266,10 +267,10 @@ def test_a_forged_checkout_is_refused(scenario: Write, rankproof: Run, offered: 
     assert "the run does not tell what ranks loaded of it" in verdict(silent)
 
     files = evident((ran.folder / WHEEL).read_bytes())
-    text = "NUMBER = 2 # other\n"
+    text = b"NUMBER = 2 # other\n"
     line = f"own/__init__.py,sha256={wheels.digest(text)},{len(text)}"
     listed = [line if one.startswith("own/__init__") else one for one in files[RECORD].decode().splitlines()]
-    other = {**files, "own/__init__.py": text.encode()}
+    other = {**files, "own/__init__.py": text}
     whole = pack({**other, RECORD: ("\n".join(listed) + "\n").encode()})
     assert "is not a wheel as runs keep them" in verdict(installed_from(b"x"), kept=b"x")
     assert "has other files than own that was installed" in verdict(installed_from(whole), kept=whole)
