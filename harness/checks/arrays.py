@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from harness.checks.check import Check, RankCheck
 from harness.checks.finding import RankFinding
@@ -19,6 +21,11 @@ from harness.history import (
 )
 from harness.numeric.arrays import ArrayFile
 
+A = "a"
+"""What a comparison calls its reference."""
+Whom = Annotated[int, Field(ge=0, le=63)] | Literal["reference", "a"]
+WHOM = "the rank whose value is expected, reference for subject.reference's, or a for that of subject.compare."
+
 
 class AgainstCheck(RankCheck):
     """A check that compares each rank asked with another rank or with the reference, in arrays if it names one.
@@ -27,9 +34,15 @@ class AgainstCheck(RankCheck):
     """
 
     @property
+    def allows(self) -> str:
+        """How far apart the two may be, in words."""
+        raise NotImplementedError
+
+    @property
     def of(self) -> tuple[int | Literal["reference"] | None, str | None]:
         """Whom it compares with, and the artefact; each None where the scenario names none."""
-        raise NotImplementedError
+        against: int | Literal["reference"] | None = getattr(self, "against", None)
+        return "reference" if against == A else against, getattr(self, "artefact", None)
 
     def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
         """Compare two arrays: what the event of the comparison holds. Needs NumPy.
@@ -50,13 +63,28 @@ class AgainstCheck(RankCheck):
     @property
     def whose(self) -> str:
         """Whom a rank is compared with, in words."""
-        return "the reference" if self.of[0] == "reference" else f"rank {self.of[0]}"
+        if self.of[0] == "reference":
+            return A if getattr(self, "against", None) == A else "the reference"
+        return f"rank {self.of[0]}"
 
     def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
         """The events in which what a rank is compared with is, if there are such, and the rank that has it."""
         if self.of[0] == "reference":
-            return history.reference, 0
+            # One process that holds the whole, or a world like this one.
+            alone = history.reference is None or history.reference.size == 1
+            return history.reference, 0 if alone else rank
         return history, rank if self.of[0] is None else self.of[0]
+
+    def expected(
+        self, history: History, rank: int, event: str, key: str, reports: Sequence[tuple[JSON, int]]
+    ) -> tuple[list[JSON], RankFinding | None]:
+        """What a rank's reports are compared with, one for each; or the finding that there are not as many."""
+        other, whose = self.other(history, rank=rank)
+        values = [value for value, _ in other.values(whose, event, key)] if other else []
+        if len(values) == len(reports):
+            return values, None
+        reason = f"{event}.{key} was reported {len(reports)} times, and by {self.whose} {len(values)} times"
+        return values, RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True)
 
     def judge_array(self, history: History, rank: int) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
@@ -89,7 +117,11 @@ class AgainstCheck(RankCheck):
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
         """The rank that others are compared with is there, and is not among them; so is the reference."""
         sizes, place, against = draft.sizes(), ("checks", index, "against"), self.of[0]
-        if against == "reference" and not draft.has("subject", "reference"):
+        compares, is_a = draft.has("subject", "compare"), getattr(self, "against", None) == A
+        if against == "reference" and compares != is_a:
+            what = "is called a in a comparison" if compares else "is for subject.compare, which is not there"
+            yield draft.problem(place, what, suggestion=A if compares else None)
+        elif against == "reference" and not compares and not draft.has("subject", "reference"):
             yield draft.problem(place, "is not there: state subject.reference, what it is called with")
         elif isinstance(against, int) and sizes and against >= sizes[0]:
             message = f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in every world"

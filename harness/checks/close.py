@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from harness.checks.arrays import AgainstCheck
+from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE, VALUE, ValueCheck
 from harness.checks.finding import RankFinding
 from harness.forms.draft import Draft
@@ -31,9 +31,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
     value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]  # an artefact may be it
     artefact: Event | None = Field(None, description="In place of value: the name of an array that ranks keep.")
     to: JsonValue | None = Field(None, description="A number, or lists of numbers nested to one depth.")
-    against: Annotated[int, Field(ge=0, le=63)] | Literal["reference"] | None = Field(
-        None, description="In place of to: the rank whose numbers are expected, or reference for subject.reference's."
-    )
+    against: Whom | None = Field(None, description=f"In place of to: {WHOM}")
     atol: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Absolute tolerance: |found - expected| <= atol + rtol * |expected|."
     )
@@ -101,11 +99,9 @@ class CloseCheck(AgainstCheck, ValueCheck):
             return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
         expected: Sequence[JSON] = [self.to] * len(reports)
         if self.against is not None:
-            other, whose = self.other(history, rank=rank)
-            expected = [value for value, _ in other.values(whose, self.event, self.key)] if other else []
-            if len(expected) != len(reports):
-                reason = f"{self.value} was reported {len(reports)} times, and by {self.whose} {len(expected)} times"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True)
+            expected, uncompared = self.expected(history, rank, self.event, self.key, reports)
+            if uncompared is not None:
+                return uncompared
         parts = [
             self._compare(rank, value, other, line) for (value, line), other in zip(reports, expected, strict=True)
         ]
@@ -120,9 +116,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
         return self._finding(rank, comparison, line)
 
     @property
-    def of(self) -> tuple[int | Literal["reference"] | None, str | None]:
-        """Whom it compares with, and the artefact."""
-        return self.against, self.artefact
+    def allows(self) -> str:
+        return str(self.tolerance)
 
     def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
         """Element by element."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.checks.arrays import AgainstCheck
+from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE
 from harness.checks.finding import RankFinding
 from harness.forms.draft import Draft
@@ -27,9 +27,7 @@ class DistributionCheck(AgainstCheck):
 
     kind: Literal["distribution"]
     artefact: Event = Field(description="The name of an array that ranks keep; its last axis is the vocabulary.")
-    against: Annotated[int, Field(ge=0, le=63)] | Literal["reference"] = Field(
-        description="The rank whose logits are expected, or reference for subject.reference's."
-    )
+    against: Whom = Field(description=f"{WHOM[0].upper()}{WHOM[1:]}")
     kl: Annotated[float, Field(ge=0)] | None = Field(
         None, description="The largest KL divergence from what is expected allowed at any position, in nats."
     )
@@ -55,9 +53,10 @@ class DistributionCheck(AgainstCheck):
         return ARTEFACT_KEPT
 
     @property
-    def of(self) -> tuple[int | Literal["reference"] | None, str | None]:
-        """Whom it compares with, and the artefact."""
-        return self.against, self.artefact
+    def allows(self) -> str:
+        asked = [f"KL {_nats(self.kl)}"] if self.kl is not None else []
+        asked += [f"{self.overlap} of the {self.top} best tokens"] if self.overlap is not None else []
+        return ", ".join([*asked, *([f"rank {self.rank}"] if self.rank is not None else [])])
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """By the worst position."""

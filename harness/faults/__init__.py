@@ -24,6 +24,7 @@ from harness.faults.no_space import NoSpaceFault
 from harness.faults.open_files import OpenFilesFault
 from harness.faults.pause import PauseFault
 from harness.faults.permission_denied import PermissionDeniedFault
+from harness.faults.perturb import PerturbFault
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.faults.raise_ import RaiseFault
 from harness.faults.read_only import ReadOnlyFault
@@ -49,6 +50,7 @@ KINDS: Registry[type[Fault]] = Registry(
         "start-late": StartLateFault,
         "raise": RaiseFault,
         "exit": ExitFault,
+        "perturb": PerturbFault,
         "hub": HubFault,
         "starve": StarveFault,
         "open-files": OpenFilesFault,

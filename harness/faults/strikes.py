@@ -20,7 +20,9 @@ class Strikes:
     Each of them raises PluginFailed where a plug-in's fault raised.
     """
 
-    def __init__(self, faults: Sequence[Fault], *, size: int) -> None:
+    def __init__(self, faults: Sequence[Fault], *, size: int, seed: int = 0) -> None:
+        """Strike ranks of a world of that size, by the seed of its trial."""
+        self._seed = str(seed)  # JSON numbers do not hold 64 bits
         self._faults = [(fault, fault.ranks.of(size)) for fault in faults]
         self._struck: set[tuple[str, int]] = set()
         self._undone: set[tuple[str, int]] = set()
@@ -62,7 +64,8 @@ class Strikes:
         with KINDS.guarded(fault.kind):
             order = fault.inside()
         if order is not None:
-            world.tell(rank, {**order, "fault": fault.id, "kind": fault.kind})
+            about = {"fault": fault.id, "kind": fault.kind, "rank": rank, "seed": self._seed}
+            world.tell(rank, {**order, **about})
         if fault.properties.ends_rank:
             world.expect_end(rank)
         with KINDS.guarded(fault.kind):

@@ -1,8 +1,9 @@
 """The rank's end of the event channel: one JSON line per event, and gates that block until the harness has answered.
 
 A rank in any language can do the same: write `{"event": NAME, "ns": CLOCK_MONOTONIC, "values": {...}}` and a newline;
-at a gate, read one line. That line is empty, or holds an order of a fault that strikes there: one JSON object, the
-fault's id and kind, and what the kind's `inside` gave. So nothing in a rank knows of a fault before it strikes.
+at a gate, read one line. That line is empty, or holds a JSON list of the orders of faults that strike there: of each
+its id and kind, the rank, the trial's seed, and what the kind's `inside` gave. So nothing in a rank knows of a fault
+before it strikes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from harness.events import is_name
 from harness.forms.strict_json import JSON
+from harness.rank import alterations
 from harness.rank.inside import load
 
 LINE_LIMIT = 256 * 1024
@@ -42,15 +44,15 @@ class Emitter:
         """
         if not is_name(name):
             raise ValueError(f"{name!r} cannot name an event: use dotted lower-case words such as 'tokenizer.ready'")
-        order = b""
+        orders = b""
+        values = alterations.of_report(name, values)
         with self._lock:
             # Stamped inside the lock: while a gate holds the rank, none of its threads says anything.
             self._write(name, values)
             if name in self._gates:
-                order = self._wait()
-        if order:
-            values = json.loads(order)
-            load(self._inside[values["kind"]]).inside(values, self.emit)
+                orders = self._wait()
+        for order in json.loads(orders or b"[]"):
+            load(self._inside[order["kind"]]).inside(order, self.emit)
 
     def _write(self, name: str, values: dict[str, JSON]) -> None:
         event = {"event": name, "ns": time.monotonic_ns(), "values": values}

@@ -6,13 +6,13 @@ turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError
+from harness.scenario.arm import Arm
 from harness.scenario.environment import Environment
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.model import Input, Measure, Needs, Scenario
 from harness.scenario.must_fail import End, HangsAt, MustFail, Share
-from harness.scenario.plan import Cell, cells, derive_seed
+from harness.scenario.plan import Cell, ReferencePlan, cells, derive_seed, reference_of
 from harness.scenario.schema import json_schema, schema_text
-from harness.scenario.subject import Arm
 from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "MustFail",
     "Needs",
     "Problem",
+    "ReferencePlan",
     "Scenario",
     "ScenarioError",
     "Share",
@@ -36,6 +37,7 @@ __all__ = [
     "json_schema",
     "load_scenario",
     "parse_scenario",
+    "reference_of",
     "scenario_files",
     "schema_text",
     "trials_needed",

@@ -18,11 +18,12 @@ from harness.forms.document import Document, Tree
 from harness.forms.problem import Kind, Path, Problem, shown
 from harness.forms.ranks import RankSet, rank_set
 from harness.forms.schema import value_at
+from harness.scenario.arm import Arm, Control
+from harness.scenario.compare import Compare
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
 from harness.scenario.must_fail import MustFail
-from harness.scenario.subject import Arm, Control
 
 T = TypeVar("T")
 
@@ -33,7 +34,10 @@ _FAULT: TypeAdapter[Any] = TypeAdapter(AnyFault, config=_LATER)
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What could be read of a document. None, or an item left out, where a part is missing or wrong."""
+    """What could be read of a document. None, or an item left out, where a part is missing or wrong.
+
+    Of a comparison the candidate is b, and there is no control: what stands for one follows from the rest.
+    """
 
     document: Document
     role: str | None
@@ -45,6 +49,7 @@ class Draft:
     candidate: Arm | None
     control: Control | None
     must_fail: MustFail | None
+    compare: Compare | None
     inputs: dict[str, Input]
     checks: dict[int, Any]
     faults: dict[int, Any]
@@ -55,7 +60,7 @@ class Draft:
         """Read what can be read."""
         tree: dict[str, Tree] = document.tree
         subject = _mapping(tree.get("subject"))
-        control = subject.get("control")
+        control, compare = subject.get("control"), _mapping(subject.get("compare"))
         role = tree.get("role", "claim")
         inputs = {name: _read(TypeAdapter(Input), value) for name, value in _mapping(tree.get("inputs")).items()}
         return cls(
@@ -66,9 +71,10 @@ class Draft:
             world=_read(TypeAdapter(World), tree.get("world", {})),
             trials=_read(TypeAdapter(Trials), tree.get("trials", {})),
             environment=_read(TypeAdapter(Environment), subject.get("environment")),
-            candidate=_read(TypeAdapter(Arm), subject.get("candidate", {})),
+            candidate=_read(TypeAdapter(Arm), (compare.get("b") if compare else subject.get("candidate")) or {}),
             control=_read(TypeAdapter(Control), control),
             must_fail=_read(TypeAdapter(MustFail), _mapping(control).get("must_fail")),
+            compare=_read(TypeAdapter(Compare), subject.get("compare")),
             inputs={name: value for name, value in inputs.items() if value is not None},
             checks=_items(_CHECK, tree.get("checks")),
             faults=_items(_FAULT, tree.get("faults")),
@@ -79,6 +85,7 @@ class Draft:
     def whole(cls, document: Document, scenario: Scenario) -> Draft:
         """Take the parts of a scenario that was read as a whole: what `of` reads one by one."""
         subject = scenario.subject
+        control = subject.control if subject.compare is None else None
         return cls(
             document=document,
             role=scenario.role,
@@ -88,11 +95,13 @@ class Draft:
             trials=scenario.trials,
             environment=subject.environment,
             candidate=subject.candidate,
-            control=subject.control,
-            must_fail=subject.control.must_fail if subject.control else None,
+            control=control,
+            must_fail=control.must_fail if control else None,
+            compare=subject.compare,
             inputs=dict(scenario.inputs),
             checks=dict(enumerate(scenario.checks)),
-            faults=dict(enumerate(scenario.faults)),
+            # Those behind them are a comparison's, which the file does not list.
+            faults=dict(enumerate(scenario.faults[: len(_list(document.tree.get("faults")))])),
             measure=dict(enumerate(scenario.measure)),
         )
 
@@ -123,6 +132,7 @@ class Draft:
             for index, item in enumerate(_list(self.at(section)))
             if isinstance(item, dict)
         ]
+        paths += [(*path, "ranks") for path in self.defects()]
         for path in (*paths, ("subject", "control", "must_fail", "ranks")):
             if self.has(*path):
                 try:
@@ -133,7 +143,20 @@ class Draft:
     def environments(self) -> dict[str, Environment | None]:
         """Return the environment of each arm that is there: its own, or the subject's."""
         arms = {"candidate": self.candidate, "control": self.control}
+        arms |= {"reference": self.compare.a} if self.compare is not None else {}
         return {name: arm.environment or self.environment for name, arm in arms.items() if arm is not None}
+
+    def arms(self) -> dict[str, Path]:
+        """Where each arm that the document may state is stated."""
+        if self.has("subject", "compare"):
+            return {"candidate": ("subject", "compare", "b"), "reference": ("subject", "compare", "a")}
+        return {"candidate": ("subject", "candidate"), "control": ("subject", "control")}
+
+    def defects(self) -> list[Path]:
+        """Where each defect of a comparison is stated."""
+        place: Path = ("subject", "compare", "defect")
+        given = self.at(*place)
+        return [(*place, index) for index in range(len(given))] if isinstance(given, list) else [place]
 
     def axes(self) -> dict[str, list[Tree]]:
         """Return the axes as the document gives them, whatever their values are."""

@@ -12,6 +12,8 @@ from harness.faults import KINDS as FAULTS
 from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
+from harness.scenario.arm_lint import ARM_RULES, CONTROL
+from harness.scenario.compare_lint import COMPARE_RULES
 from harness.scenario.draft import Draft
 from harness.scenario.environment import bare
 from harness.scenario.fault_lint import FAULT_RULES
@@ -22,12 +24,9 @@ from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.ready_lint import ready
 from harness.scenario.sufficiency import TRIAL_RULES
 
-CONTROL = ("subject", "control")
-ALIKE = "runs the same code with the same arguments as the candidate"
 OF_ONE = "in a world of one rank nothing distributed is tried"
 # What a rank emits last; a fault that waits for it finds the work done.
 LAST = "subject.end"
-ENVIRONMENTS = (("subject", "environment"), ("subject", "candidate", "environment"), (*CONTROL, "environment"))
 
 
 def lint(draft: Draft) -> list[Problem]:
@@ -55,7 +54,8 @@ def role_and_verdict(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(
             ("expects",), "is for a self-test; a claim is expected to PASS, remove it or set the role", at_key=True
         )
-    if draft.role in ("claim", "self-test") and draft.at("subject") is not None and not draft.has(*CONTROL):
+    stated = draft.has(*CONTROL) or draft.has("subject", "compare")
+    if draft.role in ("claim", "self-test") and draft.at("subject") is not None and not stated:
         why = "a validation that could not have failed proves nothing; give the broken code and how it must fail"
         yield draft.problem(CONTROL, f"is missing; {why}")
 
@@ -106,16 +106,6 @@ def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
                 yield from found
 
 
-def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
-    """An axis is passed to the subject as an argument, so no argument has the same name."""
-    for name in ("candidate", "control"):
-        arguments = draft.at("subject", name, "with")
-        for axis in draft.axes() if isinstance(arguments, dict) else ():
-            if axis in arguments and axis not in ("ranks", "backend"):
-                message = "is an axis of the matrix too, which is passed to the subject under this name; rename one"
-                yield draft.problem(("subject", name, "with", axis), message, at_key=True)
-
-
 def reference_is_used(draft: Draft) -> Iterator[Problem]:
     """Something is compared with the reference, and what it is called with and by is not taken twice."""
     reference = draft.at("subject", "reference")
@@ -160,66 +150,6 @@ def exclusions(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True)
 
 
-def arms_differ(draft: Draft) -> Iterator[Problem]:
-    """A control is other code, or the same code with other arguments."""
-    if not _are_alike(draft) or lacks_revisions(draft):
-        return
-    message = f"{ALIKE}; a control must be the broken code"
-    if draft.environments()["control"] is not None:
-        message = f"{message}, or the same code in another environment"
-    yield draft.problem(CONTROL, message, at_key=True)
-
-
-def revisions_are_given(draft: Draft) -> Iterator[Problem]:
-    """A scenario may leave to the command line which two revisions it compares."""
-    if lacks_revisions(draft):
-        message = f"{ALIKE}: a run takes two revisions from --candidate and --control, and skips the scenario without"
-        yield draft.problem(CONTROL, f"{message}; otherwise give the broken code here", at_key=True, kind="note")
-
-
-def lacks_revisions(draft: Draft) -> bool:
-    """Whether only revisions that a run may be given set the arms apart; otherwise arms that are alike are a slip."""
-    # What was stated to set them apart and does not, and code that has no revisions.
-    slips: list[Path] = [(*CONTROL, key) for key in ("file", "rev", "patch", "environment")]
-    slips += [("subject", "use"), ("subject", "of")]
-    return not any(draft.has(*path) for path in slips) and _are_alike(draft)
-
-
-def _are_alike(draft: Draft) -> bool:
-    """Whether both arms are one code with one set of arguments, by what the file and the command line say."""
-    if draft.candidate is None or draft.control is None or draft.role == "self-test":
-        return False
-    given = [("subject", arm, key) for arm in ("candidate", "control") for key in ("repo", "rev")]
-    if any(draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given):
-        return False  # two names there may be one tree: what was laid out is compared, and the verdict says so
-    if draft.has("faults") and draft.document.marks.value(("faults",)).file == OVERRIDE:
-        return False  # somebody asks what happens without the fault: the verdict says that the arms are alike
-    if any(fault.arm is not None for fault in draft.faults.values()):
-        return False  # what differs is what is done to them; a claim must not, and hears of that from its own rule
-    environments = draft.environments()
-    return environments["candidate"] == environments["control"] and all(
-        same_json(getattr(draft.candidate, name), getattr(draft.control, name))
-        for name in ("with_", "file", "repo", "rev", "patch")
-    )
-
-
-def same_json(left: object, right: object) -> bool:
-    """Compare two JSON values by type and content: 1, 1.0 and true are three arguments."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same_json(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same_json, left, right))
-    return same(left, right)
-
-
-def file_needs_an_entry(draft: Draft) -> Iterator[Problem]:
-    """A file can take the place of a module only where there is one."""
-    for arm in ("candidate", "control"):
-        if draft.has("subject", arm, "file") and not any(draft.has("subject", key) for key in ("entry", "use")):
-            message = "takes the place of the module that subject.entry names, and there is none; give an entry"
-            yield draft.problem(("subject", arm, "file"), message, at_key=True)
-
-
 def programs(draft: Draft) -> Iterator[Problem]:
     """A program is started anew and joins no group, and nothing of ours runs inside it."""
     if not draft.has("subject", "program"):
@@ -241,7 +171,9 @@ def programs(draft: Draft) -> Iterator[Problem]:
 
 def environments(draft: Draft) -> Iterator[Problem]:
     """An environment is for functions of Python, and holds the library of the backend."""
-    places = [place for place in ENVIRONMENTS if draft.has(*place)]
+    shared: Path = ("subject", "environment")
+    stated = [shared, *((*arm, "environment") for arm in draft.arms().values())]
+    places = [place for place in stated if draft.has(*place)]
     if draft.has("subject", "program"):
         message = "is for functions of Python; a program brings its own interpreter: name that in program"
         yield from (draft.problem(place, message, at_key=True) for place in places)
@@ -252,12 +184,12 @@ def environments(draft: Draft) -> Iterator[Problem]:
             for library in known.properties.libraries if known is not None and given is not None else ():
                 if given is None or given.requirements or library in map(bare, given.packages):
                     continue
-                own = ("subject", name, "environment")
+                own = (*draft.arms()[name], "environment")
                 message = (
                     f"does not name {library}, which the backend {backend} needs: where no other package brings it"
                 )
                 yield draft.problem(
-                    own if draft.has(*own) else ENVIRONMENTS[0],
+                    own if draft.has(*own) else shared,
                     f"{message} in, those cells are SKIPPED; name it, or write matrix.backend: [none]",
                     at_key=True,
                     kind="note",
@@ -315,7 +247,8 @@ def paths_are_portable(draft: Draft) -> Iterator[Problem]:
     places: list[tuple[Path, str]] = [
         (("inputs", name, "path"), f"--set inputs.{name}=… takes any path") for name in draft.inputs
     ]
-    places += [(("subject", arm, "repo"), "--repo takes any path") for arm in ("candidate", "control")]
+    takes = "--repo takes any path" if draft.compare is None else "--set takes any path"
+    places += [((*arm, "repo"), takes) for arm in draft.arms().values()]
     for path, instead in places:
         given = draft.at(*path)
         local = isinstance(given, str) and given.startswith(("/", "~"))
@@ -396,12 +329,10 @@ RULES = (
     ranks_exist,
     plugins_can_be_used,
     kinds_own_rules,
-    axes_and_arguments,
     reference_is_used,
+    *COMPARE_RULES,
     exclusions,
-    arms_differ,
-    revisions_are_given,
-    file_needs_an_entry,
+    *ARM_RULES,
     programs,
     environments,
     *TRIAL_RULES,

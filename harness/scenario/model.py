@@ -32,6 +32,7 @@ from harness.forms.model import Model, demand_one
 from harness.forms.problem import complaint
 from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration, Percent, Size
+from harness.scenario.compare import control_of, faults_of
 from harness.scenario.matrix import Matrix
 from harness.scenario.subject import Subject
 
@@ -207,3 +208,13 @@ class Scenario(Model):
         (), description="Values of events that the report tabulates rank by rank, without a check."
     )
     measure: Listed[Measure] = Field((), description="Rows of the report's impact table.")
+
+    @model_validator(mode="after")
+    def _arms_of_a_comparison(self) -> Self:
+        """What a comparison means to everybody else: a candidate, a control, and faults of it."""
+        compare = self.subject.compare
+        if compare is None:
+            return self
+        arms = {"candidate": compare.b, "control": control_of(compare, self.checks)}
+        faults = (*self.faults, *faults_of(compare))
+        return self.model_copy(update={"subject": self.subject.model_copy(update=arms), "faults": faults})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -133,6 +133,14 @@ class HangsAt(Model):
         return demand_one(self, "source", "function", "after", nothing=nothing)
 
 
+class Expected(NamedTuple):
+    """A check that must fail, on exactly these ranks; `held` says why it may not have, where that is known."""
+
+    check: str
+    ranks: tuple[int, ...]
+    held: str = ""
+
+
 class MustFail(End):
     """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
 
@@ -155,6 +163,10 @@ class MustFail(End):
         description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
         json_schema_extra={"default": "every"},
     )
+
+    def expected(self, size: int) -> tuple[Expected, ...]:
+        """The checks that must fail in a world of that size; none where it must hang."""
+        return () if self.check is None else (Expected(self.check, self.ranks.of(size)),)
 
     def applies(self, ranks: int, backend: str, axes: Mapping[str, object]) -> bool:
         """Whether the control must fail in a cell; else it must hold there."""

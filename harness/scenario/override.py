@@ -18,10 +18,16 @@ FILE = "--set"
 
 LENGTH_LIMIT = 16 * 1024
 
-ARM_TEXTS = {("subject", arm, key) for arm in ("candidate", "control") for key in ("repo", "rev")}
+ARMS: tuple[Path, ...] = (
+    ("subject", "candidate"),
+    ("subject", "control"),
+    ("subject", "compare", "a"),
+    ("subject", "compare", "b"),
+)
+ARM_TEXTS = {(*arm, key) for arm in ARMS for key in ("repo", "rev")}
 """Keys whose value is a text as it stands: an abbreviated commit may look like a number."""
 
-ENVIRONMENTS = [("subject", "environment"), *(("subject", arm, "environment") for arm in ("candidate", "control"))]
+ENVIRONMENTS: list[Path] = [("subject", "environment"), *((*arm, "environment") for arm in ARMS)]
 """Versions are texts too: 5.10 is not 5.1."""
 
 _PATH = re.compile(r"[^.\[\]=]+(\[[0-9]{1,5}\])*(\.[^.\[\]=]+(\[[0-9]{1,5}\])*)*")

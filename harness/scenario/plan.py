@@ -8,6 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import JsonValue
 
 from harness.forms.digest import sha256
 from harness.scenario.model import Scenario
@@ -39,6 +42,68 @@ def cells(scenario: Scenario) -> tuple[Cell, ...]:
         assert isinstance(backend, str)
         planned.append(Cell(name, slug, ranks, backend, axes))
     return tuple(planned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencePlan:
+    """What the trials of a cell are compared with.
+
+    Attributes:
+        called: `the reference`, or `a` of a comparison.
+        arm: whose code it runs: the candidate's, or its own.
+        owner: which cell it is of; several may share one.
+        place: the name of the folder that holds its evidence.
+        size: world size; of a comparison that of the cell, rank for rank.
+        backend: of its world.
+        entry: `module:function`; empty for a program.
+        arguments: of its function, with the cell's further axes.
+        offered: whether ranks are given what it reported and kept.
+    """
+
+    called: str
+    arm: Literal["candidate", "reference"]
+    owner: str
+    place: str
+    size: int
+    backend: str
+    entry: str
+    arguments: Mapping[str, JsonValue]
+    offered: bool
+
+
+SHARED = "reference"
+"""The owner, and the folder, of a reference that all cells share."""
+
+
+def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
+    """What a cell's trials are compared with; None where the scenario compares with nothing of the kind."""
+    subject = scenario.subject
+    if subject.compare is not None:
+        return ReferencePlan(
+            called=subject.called("reference"),
+            arm="reference",
+            owner=cell.id,
+            place=cell.slug,
+            size=cell.ranks,
+            backend=cell.backend,
+            entry=subject.function,
+            arguments={**subject.compare.a.with_, **cell.axes},
+            offered=False,
+        )
+    if (reference := subject.reference) is None:
+        return None
+    shared = reference.once == "scenario"
+    return ReferencePlan(
+        called="the reference",
+        arm="candidate",
+        owner=SHARED if shared else cell.id,
+        place=SHARED if shared else cell.slug,
+        size=1,
+        backend=reference.backend,
+        entry=reference.entry or subject.function,
+        arguments={**reference.with_, **({} if shared else cell.axes)},
+        offered=True,
+    )
 
 
 def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | None = None) -> int:

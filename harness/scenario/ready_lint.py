@@ -14,7 +14,6 @@ from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
 from harness.subjects import READY, ReadySubject
 
-ARMS = ("candidate", "control")
 # What says which code an arm runs: a ready subject's is Rankproof's own, and the same in both.
 OF_CODE = ("file", "repo", "rev", "patch")
 # Events that the harness and the runtime tell of every rank; which of them can be asked for, other rules say.
@@ -41,7 +40,7 @@ def ready(draft: Draft) -> Iterator[Problem]:
 
 def _no_own_code(draft: Draft) -> Iterator[Problem]:
     places: list[Path] = [("subject", "path")] if draft.has("subject", "path") else []
-    places += [("subject", arm, key) for arm in ARMS for key in OF_CODE if draft.has("subject", arm, key)]
+    places += [(*arm, key) for arm in draft.arms().values() for key in OF_CODE if draft.has(*arm, key)]
     for place in places:
         message = (
             "is for code of your own: a ready subject is Rankproof's, the same in both arms. "
@@ -54,7 +53,7 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
     known, axes = list(subject.arguments), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
     places: list[tuple[Path, list[Path]]] = [
-        (path, [path]) for arm in ARMS for path in _each(draft, "subject", arm, "with")
+        (path, [path]) for arm in draft.arms().values() for path in _each(draft, *arm, "with")
     ]
     places += [
         (("matrix", axis), [("matrix", axis, number) for number in range(len(draft.axes()[axis]))]) for axis in axes
@@ -78,10 +77,10 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that are right one by one, and with which the subject would refuse to start in some cell."""
     defaults = {name: argument.default for name, argument in subject.arguments.items()}
     reported: set[Path] = set()
-    for arm in ARMS:
-        if draft.matrix is None or not (arm == "candidate" or draft.has("subject", "control")):
+    for name, arm in draft.arms().items():
+        if draft.matrix is None or (name == "control" and not draft.has(*arm)):
             continue
-        given = {name: draft.at("subject", arm, "with", name) for name in draft.names("subject", arm, "with")}
+        given = {name: draft.at(*arm, "with", name) for name in draft.names(*arm, "with")}
         for cell in draft.matrix.combinations():
             arguments: dict[str, object] = {**defaults, **given, **cell}
             if any(argument.complaint(arguments[name]) for name, argument in subject.arguments.items()):
@@ -92,7 +91,7 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
             except PluginFailed as error:
                 yield draft.problem(("subject", "use"), f"cannot be asked: {error}")
                 return
-            path: Path = ("subject", arm, "with", name)
+            path: Path = (*arm, "with", name)
             if name not in given:
                 path = ("matrix", name if name in draft.axes() else "ranks")
             if name and path not in reported:
@@ -100,20 +99,18 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
                 yield draft.problem(path, why if path[-1] == name else f"{name} {why}", at_key=True)
 
 
-def _each(draft: Draft, *mapping: str) -> list[Path]:
+def _each(draft: Draft, *mapping: str | int) -> list[Path]:
     return [(*mapping, name) for name in draft.names(*mapping)]
 
 
 def _inputs(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """An input that an arm reads because no argument names another one."""
-    arms = ["candidate", *(["control"] if draft.has("subject", "control") else [])]
+    arms = [place for name, place in draft.arms().items() if name != "control" or draft.has(*place)]
     for name, argument in subject.arguments.items():
         if argument.names_an_input and name not in draft.axes() and argument.default not in draft.names("inputs"):
             for arm in arms:
-                if not draft.has("subject", arm, "with", name):
-                    message = (
-                        f"holds no {argument.default}, which the {arm} reads; add it, or name another in with.{name}"
-                    )
+                if not draft.has(*arm, "with", name):
+                    message = f"holds no {argument.default}, which the {arm[-1]} reads; add it, or name another in with.{name}"
                     yield draft.problem(("inputs",), message)
                     break
 

@@ -6,45 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.forms.fields import Argument, Entry, Id, Inside, Listed, Plain, Relative, Repo, Rev
+from harness.forms.fields import Argument, Entry, Id, Listed, Plain, Relative
 from harness.forms.model import Model, demand_one
+from harness.forms.problem import Path, complaint
+from harness.scenario.arm import Arm, Control
+from harness.scenario.compare import CALLED, Compare
 from harness.scenario.environment import Environment
-from harness.scenario.must_fail import MustFail
 from harness.subjects import READY
-
-
-class Arm(Model):
-    """One of the two codes that a scenario runs: how it differs from the subject as it stands."""
-
-    with_: dict[Argument, JsonValue] = Field(
-        default_factory=dict,
-        alias="with",
-        description="Arguments for the subject's function. Matrix axes other than ranks and backend are added to them.",
-    )
-    file: Inside | None = Field(
-        None, description="A file in the scenario's folder that takes the place of the module that entry names."
-    )
-    repo: Repo | None = Field(
-        None,
-        description="Path of the git repository that rev and patch refer to, relative to the scenario's folder "
-        "(default: the one the scenario lies in).",
-    )
-    rev: Rev | None = Field(None, description="Revision of the repository that this arm runs (default: HEAD).")
-    patch: Inside | None = Field(None, description="A patch in the scenario's folder, applied to the revision.")
-    environment: Environment | None = Field(
-        None, description="Interpreter and packages of this arm alone, in place of the subject's."
-    )
-
-    @property
-    def is_laid_out(self) -> bool:
-        """Whether its code comes from a repository's history, not from the folder as it stands."""
-        return any(given is not None for given in (self.repo, self.rev, self.patch))
-
-
-class Control(Arm):
-    """The arm that is known to be broken, and how it has to fail."""
-
-    must_fail: MustFail = Field(description="How the control has to fail for its failure to count.")
 
 
 class Reference(Model):
@@ -56,6 +24,10 @@ class Reference(Model):
         description="Arguments of its function, in place of the candidate's. Further axes are added to them.",
     )
     entry: Entry | None = Field(None, description="module:function in the candidate's code (default: the subject's).")
+    backend: Literal["none", "gloo"] = Field(
+        "none",
+        description="gloo: it joins a torch.distributed group of itself alone, for code that calls torch.distributed.",
+    )
     once: Literal["cell", "scenario"] = Field(
         "cell",
         description="Whether each cell has a reference of its own, or all share one (without further axes).",
@@ -92,6 +64,17 @@ class Subject(Model):
         "context.inputs['reference'].",
     )
 
+    compare: Compare | None = Field(
+        None, description="In place of candidate and control: two arms, a and b, that must give the same values."
+    )
+
+    @model_validator(mode="after")
+    def _arms_or_compare(self) -> Self:
+        given = sorted({"candidate", "control", "reference"} & self.model_fields_set) if self.compare else []
+        if given:
+            raise complaint("cannot stand beside compare, whose a and b are what runs; remove it", at=given[0])
+        return self
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         nothing = "says nothing about what to run; give one of entry, program or use"
@@ -104,9 +87,20 @@ class Subject(Model):
 
     @property
     def arms(self) -> dict[str, Arm]:
-        """The arms that there are, by name: the candidate first."""
-        both = {"candidate": self.candidate, "control": self.control}
-        return {name: arm for name, arm in both.items() if arm is not None}
+        """The arms that there are, by name: the candidate first. Of a comparison a is the `reference`."""
+        known = {"candidate": self.candidate, "control": self.control}
+        known |= {"reference": self.compare.a} if self.compare is not None else {}
+        return {name: arm for name, arm in known.items() if arm is not None}
+
+    def called(self, arm: str) -> str:
+        """What the scenario calls an arm: `a`, `b` and `b with the defect` in a comparison."""
+        return CALLED.get(arm, arm) if self.compare is not None else arm
+
+    def place(self, arm: str) -> Path:
+        """Where the scenario says what an arm is."""
+        if self.compare is None:
+            return ("subject", arm)
+        return ("subject", "compare", "a" if arm == "reference" else "b")
 
     def environment_of(self, arm: Arm) -> Environment | None:
         """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""

@@ -20,7 +20,7 @@ class Gates:
         """Begin with every gate shut; `answer` writes to a rank that waits."""
         self._answer = answer
         self.held: dict[int, str] = {}
-        self._orders: dict[int, bytes] = {}
+        self._orders: dict[int, list[Mapping[str, JSON]]] = {}
         self._waiting: list[int] = []
         self._unlanded = 0
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class Gates:
 
     def order(self, rank: int, order: Mapping[str, JSON]) -> None:
         """Send an order along with the next answer to this rank."""
-        self._orders[rank] = json.dumps(order, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+        self._orders.setdefault(rank, []).append(order)
 
     def signalled(self) -> None:
         """A signal is about to be sent. Safe to call from another thread."""
@@ -50,5 +50,7 @@ class Gates:
         self._waiting += ranks
         if not self._unlanded:
             for rank in self._waiting:
-                self._answer(rank, self._orders.pop(rank, b""))
+                orders = self._orders.pop(rank, [])
+                text = json.dumps(orders, ensure_ascii=True, allow_nan=False, separators=(",", ":")) if orders else ""
+                self._answer(rank, text.encode())
             self._waiting.clear()

@@ -1,0 +1,174 @@
+"""`perturb`: one element of what the rank reports or keeps is changed by a stated size, before anybody sees it.
+
+Proof: the rank told which element it changed, from what to what; what it then reported, or the file that the harness
+found, is what the order makes of that, worked out again. The element is chosen by the trial's seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from harness.faults.fault import FaultAtEvent, FaultProperties, Place
+from harness.faults.proof import Landing, Proof
+from harness.forms.fields import Event, EventValue
+from harness.forms.model import Model, demand_one
+from harness.forms.strict_json import JSON
+from harness.history import History, Seen, artefact_found, artefact_was_changed
+from harness.numeric.change import ABSOLUTE, RELATIVE, ULP, Position, change_value, restored, restored_file, verb
+
+TOLD = "fault.perturbed"
+"""What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`) and now; or `why`."""
+
+
+class Change(Model):
+    """One element of a value or of an artefact, changed by a stated size."""
+
+    value: EventValue | None = Field(
+        None, description="An event and one of its keys: the first such report is changed."
+    )
+    artefact: Event | None = Field(None, description="In place of value: the name of an array that the rank keeps.")
+    absolute: float | None = Field(None, gt=0, description="So much is added to a number.")
+    relative: float | None = Field(None, gt=0, description="Such a part of a number's size is added to it.")
+    ulp: int | None = Field(None, ge=1, description="So many numbers of its dtype further from zero (values: float64).")
+    one: Literal["token", "character"] | None = Field(
+        None, description="token: a whole number becomes the next one; character: one of a text becomes another."
+    )
+
+    @model_validator(mode="after")
+    def _one_change(self) -> Self:
+        demand_one(self, "value", "artefact", nothing="says nothing about what is changed; give value or artefact")
+        nothing = "says nothing about the size; give absolute, relative or ulp, or one: token or character"
+        return demand_one(self, "absolute", "relative", "ulp", "one", nothing=nothing)
+
+    @property
+    def what(self) -> str:
+        """The value or the artefact."""
+        return self.value or self.artefact or ""
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What the rank has to know."""
+        sizes = {ABSOLUTE: self.absolute, RELATIVE: self.relative, ULP: self.ulp}
+        name = next((name for name, size in sizes.items() if size is not None), str(self.one))
+        return {"value": self.value, "artefact": self.artefact, "change": name, "size": sizes.get(name)}
+
+    @property
+    def size(self) -> str:
+        """What is done to an element, in words."""
+        return verb(self.order)
+
+
+class PerturbFault(Change, FaultAtEvent):
+    """One element of what the rank reports or keeps is changed."""
+
+    does: ClassVar = "changes one element, chosen by the seed, of the value that the rank reports next, or of the array"
+    needs: ClassVar = "a subject in Python (`subject.entry`)"
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
+    example: ClassVar = "{id: off, kind: perturb, ranks: [1], value: score.loss, absolute: 0.01}"
+    inside_file: ClassVar = Path(__file__).with_name("perturb_inside.py")
+
+    kind: Literal["perturb"]
+    at: Event = Field("subject.begin", description="The event behind which the next report is the one that is changed.")
+
+    @property
+    def place(self) -> Place:
+        return Place("artefact" if self.value is None else "value", (self.what,), "changes the same")
+
+    def description(self) -> str:
+        return f"an element of {self.what} {self.size}"
+
+    def inside(self) -> dict[str, JSON]:
+        """The order that goes with the answer to the gate."""
+        return self.order
+
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+        """Event, order, the rank's word, and what the harness has of it."""
+        told = [seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id]
+        told = [seen for seen in told if seen.line > found.struck.line]
+        if len(told) != 1:
+            what = f"{self.what} was not reported or kept" if not told else f"{self.what} was changed {len(told)} times"
+            return Proof(proved=False, description=what, lines=found.lines)
+        (seen,) = told
+        lines, values = (*found.lines, seen.line), seen.event.values
+        if values.get("of") != self.what or "why" in values:
+            return Proof(
+                proved=False, description=f"{self.what}: {values.get('why', 'another was changed')}", lines=lines
+            )
+        shown = f"{self.what}{_index(values.get('position'))} was {_short(values.get('before'))}"
+        shown = f"{shown}, made {_short(values.get('after'))} ({self.size})"
+        evidence = self._kept(history, rank, values) if self.value is None else self._reported(history, rank, seen)
+        if evidence is None:
+            what = f"what the harness has of {self.what} is not what the change makes of it"
+            return Proof(proved=False, description=what, lines=lines)
+        return Proof(proved=True, description=shown, lines=(*lines, evidence.line))
+
+    def asked(self, history: History, rank: int) -> dict[str, Any]:
+        """The order as the rank got it in this trial."""
+        seed = str(history.about().get("seed", "0"))
+        return {**self.order, "fault": self.id, "kind": self.kind, "rank": rank, "seed": seed}
+
+    def _reported(self, history: History, rank: int, told: Seen) -> Seen | None:
+        """The report that was changed, if the change makes it of what it was."""
+        event, _, key = str(self.value).rpartition(".")
+        reports = [seen for seen in history.said(rank, event) if key in seen.event.values and seen.line > told.line]
+        values = told.event.values
+        if not reports or (position := _position(values.get("position"))) is None:
+            return None
+        now = reports[0].event.values[key]
+        try:
+            again = change_value(restored(now, position, values.get("before")), self.asked(history, rank))
+        except (LookupError, TypeError):
+            return None
+        stated = [now, position, values.get("before"), values.get("after")]
+        return reports[0] if again is not None and _text(list(again)) == _text(stated) else None
+
+    def _kept(self, history: History, rank: int, values: Mapping[str, JSON]) -> Seen | None:
+        """The file as the harness found it, if it is the one that the rank made; its content is judged with it."""
+        found = artefact_found(history, rank, self.what)
+        if found is None or artefact_was_changed(history, rank, self.what):
+            return None
+        digests = values.get("was"), values.get("sha256")
+        position, shape = _position(values.get("position")), found.event.values.get("shape")
+        inside = (
+            position is not None
+            and isinstance(shape, list)
+            and len(position) == len(shape)
+            and all(type(part) is int and 0 <= part < size for part, size in zip(position, shape, strict=True))
+        )
+        is_it = found.event.values.get("sha256") == digests[1] != digests[0] and values.get("before") != values.get(
+            "after"
+        )
+        return found if inside and is_it else None
+
+    def before(self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]) -> bytes:
+        """The file that a rank changed as it was before, by what the rank told; nothing where it was not so."""
+        position, before = _position(told.get("position")), told.get("before")
+        if position is None or isinstance(before, bool) or not isinstance(before, int | float):
+            return b""
+        return restored_file(content, name, position, before, order)
+
+
+def _position(value: JSON) -> Position | None:
+    if not isinstance(value, list):
+        return None
+    parts: Position = [part for part in value if type(part) in (int, str)]
+    return parts if len(parts) == len(value) else None
+
+
+def _index(value: JSON) -> str:
+    position = _position(value)
+    return f"[{', '.join(map(str, position))}]" if position else ""
+
+
+def _short(value: JSON) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else _text(value)[:40]
+
+
+def _text(value: object) -> str:
+    """One text per JSON value: 1 is neither true nor 1.0."""
+    return json.dumps(value, ensure_ascii=True, sort_keys=True)
