@@ -21,8 +21,7 @@ COMPARED = ("control", "candidate")
 def own_environments(scenario: Scenario) -> dict[str, Environment]:
     """The environment of each arm that does not run in the harness' own."""
     subject = scenario.subject
-    arms = {"candidate": subject.candidate, "control": subject.control}
-    by_arm = {name: subject.environment_of(arm) for name, arm in arms.items() if arm is not None}
+    by_arm = {name: subject.environment_of(arm) for name, arm in subject.arms.items()}
     return {name: environment for name, environment in by_arm.items() if environment is not None}
 
 
@@ -51,7 +50,9 @@ def arm_environments(
     by_arm = {}
     for arm, made in run.environments.items():
         if arm not in wanted:
-            raise RecordError(f"the run has an environment for the {arm}, the scenario asks for none")
+            raise RecordError(
+                f"the run has an environment for {scenario.subject.named(arm)}, the scenario asks for none"
+            )
         listed = [package.name for package in made.packages]
         if listed != sorted({normal(name) for name in listed}):
             raise RecordError(f"the packages of the {arm}'s environment are not in order, or one is there twice")
@@ -106,25 +107,26 @@ def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
 
 
 def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
-    """How the environments of the arms differ, from the control's to the candidate's, as lines of a diff.
+    """How the environments of the arms differ, from the control's (or a's) to the candidate's, as lines of a diff.
 
     Of an environment beside the harness' own only what the former holds is compared: the harness has much that no arm
     asks for.
     """
-    if not run.environments or "control" not in run.arguments or missing(scenario, run):
+    other = "control" if scenario.subject.compare is None else "reference"
+    if not run.environments or other not in run.arguments or missing(scenario, run):
         return []
-    before, after = installed(run, "control"), installed(run, "candidate")
+    before, after = installed(run, other), installed(run, "candidate")
     lines = [] if before[0] == after[0] else [f"-python {before[0]}", f"+python {after[0]}"]
-    sides = [set(run.environments[arm].versions) for arm in ("control", "candidate") if arm in run.environments]
+    sides = [set(run.environments[arm].versions) for arm in (other, "candidate") if arm in run.environments]
     for name in sorted(set[str]().union(*sides)):
         old, new = before[1].get(name), after[1].get(name)
         if old != new:
             lines += [f"-{name} {old}"] if old else []
             lines += [f"+{name} {new}"] if new else []
-    own = {arm: arm in run.environments for arm in ("control", "candidate")}
-    if own["control"] != own["candidate"]:
+    own = {arm: arm in run.environments for arm in (other, "candidate")}
+    if own[other] != own["candidate"]:
         words = {True: "an environment of its own", False: "the environment of the harness"}
-        lines = [f"-in {words[own['control']]}", f"+in {words[own['candidate']]}", *lines]
+        lines = [f"-in {words[own[other]]}", f"+in {words[own['candidate']]}", *lines]
     elif not lines and len({made.content for made in run.environments.values()}) > 1:
         lines = ["-other files of the same versions", "+other files of the same versions"]
     return lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import get_args
 
 from harness.checks.arrays import compares_arrays
@@ -56,8 +56,8 @@ from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun
 from harness.record.skips import contradiction, unmet
 from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
+from harness.scenario import CALLED, Cell, Scenario, ScenarioError, cells, parse_scenario
 from harness.scenario import Arm as ScenarioArm
-from harness.scenario import Cell, Scenario, ScenarioError, cells, parse_scenario
 from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
@@ -67,7 +67,7 @@ Read = Callable[[str], bytes]
 PATCH_PATH = "evidence/source.patch"
 OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PATH}
 LISTED = (SOURCE_FOLDER, LOADED_FOLDER, ARTEFACT_FOLDER, LIBRARY_FOLDER, ENVIRONMENT_FOLDER)
-PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in get_args(Arm)}
+PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in (*get_args(Arm), "reference")}
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 DIFF_LINES = 200
 
@@ -193,18 +193,20 @@ def _comparison(
 
 
 def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]) -> dict[str, ArmSummary]:
-    expected = ["candidate"] + (["control"] if scenario.subject.control else [])
+    subject, expected = scenario.subject, list(scenario.subject.arms)
     if sorted(run.arguments) != sorted(expected):
         raise RecordError(f"the run has the arms {sorted(run.arguments)}, the scenario {sorted(expected)}")
     summaries = {}
     for arm in expected:
         prefix = f"{SOURCE_FOLDER}/{arm}/"
         files = {name[len(prefix) :]: sha256(read(name)) for name in sorted(names) if name.startswith(prefix)}
-        given = scenario.subject.candidate if arm == "candidate" else scenario.subject.control
-        if given is None or canonical(given.with_) != canonical(run.arguments[arm]):
-            raise RecordError(f"the arguments of the {arm} are not the scenario's")
+        given = subject.arms[arm]
+        if canonical(given.with_) != canonical(run.arguments[arm]):
+            raise RecordError(f"the arguments of {subject.named(arm)} are not the scenario's")
         revision = _revision(arm, given, run, read, names)
         summaries[arm] = ArmSummary(files=files, arguments=canonical(run.arguments[arm]), revision=revision)
+    if subject.compare is not None and summaries["control"].files != summaries["candidate"].files:
+        raise RecordError("what the defect was injected into is other code than b")
     return summaries
 
 
@@ -277,7 +279,7 @@ def _demand_possible(
         for index in range(count):
             if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:
                 raise RecordError(f"the events of a planned trial are missing: {events}")
-    for place in reference_folders(scenario, cell.slug):
+    for place in reference_folders(scenario, cell):
         if f"{place}/{EVENTS}" not in names:
             raise RecordError(f"the events of the reference are missing: {place}/{EVENTS}")
 
@@ -310,7 +312,7 @@ def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts
         for arm, count in fact.trials.items()
         for index in range(count)
     }
-    folders |= {place for cell, fact in planned if not fact.skipped for place in reference_folders(scenario, cell.slug)}
+    folders |= {place for cell, fact in planned if not fact.skipped for place in reference_folders(scenario, cell)}
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is; so are the files of the folders.
@@ -334,10 +336,12 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
 
 
 def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) -> list[str]:
-    """What differs between the arms: a unified diff from control to candidate, the arguments, the environments."""
-    if "control" not in arms:
+    """What differs between the arms: a unified diff from control to candidate, or from a to b; with, environments."""
+    other = "reference" if "reference" in arms else "control"
+    if other not in arms:
         return []
-    before, after = arms["control"], arms["candidate"]
+    before, after = arms[other], arms["candidate"]
+    called: Mapping[str, str] = CALLED if other == "reference" else {}
     lines: list[str] = []
     if before.arguments != after.arguments:
         lines += [f"-with: {before.arguments}", f"+with: {after.arguments}"]
@@ -349,9 +353,10 @@ def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) ->
             read(f"{SOURCE_FOLDER}/{arm}/{file}").decode("utf-8", "backslashreplace").splitlines()
             if file in arms[arm].files
             else []
-            for arm in ("control", "candidate")
+            for arm in (other, "candidate")
         )
-        lines += difflib.unified_diff(old, new, f"control/{file}", f"candidate/{file}", lineterm="", n=3)
+        names = [f"{called.get(arm, arm)}/{file}" for arm in (other, "candidate")]
+        lines += difflib.unified_diff(old, new, names[0], names[1], lineterm="", n=3)
     if len(lines) > DIFF_LINES:
         lines = [
             *lines[:DIFF_LINES],

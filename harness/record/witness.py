@@ -22,7 +22,7 @@ from harness.reason import RefusalWord
 from harness.record.facts import RunFacts
 from harness.record.model import Contradiction, RecordError, Unknown
 from harness.record.sources import KEY as RECIPE
-from harness.scenario import Cell, Scenario, derive_seed
+from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.stats.outcome import EVENTS, reference_folders, trial_folder
 from harness.stats.verdict import CellFacts, Judgement
 
@@ -112,8 +112,10 @@ class Witness:
         about = history.about()
         pids: dict[int | None, int | None] = {None: None}
         own: dict[str, JSON] = {"world": world}
-        # A reference runs in the candidate's.
-        arm = "candidate" if about.get("arm") == "reference" else about.get("arm")
+        # A reference runs in the candidate's, where it is not an arm of its own.
+        arm = about.get("arm")
+        if arm == "reference" and arm not in self._run.arguments:
+            arm = "candidate"
         if arm not in self._run.environments:
             own["python"] = self._run.environment.python
         named_by = (
@@ -232,7 +234,7 @@ def demand_own(
             "scenario": scenario.id,
             "start": run.start,
             "host": run.environment.host,
-            RECIPE: recipes["candidate" if own["arm"] == "reference" else str(own["arm"])],
+            RECIPE: recipes[str(own["arm"]) if own["arm"] in recipes else "candidate"],
             "harness_pid": run.harness_pid,
             "program": True if scenario.subject.program is not None else None,
         }
@@ -255,14 +257,14 @@ def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Itera
                 seed = str(derive_seed(scenario.seed, scenario.id, cell.id, index))
                 path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
                 yield path, {**place, "arm": arm, "trial": index, "seed": seed}
-        for index, folder in enumerate(() if facts.skipped else reference_folders(scenario, cell.slug)):
+        if facts.skipped or (plan := reference_of(scenario, cell)) is None:
+            continue
+        for index, folder in enumerate(reference_folders(scenario, cell)):
             if folder not in known:
                 known.add(folder)
-                shared = scenario.subject.reference is not None and scenario.subject.reference.once == "scenario"
-                owner = "reference" if shared else cell.id
-                seed = str(derive_seed(scenario.seed, scenario.id, owner, 0))
-                alone = {"cell": owner, "size": 1, "backend": "none", "arm": "reference"}
-                yield f"{folder}/{EVENTS}", {**alone, "trial": index, "seed": seed}
+                seed = str(derive_seed(scenario.seed, scenario.id, plan.owner, 0))
+                about = {"cell": plan.owner, "size": plan.size, "backend": plan.backend, "arm": "reference"}
+                yield f"{folder}/{EVENTS}", {**about, "trial": index, "seed": seed}
 
 
 def demand_planned(scenario: Scenario, judgement: Judgement) -> None:

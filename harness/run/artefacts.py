@@ -36,6 +36,10 @@ class Found:
     values: dict[str, JSON]
 
 
+Kept = Mapping[tuple[int, str], Found]
+"""What ranks kept, by rank and name."""
+
+
 @dataclass
 class Artefacts:
     """Those of a run. Worlds that live at the same time share it.
@@ -51,20 +55,13 @@ class Artefacts:
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(
-        self, world: World, scratch: Path, *, size: int, reference: Mapping[str, Found] | None = None, own: bool = False
-    ) -> dict[tuple[int, str], Found]:
-        """Take those of a world whose ranks have ended, and tell of each and of what they differ by.
+    def take(self, world: World, scratch: Path, *, size: int) -> Kept:
+        """Take those of a world whose ranks have ended, and tell of each.
 
         Args:
             world: takes the events.
-            scratch: its folder, with one below it for each rank.
+            scratch: its folder, with one below it for each rank; the files go with it.
             size: world size.
-            reference: what the reference kept, by name.
-            own: whether this is the reference itself, which is compared with its first run.
-
-        Returns:
-            What was found, by rank and name; the files go with the world.
 
         Raises:
             OSError: a folder cannot be read, or the evidence cannot be written.
@@ -78,15 +75,34 @@ class Artefacts:
                     kept[rank, str(values["artefact"])] = found
                     room -= self._store(found, room=room)
                 world.note(ARTEFACT_FOUND, rank=rank, **values)
+        return kept
+
+    def compare(self, world: World, kept: Kept, *, size: int, reference: Kept, alone: bool = False) -> None:
+        """Compare those of a trial as the checks ask, and tell what they differ by.
+
+        Args:
+            world: takes the events.
+            kept: what its ranks kept.
+            size: world size.
+            reference: what the reference kept.
+            alone: whether that is one process, and every rank is compared with it.
+        """
         for check in self.checks:
             against, name = check.of[0], str(check.of[1])
-            if isinstance(against, int):
-                expected = None if own else kept.get((against, name))
-            else:
-                expected = (reference or {}).get(name)
-            for rank in range(size) if own else check.ranks.of(size):
+            for rank in check.ranks.of(size):
+                if isinstance(against, int):
+                    expected = kept.get((against, name))
+                else:
+                    expected = reference.get((0 if alone else rank, name))
                 self._compare(world, check, rank, kept.get((rank, name)), expected)
-        return kept
+
+    def compare_runs(self, world: World, kept: Kept, *, size: int, first: Kept) -> None:
+        """Compare those of a reference with those of its first run, rank by rank."""
+        for check in self.checks:
+            if check.of[0] == "reference":
+                for rank in range(size):
+                    place = rank, str(check.of[1])
+                    self._compare(world, check, rank, kept.get(place), first.get(place))
 
     def _store(self, found: Found, *, room: int) -> int:
         """Take a file into the evidence where it fits, and say so; returns how many bytes of the trial's it takes."""

@@ -115,9 +115,12 @@ def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, 
         made = environments.get(arm)
         for library in backend.properties.libraries if made is not None else ():
             if made is not None and library not in made.facts.versions:
-                lacking = f"{library} is not in the environment of the {arm}: name it in environment.packages"
+                where = f"the environment of {scenario.subject.named(arm)}"
+                lacking = f"{library} is not in {where}: name it in environment.packages"
                 return Skip(SkipCode.BACKEND_LIBRARY, lacking)
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:
         return None
-    return backends.refusal(cell.backend, size=cell.ranks)
+    own = scenario.subject.reference
+    refusal = backends.refusal(own.backend, size=1) if own is not None else None
+    return refusal or backends.refusal(cell.backend, size=cell.ranks)

@@ -1,4 +1,4 @@
-"""The reference of a cell: run in a world of one before the cell's trials, and laid out for its ranks to read."""
+"""The reference of a cell: run before the cell's trials, and laid out for its ranks to read where they may."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.history import History
+from harness.reason import VerdictCode
 from harness.record.results import ResultsFolder
-from harness.run.artefacts import Artefacts, Found
-from harness.scenario import Cell, Scenario, derive_seed
+from harness.run.artefacts import Artefacts, Found, Kept
+from harness.scenario import Cell, ReferencePlan, Scenario, derive_seed, reference_of
 from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
 from harness.world.capture import Capture
@@ -35,14 +36,14 @@ class Made:
 
     Attributes:
         history: its events.
-        folder: what ranks read.
-        kept: what it kept, by name, in a folder that ranks are not told of.
+        folder: what ranks read; None of a comparison, in which b must not see what a gave.
+        kept: what it kept, in a folder that ranks are not told of.
         stands: what the files that ranks read are, but for their content.
     """
 
     history: History
-    folder: Path
-    kept: Mapping[str, Found]
+    folder: Path | None
+    kept: Kept
     stands: Mapping[str, tuple[int, ...]]
 
 
@@ -65,7 +66,7 @@ class References:
 
     def close(self) -> None:
         """Remove what ranks could read."""
-        if self._scenario.subject.reference is not None:
+        if self._scenario.subject.reference is not None or self._scenario.subject.compare is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     @property
@@ -75,7 +76,7 @@ class References:
 
     def of(self, cell: Cell) -> Made | None:
         """The one that a cell's trials are compared with; None where the scenario has none."""
-        return self._made.get(reference_folders(self._scenario, cell.slug))
+        return self._made.get(reference_folders(self._scenario, cell))
 
     def demand_unchanged(self, cell: Cell) -> None:
         """Demand that no rank of a trial has changed what all ranks read.
@@ -84,7 +85,7 @@ class References:
             NoReference: one has.
         """
         made = self.of(cell)
-        if made is None or (found := _files(made.folder)) == made.stands:
+        if made is None or made.folder is None or (found := _files(made.folder)) == made.stands:
             return
         name = min(name for name, _ in found.items() ^ made.stands.items())
         raise NoReference(f"{name} of the reference, which ranks read, was changed by a rank of cell {cell.id}")
@@ -93,64 +94,79 @@ class References:
         self,
         cell: Cell,
         *,
-        launch: Callable[[], Launch],
+        launch: Callable[[str], Launch],
         start: Callable[..., World],
-        keep: Callable[[str, Capture], None],
+        keep: Callable[[str, str, Capture], None],
     ) -> None:
         """Run a cell's reference, if there is one and it has not run: twice, one after the other.
 
         Args:
             cell: whose axes it is given.
-            launch: a trial of the candidate as it would start in this cell.
+            launch: the first trial of an arm as it would start in this cell.
             start: makes a world of a launch, with what is to be done with what its ranks left.
-            keep: takes the evidence of a run into its folder.
+            keep: takes the evidence of a run into its folder, by whose code it ran.
 
         Raises:
             NoReference: it failed.
         """
-        reference, places = self._scenario.subject.reference, reference_folders(self._scenario, cell.slug)
-        if reference is None or places in self._made:
+        plan, places = reference_of(self._scenario, cell), reference_folders(self._scenario, cell)
+        if plan is None or places in self._made:
             return
         histories: list[History] = []
-        folder, kept = self._scratch / str(len(self._made)), dict[str, Found]()
-        own = self._scratch / f"{folder.name}.kept"
-        folder.mkdir(parents=True)
-        own.mkdir()
-        owner = cell.id if reference.once == "cell" else INPUT
-        seeds = [derive_seed(self._scenario.seed, self._scenario.id, owner, 0, *rank) for rank in ((), (0,))]
-        model = launch()
+        kept = dict[tuple[int, str], Found]()
+        own = self._scratch / f"{len(self._made)}.kept"
+        own.mkdir(parents=True)
+        order = self._order(launch(plan.arm), plan)
         for index, place in enumerate(places):
-            about = {"cell": owner, "arm": INPUT, "trial": index, "seed": str(seeds[0])}
-            alone = replace(
-                model,
-                about={**model.about, **about},
-                size=1,
-                backend="none",
-                entry=reference.entry or model.entry,
-                arguments={**reference.with_, **(cell.axes if reference.once == "cell" else {})},
-                seeds=seeds[1:],
-                # Whatever the scenario tells its ranks of their world, this is a world of one.
-                env={name: value for name, value in model.env.items() if name not in LAUNCHERS},
-                gates=(),
-                probes=(),
-            )
 
             def left(world: World, scratch: Path, *, first: bool = index == 0) -> None:
-                found = self._artefacts.take(world, scratch, size=1, reference=kept, own=True)
-                for (_, name), one in found.items() if first else ():
-                    path = own / str(one.values["file"])
-                    for copy in (path, folder / path.name):
-                        shutil.copyfile(one.path, copy)
-                        copy.chmod(0o444)
-                    kept[name] = replace(one, path=path)
+                found = self._artefacts.take(world, scratch, size=plan.size)
+                self._artefacts.compare_runs(world, found, size=plan.size, first=kept)
+                for (rank, name), one in found.items() if first else ():
+                    path = own / f"{rank}-{one.values['file']}"
+                    shutil.copyfile(one.path, path)
+                    kept[rank, name] = replace(one, path=path)
 
-            capture = start(alone, on_left=left).run()
-            keep(place, capture)
-            histories.append(History(capture.events, size=1, reference=histories[0] if histories else None))
-            if failed := [why for why in doubts(self._scenario, histories[-1:]) if "failed" in why.code]:
+            capture = start(replace(order, about={**order.about, "trial": index}), on_left=left).run()
+            keep(plan.arm, place, capture)
+            histories.append(History(capture.events, size=plan.size, reference=histories[0] if histories else None))
+            if failed := [why for why in doubts(self._scenario, histories) if why.code == VerdictCode.REFERENCE_FAILED]:
                 raise NoReference(f"{failed[0]}{_log(capture)}")
-        (folder / VALUES).write_text(json.dumps(values_of(histories[0]), sort_keys=True))
-        self._made[places] = Made(history=histories[0], folder=folder, kept=kept, stands=_files(folder))
+        folder = self._lay(histories[0], kept) if plan.offered else None
+        stands = _files(folder) if folder is not None else {}
+        self._made[places] = Made(history=histories[0], folder=folder, kept=kept, stands=stands)
+
+    def _order(self, model: Launch, plan: ReferencePlan) -> Launch:
+        """A trial of the arm whose code it runs, made a run of the reference."""
+        seeds = [
+            derive_seed(self._scenario.seed, self._scenario.id, plan.owner, 0, *rank)
+            for rank in ((), *((rank,) for rank in range(plan.size)))
+        ]
+        return replace(
+            model,
+            about={**model.about, "cell": plan.owner, "arm": INPUT, "seed": str(seeds[0])},
+            size=plan.size,
+            backend=plan.backend,
+            entry=plan.entry,
+            arguments=plan.arguments,
+            seeds=seeds[1:],
+            # Whatever the scenario tells its ranks of their world, a world of one is one.
+            env={name: value for name, value in model.env.items() if not plan.offered or name not in LAUNCHERS},
+            gates=(),
+            probes=(),
+            hang=None,
+        )
+
+    def _lay(self, history: History, kept: Kept) -> Path:
+        """Lay out what ranks read: the values, and the arrays by name."""
+        folder = self._scratch / str(len(self._made))
+        folder.mkdir()
+        for one in kept.values():
+            path = folder / str(one.values["file"])
+            shutil.copyfile(one.path, path)
+            path.chmod(0o444)
+        (folder / VALUES).write_text(json.dumps(values_of(history), sort_keys=True))
+        return folder
 
 
 def _files(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -160,6 +176,7 @@ def _files(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _log(capture: Capture) -> str:
-    """What the reference printed last, where it printed anything."""
-    text = capture.logs.get(0, b"").decode("utf-8", "replace").strip()
+    """What the first of its ranks that printed anything printed last."""
+    logs = (log.decode("utf-8", "replace").strip() for _, log in sorted(capture.logs.items()))
+    text = next(filter(None, logs), "")
     return f". It printed:\n{text[-2000:]}" if text else ""

@@ -192,7 +192,7 @@ def run(
         for arm, own in preparation.environments.items():
             if runnable and not cache.is_unchanged(own):
                 raise EnvironmentProblem(
-                    f"the environment of the {arm} changed while the run was going on; run it again"
+                    f"the environment of {scenario.subject.named(arm)} changed while the run was going on; run it again"
                 )
         facts = RunFacts(
             format=FORMAT,

@@ -62,6 +62,12 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
     )
 
 
+def _backends(scenario: Scenario) -> set[str]:
+    """Those that ranks and references join."""
+    own = scenario.subject.reference
+    return {*scenario.matrix.backend, *([own.backend] if own is not None else [])}
+
+
 class Trials:
     """Makes the trials of one scenario's cells."""
 
@@ -114,7 +120,7 @@ class Trials:
         self._preload = preload(
             [arm.folder for arm in arms.values()],
             own=frozenset().union(*(arm.packages for arm in arms.values())),
-            backends=[BACKENDS[name] for name in scenario.matrix.backend],
+            backends=[BACKENDS[name] for name in _backends(scenario)],
             faults=scenario.faults,
             environments=bool(self._environments),
         )
@@ -224,7 +230,7 @@ class Trials:
         for cell in cells:
             self._references.make(
                 cell,
-                launch=lambda cell=cell: self._launch(cell, "candidate", 0),  # type: ignore[misc]
+                launch=lambda arm, cell=cell: self._launch(cell, arm, 0),  # type: ignore[misc]
                 start=lambda launch, on_left: World(
                     launch, self._pool, cancel=self._interrupt.descriptor, on_left=on_left
                 ),
@@ -241,12 +247,12 @@ class Trials:
                 is_control = (position + 1) * controls // total > position * controls // total
                 yield cell, "control" if is_control else "candidate"
 
-    def _hangs(self, cell: Cell, arm: Arm) -> bool:
+    def _hangs(self, cell: Cell, arm: str) -> bool:
         if arm != "control" or self._stated is None or self._stated.hang is None:
             return False
         return self._stated.applies(cell.ranks, cell.backend, cell.axes)
 
-    def _hang(self, cell: Cell, arm: Arm) -> Hang | None:
+    def _hang(self, cell: Cell, arm: str) -> Hang | None:
         """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
         if self._stated is None or self._stated.hang is None or not self._hangs(cell, arm):
             return None
@@ -261,8 +267,10 @@ class Trials:
         self._progress.began(cell)
         return executor.submit(self._make, cell, arm, index)
 
-    def _launch(self, cell: Cell, arm: Arm, index: int) -> Launch:
+    def _launch(self, cell: Cell, arm: str, index: int) -> Launch:
         scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
+        # What is compared with one run of a must be asked of b by the same seeds.
+        sown = index if scenario.subject.compare is None else 0
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         return Launch(
             about={
@@ -282,7 +290,7 @@ class Trials:
             folder=staged.folder,
             arguments={**staged.arguments, **cell.axes},
             inputs=self._inputs,
-            seeds=[derive_seed(scenario.seed, scenario.id, cell.id, index, rank) for rank in range(cell.ranks)],
+            seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
             env=self.env,
             deadline=scenario.world.deadline,
             after_failure=scenario.world.after_failure,
@@ -304,14 +312,14 @@ class Trials:
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
         scenario, made = self._scenario, self._references.of(cell)
         launch = self._launch(cell, arm, index)
-        if made is not None:
+        if made is not None and made.folder is not None:
             launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
         faults = of_arm(scenario.faults, arm)
-        strikes = Strikes(faults, size=cell.ranks)
+        seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
+        strikes = Strikes(faults, size=cell.ranks, seed=seed)
         launch = strikes.prepare(launch)
         served = None
         if self._served is not None and self._port is not None:
-            seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
             served = hub.WorldHub(self._served, port=self._port, faults=faults, size=cell.ranks, seed=seed)
             launch = served.prepare(launch)
 
@@ -321,7 +329,9 @@ class Trials:
                 served.begin(world)
 
         def left(world: World, scratch: Path) -> None:
-            self._artefacts.take(world, scratch, size=cell.ranks, reference=made.kept if made is not None else None)
+            kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
+            expected = made.kept if made is not None else {}
+            self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
 
         def end(world: World) -> None:
             strikes.end(world)
@@ -353,9 +363,9 @@ class Trials:
         )
         return MadeTrial(cell=cell, arm=arm, void=ended == "void", as_expected=(ended == "fail") == must_fail)
 
-    def _keep_reference(self, folder: str, capture: Capture) -> None:
+    def _keep_reference(self, arm: str, folder: str, capture: Capture) -> None:
         self._keep(folder, capture)
-        self._keep_lists("candidate", capture.loaded)
+        self._keep_lists(arm, capture.loaded)
 
     def _keep(self, folder: str, capture: Capture) -> None:
         lines = "".join(event.line() + "\n" for event in capture.events)
@@ -365,7 +375,7 @@ class Trials:
             self._results.write(f"{folder}/rank-{rank}.stacks.txt", stacks)
         self._results.write(f"{folder}/{EVENTS}", lines.encode("ascii"))
 
-    def _keep_lists(self, arm: Arm, lists: Mapping[str, bytes]) -> None:
+    def _keep_lists(self, arm: str, lists: Mapping[str, bytes]) -> None:
         """Most ranks of a run have the same loaded: each list is kept once."""
         with self._lists:
             for digest, listing in lists.items():

@@ -181,7 +181,7 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         alone = 1 if scenario.measure or scenario.hub else jobs
         planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
         per_cell = sum(planned[arm] * spent for arm, spent in seconds.items())
-        runs = [history for _, history in read_reference(scenario, chosen.slug, read=folder.read)[0]]
+        runs = [history for _, history in read_reference(scenario, chosen, read=folder.read)[0]]
         for doubt in doubts(scenario, runs) if runs else ():
             progress.says(str(doubt))
         reference = runs[0] if runs else None

@@ -7,6 +7,7 @@ turns the matrix into the plan of a run.
 
 from harness.forms.problem import Problem, ScenarioError
 from harness.scenario.arm import Arm
+from harness.scenario.compare import CALLED, SeesDefects
 from harness.scenario.environment import Environment
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.model import Input, Measure, Needs, Scenario
@@ -16,6 +17,7 @@ from harness.scenario.schema import json_schema, schema_text
 from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
 
 __all__ = [
+    "CALLED",
     "SIGNIFICANT",
     "Arm",
     "Cell",
@@ -31,6 +33,7 @@ __all__ = [
     "ReferencePlan",
     "Scenario",
     "ScenarioError",
+    "SeesDefects",
     "Share",
     "cells",
     "derive_seed",

@@ -52,7 +52,7 @@ def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
         key = "value" if defect.artefact is None else "artefact"
         checks = seen_by(defect, draft.checks.values())
         if compared and not checks:
-            names = list(dict.fromkeys(getattr(one, key, None) for one in compared if getattr(one, key, None)))
+            names = list(dict.fromkeys(str(getattr(one, key)) for one in compared if getattr(one, key, None)))
             message = f"is nothing that a check compares with a, so no check could see the defect; {key}s compared: "
             message += listed(names) if names else "none"
             yield draft.problem((*path, key), message, suggestion=closest(defect.what, names))

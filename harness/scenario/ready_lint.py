@@ -77,8 +77,8 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that are right one by one, and with which the subject would refuse to start in some cell."""
     defaults = {name: argument.default for name, argument in subject.arguments.items()}
     reported: set[Path] = set()
-    for name, arm in draft.arms().items():
-        if draft.matrix is None or (name == "control" and not draft.has(*arm)):
+    for arm in _stated(draft):
+        if draft.matrix is None:
             continue
         given = {name: draft.at(*arm, "with", name) for name in draft.names(*arm, "with")}
         for cell in draft.matrix.combinations():
@@ -99,18 +99,24 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
                 yield draft.problem(path, why if path[-1] == name else f"{name} {why}", at_key=True)
 
 
+def _stated(draft: Draft) -> list[Path]:
+    """Where the arms are stated that there are: a candidate of which nothing is said is one too."""
+    return [place for name, place in draft.arms().items() if name != "control" or draft.has(*place)]
+
+
 def _each(draft: Draft, *mapping: str | int) -> list[Path]:
     return [(*mapping, name) for name in draft.names(*mapping)]
 
 
 def _inputs(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """An input that an arm reads because no argument names another one."""
-    arms = [place for name, place in draft.arms().items() if name != "control" or draft.has(*place)]
+    arms = _stated(draft)
     for name, argument in subject.arguments.items():
         if argument.names_an_input and name not in draft.axes() and argument.default not in draft.names("inputs"):
             for arm in arms:
                 if not draft.has(*arm, "with", name):
-                    message = f"holds no {argument.default}, which the {arm[-1]} reads; add it, or name another in with.{name}"
+                    missing = f"holds no {argument.default}, which the {arm[-1]} reads"
+                    message = f"{missing}; add it, or name another in with.{name}"
                     yield draft.problem(("inputs",), message)
                     break
 

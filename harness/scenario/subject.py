@@ -96,6 +96,10 @@ class Subject(Model):
         """What the scenario calls an arm: `a`, `b` and `b with the defect` in a comparison."""
         return CALLED.get(arm, arm) if self.compare is not None else arm
 
+    def named(self, arm: str) -> str:
+        """The same within a sentence: `a`, `b`, `the candidate`."""
+        return f"the {arm}" if self.compare is None else self.called(arm)
+
     def place(self, arm: str) -> Path:
         """Where the scenario says what an arm is."""
         if self.compare is None:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
-from harness.scenario.must_fail import Share
+from harness.scenario.must_fail import EVERY_TRIAL, Share
 from harness.scenario.must_fail_lint import MUST_FAIL
 
 SIGNIFICANT = 0.05
@@ -98,9 +98,10 @@ def enough_candidate_trials(draft: Draft) -> Iterator[Problem]:
 
 def enough_control_trials(draft: Draft) -> Iterator[Problem]:
     """A control must be told from chance; one that fails in a share of its trials must be able to be."""
-    if draft.must_fail is None or draft.trials is None:
+    if (draft.must_fail is None and draft.compare is None) or draft.trials is None:
         return
-    share, candidate, control = draft.must_fail.share, draft.trials.candidate, draft.trials.control
+    share = EVERY_TRIAL if draft.must_fail is None else draft.must_fail.share
+    candidate, control = draft.trials.candidate, draft.trials.control
     if _is_significant(control, failures(share, control), candidate=candidate):
         return
     path = (*MUST_FAIL, "share") if not share.every else ("trials", "control")

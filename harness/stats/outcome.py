@@ -14,7 +14,7 @@ from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import FaultOnRank, History, ended
 from harness.reason import Deviation, DeviationCode, Void, VoidCode
-from harness.scenario import Cell, Scenario, derive_seed
+from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
@@ -93,13 +93,12 @@ REFERENCES = 2
 """So often the reference runs: one that gives two answers is not one."""
 
 
-def reference_folders(scenario: Scenario, slug: str) -> tuple[str, ...]:
-    """Where the evidence of the reference's runs lies, by the slug of its cell; empty without a reference."""
-    reference = scenario.subject.reference
-    if reference is None:
+def reference_folders(scenario: Scenario, cell: Cell) -> tuple[str, ...]:
+    """Where the evidence of the runs of a cell's reference lies; empty without a reference."""
+    plan = reference_of(scenario, cell)
+    if plan is None:
         return ()
-    place = slug if reference.once == "cell" else "reference"
-    return tuple(trial_folder(place, "reference", index) for index in range(REFERENCES))
+    return tuple(trial_folder(plan.place, "reference", index) for index in range(REFERENCES))
 
 
 def no_lines(_file: str, _line: int) -> str | None:

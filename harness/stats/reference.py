@@ -9,12 +9,13 @@ from pydantic import Field, ValidationError
 
 from harness.checks import world
 from harness.checks.arrays import AgainstCheck
+from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.forms.model import Model
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, ARTEFACT_KEPT, ENVIRONMENT_TOLD, History
 from harness.reason import VerdictCode, VerdictReason
-from harness.scenario import Scenario
+from harness.scenario import Cell, Scenario, reference_of
 from harness.stats.ends import harness_error, shown
 from harness.stats.outcome import EVENTS, reference_folders
 
@@ -42,8 +43,8 @@ class Reference(Model):
     Attributes:
         evidence: path of the events of each; the first is what the arms are compared with.
         ms: how long each took, in milliseconds.
-        reported: event and key to the values, as text.
-        arrays: what it kept.
+        reported: event and key to the values, as text; of several ranks those of rank 0.
+        arrays: what it kept; of several ranks, rank 0.
     """
 
     evidence: list[str]
@@ -53,7 +54,7 @@ class Reference(Model):
 
 
 def read_reference(
-    scenario: Scenario, slug: str, *, read: Callable[[str], bytes]
+    scenario: Scenario, cell: Cell, *, read: Callable[[str], bytes]
 ) -> tuple[list[tuple[str, History]], Reference | None]:
     """The runs of a cell's reference, each with the path of its events; the second is compared with the first.
 
@@ -61,10 +62,11 @@ def read_reference(
         EventError: its events cannot be read.
     """
     histories: list[tuple[str, History]] = []
-    for folder in reference_folders(scenario, slug):
+    plan = reference_of(scenario, cell)
+    for folder in reference_folders(scenario, cell) if plan is not None else ():
         path = f"{folder}/{EVENTS}"
         first = histories[0][1] if histories else None
-        histories.append((path, History.read(read(path), size=1, reference=first)))
+        histories.append((path, History.read(read(path), size=plan.size if plan else 1, reference=first)))
     try:
         return histories, _summary(histories) if histories else None
     except ValidationError as error:  # no harness wrote these
@@ -78,35 +80,52 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
         scenario: whose checks compare with it.
         histories: its runs.
     """
+    who = "the reference" if scenario.subject.compare is None else scenario.subject.called("reference")
     reasons = []
     for history in histories:
         broken = [finding for finding in world.judge(history) if not finding.passed]
         if (error := harness_error(history)) is not None:
-            reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, f"the reference did not run: {error}"))
+            reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, f"{who} did not run: {error}"))
         elif broken:
             why = broken[0].reason or broken[0].ranks[0].reason
-            reasons.append(
-                VerdictReason(VerdictCode.REFERENCE_FAILED, f"the reference failed: {broken[0].check}: {why}")
-            )
+            reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, f"{who} failed: {broken[0].check}: {why}"))
     if reasons:
         return list(dict.fromkeys(reasons))
+    last = histories[-1]
     for check in scenario.checks:
-        if isinstance(check, AgainstCheck) and check.of[0] == "reference":
-            part = check.judge_rank(histories[-1], 0)
+        if not isinstance(check, AgainstCheck) or check.of[0] != "reference":
+            continue
+        # Of a world of one, whichever ranks are compared with it.
+        for rank in (0,) if scenario.subject.compare is None else check.ranks.of(last.size):
+            part, where = check.judge_rank(last, rank), f" on rank {rank}" if last.size > 1 else ""
             if part.missing:
-                why = f"the reference did not give what check {check.id} compares with: {part.reason}"
+                why = f"{who} did not give what check {check.id} compares with{where}: {part.reason}"
+                reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
+            elif not part.passed and part.uncompared and _said_alike(check, last, rank):
+                why = f"{who} gave nothing that check {check.id} could compare with{where}: {part.reason}"
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
             elif not part.passed:
-                why = f"the reference gave two answers in two runs: check {check.id}: {part.reason}"
+                why = f"{who} gave two answers in two runs{where}: check {check.id}: {part.reason}"
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_DIFFERS, why))
     return reasons
 
 
+def _said_alike(check: AgainstCheck, history: History, rank: int) -> bool:
+    """Whether the value that a check compares is the same in both runs, whatever it is."""
+    value: str | None = getattr(check, "value", None)
+    if value is None or history.reference is None:
+        return False
+    event, _, key = value.rpartition(".")
+    runs = (history, history.reference)
+    texts = [[canonical(said) for said, _ in run.values(rank, event, key)] for run in runs]
+    return texts[0] == texts[1]
+
+
 def values_of(history: History) -> dict[str, list[JSON]]:
-    """What a reference reported: event and key, joined by a dot, to the values in order."""
+    """What rank 0 of a reference reported: event and key, joined by a dot, to the values in order."""
     found: dict[str, list[JSON]] = {}
     for seen in history.seen:
-        if seen.event.by == "rank" and seen.event.name not in RUNTIME:
+        if (seen.event.by, seen.event.rank) == ("rank", 0) and seen.event.name not in RUNTIME:
             for key, value in seen.event.values.items():
                 found.setdefault(f"{seen.event.name}.{key}", []).append(value)
     return found

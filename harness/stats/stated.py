@@ -16,7 +16,7 @@ from harness.checks.check import FailsAt
 from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.reason import Deviation, DeviationCode
-from harness.scenario import MustFail
+from harness.scenario import MustFail, SeesDefects
 from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
 from harness.stats.hang import hang_deviation
 
@@ -53,7 +53,8 @@ def deviation(
         silence: the longest silence of the cell's candidate trials that passed, in seconds.
         line_of: the text of a line of the arm's files, without indentation; None where there is none.
     """
-    wanted = must_fail.ranks.of(history.size)
+    expected = must_fail.expected(history.size)
+    wanted = tuple(sorted({rank for one in expected for rank in one.ranks})) or must_fail.ranks.of(history.size)
     by_rank = ends(history, faults=faults)
     if lost := harness_error(history):
         return Deviation(DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}")
@@ -65,23 +66,26 @@ def deviation(
     if must_fail.hang is not None:
         deviation = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
         return Deviation(*deviation) if deviation else _other_cause(must_fail, history, by_rank, wanted=(), before=None)
-    finding = next(one for one in findings if one.check == must_fail.check)
-    if finding.passed:
-        others = [one.check for one in findings if not one.passed]
-        instead = f"; {', '.join(others)} failed instead" if others else ""
-        return Deviation(DeviationCode.CHECK_HELD, f"check {must_fail.check} held on every rank{instead}")
-    if history.noted("world.deadline"):
-        return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
-    if finding.failed_ranks != wanted:
-        text = f"check {must_fail.check} failed on {numbered('rank', finding.failed_ranks)}"
-        return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', wanted)}")
     moments = []
-    for rank in wanted:
-        at = _failed_as_stated(must_fail, finding, history, by_rank, rank)
-        if isinstance(at, Deviation):
-            return at
-        if at is not None:
-            moments.append(at)
+    for one in expected:
+        finding = next(found for found in findings if found.check == one.check)
+        if finding.passed:
+            others = [found.check for found in findings if not found.passed]
+            instead = f"; {', '.join(others)} failed instead" if others else ""
+            held = f": {one.held}" if one.held else ""
+            return Deviation(DeviationCode.CHECK_HELD, f"check {one.check} held on every rank{held}{instead}")
+        if history.noted("world.deadline"):
+            return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
+        if finding.failed_ranks != one.ranks:
+            text = f"check {one.check} failed on {numbered('rank', finding.failed_ranks)}"
+            held = f" ({one.held})" if one.held else ""
+            return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', one.ranks)}{held}")
+        for rank in one.ranks:
+            at = _failed_as_stated(must_fail, finding, history, by_rank, rank)
+            if isinstance(at, Deviation):
+                return at
+            if at is not None:
+                moments.append(at)
     if not moments:
         return Deviation(DeviationCode.PEER_GONE_ONLY, f"{numbered('rank', wanted)} only noticed that a peer was gone")
     return _other_cause(must_fail, history, by_rank, wanted=wanted, before=min(moments))
@@ -93,6 +97,11 @@ def stated_ends(must_fail: MustFail, findings: Sequence[Finding], history: Histo
     if (hang := must_fail.hang) is not None:
         place = hang.source or hang.function or hang.after or ""
         return [StatedEnd("hang", "in" if hang.function else "after" if hang.after else "at", place, wanted)]
+    if isinstance(must_fail, SeesDefects):  # each trial has its own element, and so its own numbers
+        return [
+            StatedEnd(f"check {one.check} sees the defect", "", "", one.ranks)
+            for one in must_fail.expected(history.size)
+        ]
     finding = next(one for one in findings if one.check == must_fail.check)
     reasons = {part.rank: part.reason for part in finding.ranks}
     ways: dict[tuple[str, str, str], list[int]] = {}

@@ -19,7 +19,7 @@ from harness.forms.digest import fold
 from harness.forms.model import Model
 from harness.history import History, longest_silence
 from harness.reason import Skip, VerdictCode, VerdictReason
-from harness.scenario import Cell, Scenario
+from harness.scenario import Cell, Scenario, reference_of
 from harness.stats import measured, outcome, provenance, shown_trial
 from harness.stats import reference as references
 from harness.stats.hang import LineOf
@@ -148,7 +148,7 @@ def judge(
     Args:
         scenario: the scenario, with its overrides.
         cells: every cell of its matrix, in order, with its trials.
-        arms: `candidate`, and `control` if there is one.
+        arms: `candidate`, and `control` if there is one; of a comparison `reference` too, its a.
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
         heard: called with each trial, by the path of its events.
@@ -224,7 +224,7 @@ def _judge_cell(
                 for end in stated_ends(scenario.subject.control.must_fail, findings, history):
                     ends[end].append(index)
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
-            unproven.update(_unproven(arm, arms[arm], history))
+            unproven.update(_unproven(scenario.subject.called(arm), arms[arm], history))
             if (origin := arms[arm].origin) is not None:
                 unproven.update(
                     VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
@@ -244,19 +244,18 @@ def _judge_cell(
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
-    histories, summary = references.read_reference(scenario, cell.slug, read=read)
+    histories, summary = references.read_reference(scenario, cell, read=read)
     reference = histories[0][1] if histories else None
-    unproven.update(_of_reference(scenario, histories, arms["candidate"], ran, heard))
+    plan = reference_of(scenario, cell)
+    if plan is not None:
+        unproven.update(_of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard))
     candidate = tally(scenario, trials("candidate", facts.candidate))
     control, holds = None, False
     if scenario.subject.control is not None:
         stated = scenario.subject.control.must_fail
         holds = not stated.applies(cell.ranks, cell.backend, cell.axes)
         control = tally_control(scenario, trials("control", facts.control), candidate, ends, holds=holds)
-        struck_alike = all(fault.arm is None for fault in scenario.faults)
-        if struck_alike and arms["candidate"].same_as(arms["control"]):
-            alike = "both arms are the same code with the same arguments"
-            unproven.add(VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike)))
+    unproven.update(_alike(scenario, arms))
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
     return CellVerdict.model_validate(
         {
@@ -279,22 +278,37 @@ def _judge_cell(
 def _of_reference(
     scenario: Scenario,
     histories: Iterable[tuple[str, History]],
+    arm: str,
     code: ArmCode,
     ran: provenance.Ran,
     heard: Callable[[str, History], None],
 ) -> Iterator[VerdictReason]:
-    """Why nothing can be compared with the reference, or it is not proved that it ran the candidate's code."""
+    """Why nothing can be compared with the reference, or it is not proved that it ran the code of its arm."""
     runs = []
     for evidence, history in histories:
         heard(evidence, history)
         runs.append(history)
-        yield from _unproven("candidate", code, history)
-        for why in ran.hear("candidate", code.origin, history) if code.origin is not None else ():
+        yield from _unproven(scenario.subject.called(arm), code, history)
+        for why in ran.hear(arm, code.origin, history) if code.origin is not None else ():
             yield VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
     yield from references.doubts(scenario, runs) if runs else ()
 
 
-def _unproven(arm: Arm, code: ArmCode, history: History) -> Iterator[VerdictReason]:
+def _alike(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[VerdictReason]:
+    """Why arms that are compared could not have differed: they are the same."""
+    if (other := arms.get("reference")) is not None:
+        if arms["candidate"].same_as(other):
+            alike = "a and b are the same code with the same arguments in the same environment"
+            yield VerdictReason(VerdictCode.ARMS_ALIKE, f"nothing could differ: {alike}")
+        return
+    control = arms.get("control")
+    struck_alike = all(fault.arm is None for fault in scenario.faults)
+    if control is not None and struck_alike and arms["candidate"].same_as(control):
+        alike = "both arms are the same code with the same arguments"
+        yield VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike))
+
+
+def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReason]:
     """Why it is not proved that this trial ran the arm's code (rule 12)."""
     unproved: set[str] = set()
     elsewhere: set[str] = set()

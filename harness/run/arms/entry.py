@@ -40,7 +40,7 @@ def slips(
     if loaded.scenario.subject.program is not None:
         return list(dict.fromkeys(_programs(loaded, staged, cells)))
     problems: list[Problem] = []
-    for name, arm in staged.items():
+    for name, arm in _stated(loaded, staged):
         entry = _read(loaded.scenario, arm)
         if entry is None or _problems(loaded, name, arm, entry):
             problems += _problems(loaded, name, arm, look(name))
@@ -53,12 +53,18 @@ def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Proble
     if subject.use is not None or subject.program is not None:
         return []
     problems: list[Problem] = []
-    for name, arm in staged.items():
+    for name, arm in _stated(loaded, staged):
         entry = _read(loaded.scenario, arm)
         if entry is not None:
             problems += _problems(loaded, name, arm, entry, kind="note")
             problems += _swallowed(loaded, name, arm, entry)
     return list(dict.fromkeys(problems))
+
+
+def _stated(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[tuple[str, StagedArm]]:
+    """The arms that the file states: a comparison's control is its b once more."""
+    compares = loaded.scenario.subject.compare is not None
+    return [(name, arm) for name, arm in staged.items() if not (compares and name == "control")]
 
 
 def _read(scenario: Scenario, arm: StagedArm) -> Entry | None:
@@ -78,14 +84,14 @@ def _problems(
     scenario = loaded.scenario
     given = scenario.subject.arms[name]
     function = scenario.subject.function.partition(":")[2]
-    where = f"{_file(scenario, given)}{as_in(name, arm.revision)}"
+    where = f"{_file(scenario, given)}{as_in(scenario.subject.named(name), arm.revision)}"
     if entry is None:
         return []
     if not entry.there:
         there = f"it has {listed(entry.names)}" if entry.names else "it has no function"
         message = f"names the function {function}, which is not in {where}; {there}. Name one that is there"
         # Where the arm is other code than lies here, that is what may be meant otherwise.
-        place: Place = ("subject", name, "rev") if given.rev is not None else ("subject", "entry")
+        place: Place = (*scenario.subject.place(name), "rev") if given.rev is not None else ("subject", "entry")
         if given.rev is not None:
             message = f"{message}, or a revision that has it"
         return [loaded.problem(place, message, suggestion=closest(function, entry.names), kind=kind)]
@@ -96,7 +102,7 @@ def _problems(
     axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
     problems = []
     for misfit in signature.misfits(entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"):
-        place = ("subject", "entry") if misfit.of_the_function else ("subject", name, "with")
+        place = ("subject", "entry") if misfit.of_the_function else (*scenario.subject.place(name), "with")
         if misfit.argument is not None:
             place = ("matrix", misfit.argument) if misfit.argument in axes else (*place, misfit.argument)
         problems.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion, kind=kind))
@@ -109,7 +115,8 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
         return
     axes = [axis for axis in loaded.scenario.matrix.axes if axis not in ("ranks", "backend")]
     for argument in names_swallowed(entry.signature.parameters.values(), [*arm.arguments, *axes]):
-        place: Place = ("matrix", argument) if argument in axes else ("subject", name, "with", argument)
+        given = (*loaded.scenario.subject.place(name), "with", argument)
+        place: Place = ("matrix", argument) if argument in axes else given
         message = (
             "is not a parameter of the entry, which takes it among others in **: where it does not look for it there, "
         )
@@ -132,5 +139,7 @@ def _programs(loaded: LoadedScenario, staged: Mapping[str, StagedArm], cells: Se
             arguments: dict[str, JSON] = {**arm.arguments, **cell.axes}
             why = program.slip(scenario.subject.program or (), code=arm.folder, arguments=arguments, path=search)
             if why is not None:
-                message = f"starts nothing{as_in(name, arm.revision) or f' in the {name}'}: {why}"
+                message = (
+                    f"starts nothing{as_in(scenario.subject.named(name), arm.revision) or f' in the {name}'}: {why}"
+                )
                 yield loaded.problem(("subject", "program"), message)

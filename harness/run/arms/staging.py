@@ -54,8 +54,8 @@ class ArmError(Exception):
 class NotThere(ArmError):
     """A file that the scenario names is not among an arm's code: a slip of the scenario, at a place of it."""
 
-    def __init__(self, place: tuple[str, ...], message: str) -> None:
-        super().__init__(f"{'.'.join(place)}: {message}")
+    def __init__(self, place: tuple[str | int, ...], message: str) -> None:
+        super().__init__(f"{'.'.join(map(str, place))}: {message}")
         self.place = place
         self.message = message
 
@@ -184,7 +184,7 @@ class _Staging:
             if self._subject.program is not None:
                 self._demand_a_file(code, self._subject.program)
             else:
-                module = self._module_file(code, arm, of=as_in(name, revision))
+                module = self._module_file(code, arm, of=as_in(self._subject.named(name), revision))
                 if arm.file is not None:
                     code[module] = self._replacement(name, arm.file)
             place = lay(name, code, results=self._results, is_program=self._subject.program is not None)
@@ -204,7 +204,9 @@ class _Staging:
             try:
                 text = (self._folder / arm.patch).read_bytes()
             except OSError as error:
-                raise ArmError(f"the {name}'s patch {arm.patch} cannot be read: {error.strerror}") from None
+                raise ArmError(
+                    f"{self._subject.named(name)}'s patch {arm.patch} cannot be read: {error.strerror}"
+                ) from None
             self._results.write(f"{PATCH_FOLDER}/{name}.patch", text)
         return _LaidOut(repository, commit, repository.entries(commit), text)
 
@@ -249,7 +251,11 @@ class _Staging:
     def _read(self, name: str, laid_out: _LaidOut, base: str | None) -> dict[str, bytes]:
         base = base or ""
         beginning = f"{base}/" if base else ""
-        named = patch.touched(laid_out.patch, name=f"the {name}'s patch") if laid_out.patch is not None else set()
+        named = (
+            patch.touched(laid_out.patch, name=f"{self._subject.named(name)}'s patch")
+            if laid_out.patch is not None
+            else set()
+        )
         left_out = self._inputs_below(laid_out.repository.root)
         wanted = {
             path: entry
@@ -266,7 +272,7 @@ class _Staging:
         files = laid_out.repository.read(wanted)
         if laid_out.patch is not None:
             to = f"commit {laid_out.commit[:12]}"
-            files = patch.apply(files, laid_out.patch, name=f"the {name}'s patch", to=to)
+            files = patch.apply(files, laid_out.patch, name=f"{self._subject.named(name)}'s patch", to=to)
         return {path: data for path, data in below(files, base).items() if is_code(path)}
 
     def _inputs_below(self, root: Path | None) -> list[str]:
@@ -362,15 +368,15 @@ class _Staging:
             return (self._folder / file).read_bytes()
         except OSError as error:
             message = f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
-            raise NotThere(("subject", name, "file"), message) from None
+            raise NotThere((*self._subject.place(name), "file"), message) from None
 
 
 def as_in(name: str, revision: RevisionFacts | None) -> str:
-    """Which arm is meant, where its code was laid out from a revision."""
+    """Which arm is meant (`the candidate`), where its code was laid out from a revision."""
     if revision is None:
         return ""
     patched = ", patched" if revision.patch is not None else ""
-    return f" as the {name} has it ({revision.rev}, commit {revision.commit[:12]}{patched})"
+    return f" as {name} has it ({revision.rev}, commit {revision.commit[:12]}{patched})"
 
 
 def has_package(path: str) -> bool:

@@ -171,9 +171,9 @@ def of_arms(
         try:
             made[arm] = provide(wanted, supplies[arm], says=says)
         except Unavailable as error:
-            return {}, Skip(error.code, f"environment of the {arm}: {error}")
+            return {}, Skip(error.code, f"environment of {scenario.subject.named(arm)}: {error}")
         except EnvironmentProblem as error:
-            raise EnvironmentProblem(f"environment of the {arm}: {error}") from None
+            raise EnvironmentProblem(f"environment of {scenario.subject.named(arm)}: {error}") from None
     return made, None
 
 
