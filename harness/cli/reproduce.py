@@ -182,7 +182,7 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
         print(f"  candidate: {visible(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
     for name, code in rebuilt.arms.items():
         arguments = visible(copy.record.arms[name].arguments, LIMIT)
-        print(f"  {name}: {plural(len(code.files), 'file')}, with {arguments}")
+        print(f"  {subject.called(name)}: {plural(len(code.files), 'file')}, with {arguments}")
         for path in list(code.files)[:SHOWN]:
             print(f"    {visible(path, LIMIT)}")
         if len(code.files) > SHOWN:

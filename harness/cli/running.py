@@ -138,12 +138,13 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
         trials = cell.candidate.trials if cell.candidate else ()
         failed = next((trial for trial in trials if trial.outcome == "fail"), None)
         if failed is not None:
-            print(f"      candidate {failed.index}: {_what(failed)}")
+            print(f"      {record.scenario.arm('candidate')} {failed.index}: {_what(failed)}")
             if lacks := _lacking(_what(failed)):
                 print(f"      {lacks}")
         for hung in cell.hung.values() if cell.verdict != "PASS" else ():
             for rank in hung.ranks:
-                print(f"      {hung.arm} {hung.index}, rank {rank.rank} stood at {_place(rank.calls)}")
+                who = f"{record.scenario.arm(hung.arm)} {hung.index}, rank {rank.rank}"
+                print(f"      {who} stood at {_place(rank.calls)}")
     expected = ""
     if record.scenario.expects:
         expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"

@@ -81,7 +81,7 @@ def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
 
 
 def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
-    yield f"{one.arm}: {_outcome(scenario, one)}, in {one.seconds:.2f} s"
+    yield f"{scenario.subject.called(one.arm)}: {_outcome(scenario, one)}, in {one.seconds:.2f} s"
     for finding in one.findings:
         yield from _finding(finding)
     begin = one.history.start_ns()

@@ -133,12 +133,18 @@ def refusal(faults: Sequence[Fault]) -> str:
     return ""
 
 
-def description(fault: Fault) -> str:
+def description(fault: Fault, *, whose: str = "") -> str:
     """What a fault does, in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`.
+
+    Args:
+        fault: one of a scenario.
+        whose: what the arm is called that it strikes alone, if not by its name.
 
     Raises:
         PluginFailed: a plug-in's fault raised.
     """
-    where = f"ranks {fault.ranks}" if fault.arm is None else f"ranks {fault.ranks} of the {fault.arm} only"
+    where = (
+        f"ranks {fault.ranks}" if fault.arm is None else f"ranks {fault.ranks} of {whose or f'the {fault.arm}'} only"
+    )
     with KINDS.guarded(fault.kind):
         return f"{where}: {fault.description()}"

@@ -47,12 +47,16 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
 
 
 def _control(record: Record, basis: Basis) -> list[str]:
-    """A control from a revision that only a name says: the commit under test could choose code that is sure to fail."""
-    control = record.arms.get("control")
+    """A control from a revision that only a name says: the commit under test could choose code that is sure to fail.
+
+    Of a comparison, the a that the commit's code is compared with.
+    """
+    other = _older(record)
+    control = record.arms.get(other)
     revision = control.revision if control is not None else None
     if revision is None or revision.commit in (revision.rev, basis.commit):
         return []
-    name = f"the control's revision {revision.rev}"
+    name = f"{record.scenario.the(other)}'s revision {revision.rev}"
     if revision.repo is not None:
         return [f"{name} of {revision.repo} may be any commit: give its whole id in the scenario"]
     if basis.contains(revision.commit):
@@ -79,6 +83,11 @@ def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Re
         if file is None or blob_id(content, like=file.blob) != file.blob:
             differences.append(f"the {name}'s file of requirements is not the trusted one")
     return differences
+
+
+def _older(record: Record) -> str:
+    """The arm that may be older than the commit on purpose."""
+    return "reference" if "reference" in record.arms else "control"
 
 
 def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
@@ -184,7 +193,7 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
             files=tree.digests({file for listing in lists for file, _ in loaded(listing)}),
             inputs=brought,
             plugins=plugins.inside(record.run),
-            named=frozenset(own.versions) if own is not None and name == "control" else (),
+            named=frozenset(own.versions) if own is not None and name == _older(record) else (),
         )
         for listing in lists:
             reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(judge(listing, source).unproven))

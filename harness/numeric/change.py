@@ -124,10 +124,10 @@ def change_number(before: float, order: Order, *, dtype: str) -> int | float | N
         dtype: such as `float32` or `int64`.
     """
     change, size = order["change"], order["size"]
-    if not math.isfinite(before):
-        return None
     after: int | float | None
     try:
+        if not math.isfinite(before):
+            return None
         if change == TOKEN:
             after = before + 1 if isinstance(before, int) else None
         elif change == ULP:
@@ -136,9 +136,9 @@ def change_number(before: float, order: Order, *, dtype: str) -> int | float | N
             step = size if change == ABSOLUTE else abs(before) * size
             whole = isinstance(before, int) and float(step).is_integer()
             after = before + int(step) if whole else _rounded(before + step, dtype)
+        return None if after is None or after == before or not math.isfinite(after) else after
     except OverflowError:
         return None
-    return None if after is None or after == before or not math.isfinite(after) else after
 
 
 def _rounded(value: float, dtype: str) -> float | None:

@@ -20,6 +20,7 @@ RESERVED = frozenset(
         MADE,
         ARTEFACT_KEPT,
         ENVIRONMENT_TOLD,
+        "fault.perturbed",
     }
 )
 

@@ -14,8 +14,10 @@ from harness.scenario.environment import bare
 from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of
 from harness.stats.verdict import Judgement
 
-COMPARED = ("control", "candidate")
-"""The arms between which the report says what changed: from the first one to the second."""
+
+def compared(arms: Collection[str]) -> tuple[str, str]:
+    """The arms between which the report says what changed, of those there are: from the first one to the second."""
+    return ("reference" if "reference" in arms else "control"), "candidate"
 
 
 def own_environments(scenario: Scenario) -> dict[str, Environment]:
@@ -84,13 +86,11 @@ def differing(
         made: the environments of the arms that have their own.
         named: what the scenario names for each of them.
     """
-    if (
-        any(arm not in scenario.subject.arms for arm in COMPARED)
-        or not own_environments(scenario).keys() <= made.keys()
-    ):
+    sides = compared(scenario.subject.arms)
+    if any(arm not in scenario.subject.arms for arm in sides) or not own_environments(scenario).keys() <= made.keys():
         return frozenset()
-    wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in COMPARED if arm in made]
-    names = frozenset(name for arm in COMPARED if arm in made for name in named[arm])
+    wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in sides if arm in made]
+    names = frozenset(name for arm in sides if arm in made for name in named[arm])
     return frozenset(name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name))
 
 
@@ -112,7 +112,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     Of an environment beside the harness' own only what the former holds is compared: the harness has much that no arm
     asks for.
     """
-    other = "control" if scenario.subject.compare is None else "reference"
+    other, _ = compared(scenario.subject.arms)
     if not run.environments or other not in run.arguments or missing(scenario, run):
         return []
     before, after = installed(run, other), installed(run, "candidate")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from harness.checks.arrays import AgainstCheck, compares_arrays
+from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
 from harness.forms.extras import absence, missing
 from harness.forms.strict_json import JSON
@@ -47,6 +48,7 @@ class Arrays:
 
     def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
         self._checks = {check.id: check for check in compares_arrays(scenario.checks)}
+        self._changes = [fault for fault in scenario.faults if isinstance(fault, PerturbFault) and fault.artefact]
         self._read = read
         self._stored: dict[str, tuple[str, Mapping[str, JSON]]] = {}
         self._left_out: list[tuple[str, int, int]] = []
@@ -61,6 +63,7 @@ class Arrays:
             RecordError: a comparison is not what the arrays give.
         """
         self._hear_found(evidence, history)
+        self._hear_changed(evidence, history)
         asked = self._asked(history)
         for (check, rank), pair in asked.items():
             stated = [one for one in history.noted(ARTEFACT_COMPARED, rank) if one.event.values.get("check") == check]
@@ -84,6 +87,25 @@ class Arrays:
             compared = (event.by, event.name) == ("harness", ARTEFACT_COMPARED)
             if compared and (str(event.values.get("check")), event.rank) not in asked:
                 raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
+
+    def _hear_changed(self, evidence: str, history: History) -> None:
+        """What a fault changed of an array that is here: it must be what the fault makes of what it was."""
+        arm = history.about().get("arm")
+        for fault in self._changes:
+            for rank in fault.ranks.of(history.size) if fault.arm in (None, arm) else ():
+                if (found := artefact_found(history, rank, fault.what)) is None:
+                    continue
+                for seen in history.said(rank, TOLD):
+                    told, values = seen.event.values, found.event.values
+                    if told.get("fault") != fault.id or "why" in told or values.get("stored") is not True:
+                        continue
+                    path = path_of(values)
+                    before = fault.before(self._read(path), path, told, fault.asked(history, rank))
+                    if sha256(before) != told.get("was"):
+                        place = f"{evidence}, line {seen.line}"
+                        raise RecordError(
+                            f"{place}: {fault.what} is not what the fault {fault.id} makes of what it was"
+                        )
 
     def _asked(self, history: History) -> dict[tuple[str, int], list[Mapping[str, JSON]]]:
         """Check and rank of each comparison that the harness makes of a trial, with both that are compared."""

@@ -21,9 +21,9 @@ from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.arms import (
-    COMPARED,
     arm_environments,
     changed_environment,
+    compared,
     demand_lists,
     differing,
     missing,
@@ -127,7 +127,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     }
     witness, arrays = Witness(run, read), Arrays(scenario, read)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
-    libraries = Libraries(run, others, read, arms=COMPARED)
+    libraries = Libraries(run, others, read, arms=compared(arms))
 
     heard: set[str] = set()
 
@@ -337,7 +337,7 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
 
 def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) -> list[str]:
     """What differs between the arms: a unified diff from control to candidate, or from a to b; with, environments."""
-    other = "reference" if "reference" in arms else "control"
+    other, _ = compared(arms)
     if other not in arms:
         return []
     before, after = arms[other], arms["candidate"]

@@ -46,6 +46,7 @@ class FaultSummary(Model):
 class ScenarioSummary(Model):
     """What the report says about the scenario; the file itself is evidence.
 
+    `called` says what the arms of a comparison are called: `reference` a, `candidate` b, `control` b with the defect.
     `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code.
     """
 
@@ -67,6 +68,15 @@ class ScenarioSummary(Model):
     control_trials: int
     must_fail: str | None
     faults: list[FaultSummary]
+    called: dict[str, str] = Field(default_factory=dict)
+
+    def arm(self, name: str) -> str:
+        """What an arm is called: `candidate`, or `b` of a comparison."""
+        return self.called.get(name, name)
+
+    def the(self, name: str) -> str:
+        """The same within a sentence: `the candidate`, `b`."""
+        return self.called.get(name) or f"the {name}"
 
 
 class ArmSummary(Model):

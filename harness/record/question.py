@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from harness import faults
+from harness.faults import Fault
 from harness.forms.digest import sha256
 from harness.record.model import FaultSummary, ScenarioSummary
-from harness.scenario import End, Scenario
+from harness.scenario import CALLED, End, Scenario, SeesDefects
 
 
 def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
@@ -30,16 +31,28 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         control_trials=scenario.trials.control if control else 0,
         must_fail=_must_fail(scenario) if control else None,
         faults=[
-            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, description=faults.description(fault))
+            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, description=_description(scenario, fault))
             for fault in scenario.faults
         ],
+        called=dict(CALLED) if scenario.subject.compare is not None else {},
     )
+
+
+def _description(scenario: Scenario, fault: Fault) -> str:
+    return faults.description(fault, whose="b" if scenario.subject.compare is not None else "")
 
 
 def _must_fail(scenario: Scenario) -> str:
     control = scenario.subject.control
     assert control is not None
     stated = control.must_fail
+    if isinstance(stated, SeesDefects):
+        parts = [
+            f"check {check.id} (it allows {check.allows}) fails on ranks {defect.ranks}, "
+            f"where an element of {defect.what} is {defect.size}"
+            for check, defect in stated.pairs
+        ]
+        return f"{'; '.join(parts)}; in every trial"
     if stated.hang is not None:
         place = stated.hang.source or stated.hang.function or stated.hang.after
         where = "in function" if stated.hang.function else "after event" if stated.hang.after else "at"

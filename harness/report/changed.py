@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from harness.forms.text import numbered, plural
 from harness.record import facts
+from harness.record.arms import compared
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER
 from harness.record.library import RUN_LINES, text_path
 from harness.record.model import PATH as RECORD_PATH
-from harness.record.model import LibraryChange, ModuleChange, Record
+from harness.record.model import LibraryChange, ModuleChange, Record, ScenarioSummary
 from harness.report.blocks import (
     Block,
     Claim,
@@ -31,23 +32,24 @@ WITHOUT_DIFF = 50
 def changed_section(record: Record) -> list[Block]:
     """What the arms differ in."""
     section: list[Block] = [Heading(2, "What changed")]
-    if "control" not in record.arms:
+    older, newer = compared(record.arms)
+    if older not in record.arms:
         return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
     folders = tuple(
-        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in record.arms for file in entry_files(record, arm)
+        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in (newer, older) for file in entry_files(record, arm)
     )
-    section += _revisions(record)
+    section += [*_revisions(record), *_sides(record)]
     if not record.changed:
         return [
             *section,
             Paragraph(Claim("The two arms are the same code with the same arguments.", folders or (RUN,))),
         ]
     section += [
-        Paragraph(Claim("From the control to the candidate:", folders or (RUN,))),
+        Paragraph(Claim(f"From {record.scenario.the(older)} to {record.scenario.the(newer)}:", folders or (RUN,))),
         Verbatim("\n".join(record.changed), "diff"),
     ]
     for library in record.libraries:
-        section += _library(library)
+        section += _library(library, record.scenario)
     return section
 
 
@@ -59,14 +61,38 @@ def entry_files(record: Record, arm: str) -> list[str]:
     return [file for file in (f"{module}.py", f"{module}/__init__.py") if file in record.arms[arm].files]
 
 
+def _sides(record: Record) -> list[Block]:
+    """What a and b of a comparison are."""
+    if not record.scenario.called:
+        return []
+    sides = compared(record.arms)
+    arguments: list[Part] = [Verbatim(record.arms[name].arguments) for name in sides]
+    made = [record.run.environments.get(name) for name in sides]
+    environments: list[Part] = [
+        "the environment of the harness" if one is None else f"an environment of its own, Python {one.python}"
+        for one in made
+    ]
+    revisions: list[Part] = [
+        Foreign(f"{one.rev}, commit {one.commit[:12]}{', patched' if one.patch else ''}")
+        if (one := record.arms[name].revision) is not None
+        else "the files as they stood"
+        for name in sides
+    ]
+    rows: list[tuple[Part, ...]] = [("with", *arguments), ("code", *revisions), ("ran in", *environments)]
+    return [Table(("", *(record.scenario.arm(name) for name in sides)), tuple(rows))]
+
+
 def _revisions(record: Record) -> list[Block]:
     """Which commit each arm was laid out from, where one was."""
     if not any(arm.revision for arm in record.arms.values()):
         return []
     rows: list[tuple[Part, ...]] = []
     for name, arm in sorted(record.arms.items(), reverse=True):
+        if name == "control" and record.scenario.called:
+            continue  # b once more
+        called = record.scenario.arm(name)
         if (revision := arm.revision) is None:
-            rows.append((name, Claim("the files as they stood, see the commit above", (RUN,)), "", "", ""))
+            rows.append((called, Claim("the files as they stood, see the commit above", (RUN,)), "", "", ""))
             continue
         patch: Part = "none"
         if revision.patch is not None:
@@ -75,11 +101,11 @@ def _revisions(record: Record) -> list[Block]:
             f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
         )
         commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
-        rows.append((name, commit, Verbatim(revision.tree[:12]), patch, place))
+        rows.append((called, commit, Verbatim(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
 
 
-def _library(library: LibraryChange) -> list[Block]:
+def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
     """What changed in the modules that ranks loaded of one distribution."""
     versions = " and ".join(version or "not there" for version in library.versions.values())
     title = Foreign(f"{library.distribution} {versions}, as ranks loaded it")
@@ -94,30 +120,32 @@ def _library(library: LibraryChange) -> list[Block]:
         left = f"Lists of loaded files are cut: of one rank {plural(library.untold, 'more file')} are not told."
         blocks.append(Paragraph(Claim(left, (RECORD,))))
     shown = [module for module in library.modules if module.lines]
-    blocks += [_diff(module) for module in shown]
+    blocks += [_diff(module, asked) for module in shown]
     if others := [module for module in library.modules if not module.lines]:
         rows = tuple(
-            (Verbatim(module.file), Foreign(_why(module)), *(_digests(module, arm) for arm in library.versions))
+            (Verbatim(module.file), Foreign(_why(module, asked)), *(_digests(module, arm) for arm in library.versions))
             for module in others[:WITHOUT_DIFF]
         )
-        blocks.append(Table(("without a diff here", "because", *library.versions), rows))
+        blocks.append(Table(("without a diff here", "because", *map(asked.arm, library.versions)), rows))
     if len(others) > WITHOUT_DIFF:
         more = f"{plural(len(others) - WITHOUT_DIFF, 'more file')} without a diff stand in the record."
         blocks.append(Paragraph(Claim(more, (RECORD,))))
     return blocks
 
 
-def _diff(module: ModuleChange) -> Block:
+def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
     """The diff of a module, folded: its title tells how long it is."""
     removed, added = (sum(line.startswith(sign) for line in module.lines) for sign in "-+")
     title = f"{module.file}: {plural(removed, 'line')} removed, {added} added"
     title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
     before, after = (
-        Claim(f"the {arm}'s text", (Evidence(text_path(digest)),))
+        Claim(f"{asked.the(arm)}'s text", (Evidence(text_path(digest)),))
         for arm, told in module.digests.items()
         for digest in told
     )
-    who = "".join(f" In the {arm} only {numbered('rank', ranks)} loaded it." for arm, ranks in module.only.items())
+    who = "".join(
+        f" In {asked.the(arm)} only {numbered('rank', ranks)} loaded it." for arm, ranks in module.only.items()
+    )
     inner = (
         Paragraph("From ", before, " to ", after, f".{who}"),
         Verbatim("\n".join(module.lines), "diff"),
@@ -125,10 +153,10 @@ def _diff(module: ModuleChange) -> Block:
     return Details(Foreign(title), inner)
 
 
-def _why(module: ModuleChange) -> str:
+def _why(module: ModuleChange, asked: ScenarioSummary) -> str:
     """Why no diff of a module is shown, and which ranks loaded it where not all did."""
     why = module.why or f"{module.more} lines: beyond the {RUN_LINES} of a run"
-    return why + "".join(f"; in the {arm} only {numbered('rank', ranks)}" for arm, ranks in module.only.items())
+    return why + "".join(f"; in {asked.the(arm)} only {numbered('rank', ranks)}" for arm, ranks in module.only.items())
 
 
 def _digests(module: ModuleChange, arm: str) -> Part:

@@ -107,7 +107,9 @@ def _own(record: Record) -> list[Block]:
     made = record.run.environments
     if not made:
         return []
-    arms = [arm for arm in ("control", "candidate") if arm in record.arms]
+    other = "reference" if "reference" in record.arms else "control"
+    arms = [arm for arm in (other, "candidate") if arm in record.arms]
+    called = [record.scenario.arm(arm) for arm in arms]
     sides = [installed(record.run, arm) for arm in arms]
     words = {True: "an environment of its own", False: "the environment of the harness"}
     rows: list[tuple[Part, ...]] = [("made as", *(words[arm in made] for arm in arms), "")]
@@ -116,14 +118,14 @@ def _own(record: Record) -> list[Block]:
     differ = [name for name in names if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
     wheels = "\n".join(
-        f"{arm}: {package.name}=={package.version} wheel sha256:{package.wheel} files sha256:{package.record}"
-        for arm in arms
+        f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files sha256:{package.record}"
+        for name, arm in zip(called, arms, strict=True)
         if arm in made
         for package in made[arm].packages
     )
     return [
         Paragraph("What the ranks of each arm ran in:"),
-        Table(("package", *arms, "the arms"), tuple(rows)),
+        Table(("package", *called, "the arms"), tuple(rows)),
         Paragraph(f"{plural(len(names) - len(differ), 'other package')} of the same version in both.")
         if len(sides) > 1
         else Paragraph("The run has one arm."),

@@ -37,7 +37,9 @@ def faults_section(record: Record) -> list[Block]:
         return [*section, Paragraph("Nothing was done to the ranks on purpose.")]
     section += [
         Paragraph(
-            "Done to the ranks on purpose, in both arms"
+            "The defect, injected into b by the harness:"
+            if record.scenario.called
+            else "Done to the ranks on purpose, in both arms"
             + (":" if all(fault.arm is None for fault in record.scenario.faults) else " unless one is named:")
         ),
         BulletList(
@@ -46,13 +48,12 @@ def faults_section(record: Record) -> list[Block]:
     ]
     ran = [cell for cell in worst_first(record.judgement.cells) if cell.candidate is not None]
     section += first_open((Foreign(cell.id), tuple(_cell(record, cell))) for cell in ran)
-    section.append(
-        Note(
-            "A fault counts only where the events prove that it took effect. A trial of the candidate without the "
-            "proof is void if its checks hold, and failed if they do not; a trial of the control without it counts "
-            "only if it had failed before the fault struck or was over."
-        )
+    proof = "A fault counts only where the events prove that it took effect."
+    void = (
+        "A trial of the candidate without the proof is void if its checks hold, and failed if they do not; a trial of "
+        "the control without it counts only if it had failed before the fault struck or was over."
     )
+    section.append(Note(proof if record.scenario.called else f"{proof} {void}"))
     return section
 
 
@@ -69,13 +70,21 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
                 sum(strike.proved for _, strike in struck),
                 sum(strike.undone for _, strike in struck),
             )
-            rows.append((Verbatim(fault.id), Verbatim(fault.kind), arm, *map(str, counts), _example(struck)))
+            rows.append(
+                (
+                    Verbatim(fault.id),
+                    Verbatim(fault.kind),
+                    record.scenario.arm(arm),
+                    *map(str, counts),
+                    _example(struck),
+                )
+            )
     header = ("fault", "kind", "arm", "planned", "struck", "proved", "undone", "one of them")
     yield Table(header, tuple(rows), ("left", "left", "left", "right", "right", "right", "right", "left"))
     void = [(arm, trial) for arm, tally in cell.arms.items() for trial in tally.trials if trial.outcome == "void"]
     if void:
         shown = [
-            Claim(Foreign(f"{arm} {trial.index}: {trial.void}"), (Evidence(trial.evidence),))
+            Claim(Foreign(f"{record.scenario.arm(arm)} {trial.index}: {trial.void}"), (Evidence(trial.evidence),))
             for arm, trial in void[:VOIDS_SHOWN]
         ]
         yield Paragraph("Void trials:")

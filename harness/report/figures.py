@@ -33,6 +33,12 @@ SQUARES = {
     "void": ("", "void, not counted"),
     "held": ("=", "control held as stated"),
 }
+WORDS_OF_A_COMPARISON = {
+    "pass": "b passed",
+    "fail": "b failed",
+    "stated": "defect seen as stated",
+    "unstated": "defect not seen as stated",
+}
 FILLS = {
     "pass": (svg.GOOD, svg.GOOD),
     "fail": (svg.BAD, svg.BAD),
@@ -60,7 +66,7 @@ def figures(record: Record, read: Callable[[str], bytes]) -> dict[str, bytes]:
     for cell in record.judgement.cells:
         for arm, sample in sorted(cell.samples.items()):
             history = History.read(read(sample.evidence), size=cell.ranks)
-            title = f"{cell.id}, {arm} {sample.index}"
+            title = f"{cell.id}, {record.scenario.arm(arm)} {sample.index}"
             drawings[lanes_path(cell, arm)] = rank_lanes(history, title=title)
             for check, ranks in shown_trial.distances(history).items():
                 drawings[distances_path(cell, arm, check)] = distances(check, ranks, title=title)
@@ -79,7 +85,11 @@ def sample_paths(cell: CellVerdict) -> list[str]:
 def legend(record: Record) -> list[tuple[str, str, str]]:
     """Kind of square, sign and word, of those that can be in a record."""
     held = any(cell.control_holds for cell in record.judgement.cells)
-    return [(kind, sign, word) for kind, (sign, word) in SQUARES.items() if kind != "held" or held]
+    return [
+        (kind, sign, WORDS_OF_A_COMPARISON.get(kind, word) if record.scenario.called else word)
+        for kind, (sign, word) in SQUARES.items()
+        if kind != "held" or held
+    ]
 
 
 def lanes_path(cell: CellVerdict, arm: str) -> str:
@@ -98,12 +108,13 @@ def trial_grid(record: Record) -> bytes:
     y, width = TOP, LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
-            shapes.append(svg.label(8, y + 9, f"{cell.id} {arm}"[:40]))
+            called = record.scenario.arm(arm)
+            shapes.append(svg.label(8, y + 9, f"{cell.id} {called}"[:40]))
             for position, trial in enumerate(tally.trials):
                 row, column = divmod(position, PER_ROW)
                 kind, word = square(arm, trial)
                 x, top = LEFT + column * (SQUARE + GAP), y + row * (SQUARE + GAP)
-                shapes += _square(x, top, kind, title=f"{arm} {trial.index}: {word}")
+                shapes += _square(x, top, kind, title=f"{called} {trial.index}: {word}")
             y += (1 + (max(1, len(tally.trials)) - 1) // PER_ROW) * (SQUARE + GAP) + 4
     kinds = legend(record)
     for position, (kind, _, word) in enumerate(kinds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.record.facts import SCENARIO_PATH
-from harness.record.model import Record
+from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
     Block,
     Claim,
@@ -31,20 +31,21 @@ UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 def impact_section(record: Record) -> list[Block]:
     """The section."""
     section: list[Block] = [Heading(2, "Measured impact")]
+    asked = record.scenario
     measured = [cell for cell in record.judgement.cells if cell.measured]
     if not measured:
         rows = tuple((what, "not measured") for what in USUAL)
-        return [*section, Table(("candidate against control", "section"), rows)]
+        return [*section, Table((f"{asked.arm('candidate')} against {asked.arm('control')}", "section"), rows)]
     parts: list[tuple[Foreign, list[Block]]] = []
     for cell in worst_first(measured):
         first = cell.candidate.trials[0].evidence if cell.candidate and cell.candidate.trials else SCENARIO_PATH
-        table = _table(cell.measured, first)
+        table = _table(cell.measured, first, asked)
         if cell.ranks <= RANKS:
             parts.append((Foreign(cell.id), [table]))
             continue
         most = [row for group in _by_id(cell.measured) for row in sorted(group, key=_median, reverse=True)[:MOST]]
-        note = f"The {MOST} ranks with the largest values of the candidate; below them all {cell.ranks}."
-        parts.append((Foreign(cell.id), [Paragraph(note), _table(most, first), Details("every rank", (table,))]))
+        note = f"The {MOST} ranks with the largest values of {asked.the('candidate')}; below them all {cell.ranks}."
+        parts.append((Foreign(cell.id), [Paragraph(note), _table(most, first, asked), Details("every rank", (table,))]))
     section += first_open(parts)
     section.append(
         Note(
@@ -56,8 +57,9 @@ def impact_section(record: Record) -> list[Block]:
     return section
 
 
-def _table(rows: Sequence[Measured], evidence: str) -> Table:
-    header = ("measured", "rank", "candidate", "control", "candidate / control")
+def _table(rows: Sequence[Measured], evidence: str, asked: ScenarioSummary) -> Table:
+    arms = [asked.arm(name) for name in ("candidate", "control")]
+    header = ("measured", "rank", *arms, " / ".join(arms))
     return Table(header, tuple(_row(row, evidence) for row in rows), ("left", "right", "right", "right", "right"))
 
 

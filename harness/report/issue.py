@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.forms.text import plural
-from harness.record.arms import installed
+from harness.record.arms import compared, installed
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import LibraryChange, Record
 from harness.report import blocks
@@ -95,14 +95,16 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
     yield from _failures(record, read)
     if record.changed:
         diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
-        yield Section(name="the diff", blocks=(blocks.Heading(3, "From the control to the candidate"), diff))
+        asked = record.scenario
+        older, newer = map(asked.the, compared(record.arms))
+        yield Section(name="the diff", blocks=(blocks.Heading(3, f"From {older} to {newer}"), diff))
     if modules := tuple(block for library in record.libraries for block in _modules(library)):
         yield Section(name="the diff of libraries", blocks=modules)
     yield Section(name="the versions", blocks=(blocks.Heading(3, "Versions"), _versions(record)))
     yield Section(name="how to reproduce it", blocks=tuple(_reproduce(record)))
     files = [("the scenario", SCENARIO_PATH, "yaml")]
     files += [
-        (f"the candidate's {name}", f"{SOURCE_FOLDER}/candidate/{name}", "")
+        (f"{record.scenario.the('candidate')}'s {name}", f"{SOURCE_FOLDER}/candidate/{name}", "")
         for name in entry_files(record, "candidate")
     ]
     for name, path, language in files:
@@ -130,9 +132,10 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
         )
         if shown is not None:
             cell, how, text = shown
-            who = blocks.Foreign(f"The {arm}, {how} ({cell.id})")
+            name = record.scenario.the(arm)
+            who = blocks.Foreign(f"{name[0].upper()}{name[1:]}, {how} ({cell.id})")
             log = blocks.Verbatim(text, "text", LOG_LIMIT)
-            yield Section(name=f"what the {arm} printed", blocks=(blocks.Heading(3, who), log))
+            yield Section(name=f"what {name} printed", blocks=(blocks.Heading(3, who), log))
 
 
 def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:

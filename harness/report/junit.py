@@ -77,7 +77,10 @@ def _of_run(record: Record, digest: str) -> Iterator[tuple[str, str]]:
     if record.scenario.expects:
         yield "expects", record.scenario.expects
     yield "seed", record.scenario.seed
-    yield "control must fail", record.scenario.must_fail or "none: the scenario has no control"
+    yield (
+        f"{record.scenario.arm('control')} must fail",
+        record.scenario.must_fail or "none: the scenario has no control",
+    )
     yield "run", run.id
     yield "rankproof", run.rankproof
     yield "commit", run.source.commit or f"unknown: {run.source.why_unknown}"

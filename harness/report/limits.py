@@ -105,7 +105,7 @@ def _printed(record: Record) -> list[Block]:
     """Tracebacks of trials that passed: no check looks at what ranks print, so a reader has to."""
     section: list[Block] = []
     for one in record.judgement.printed:
-        who = Foreign(f"{one.cell}, candidate {one.index}, rank {one.rank}")
+        who = Foreign(f"{one.cell}, {record.scenario.arm('candidate')} {one.index}, rank {one.rank}")
         section += [
             Paragraph("Printed in a trial that passed: ", Claim(who, (Evidence(one.path, one.line),)), ":"),
             Verbatim(one.text, "text"),

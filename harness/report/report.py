@@ -77,11 +77,13 @@ def _identity(record: Record) -> list[Block]:
 
 def _evidence(record: Record, manifest_digest: str) -> list[Block]:
     trials = sum(len(tally.trials) for cell in record.judgement.cells for tally in cell.arms.values())
+    said = ", ".join(f"{word} as {name}" for name, word in record.scenario.called.items())
+    named = f" ({said})" if said else ""
     rows: tuple[tuple[Part, ...], ...] = (
         (Claim("the scenario, byte for byte", (Evidence(SCENARIO_PATH),)), "what was asked"),
         (Claim("the facts of the run", (RUN,)), "when, where, with what"),
         (Claim("the record", (Evidence("results.json"),)), "every number above"),
-        (Verbatim(f"{SOURCE_FOLDER}/"), "the code of each arm, as it ran"),
+        (Verbatim(f"{SOURCE_FOLDER}/"), f"the code of each arm, as it ran{named}"),
         (Verbatim("evidence/<cell>/<arm>-<trial>/"), f"events, logs and stacks of {plural(trials, 'trial')}"),
     )
     if any(cell.ran is not None and cell.ran.lists for cell in record.judgement.cells):

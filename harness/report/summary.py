@@ -48,6 +48,7 @@ UPSTREAM = "A finding about somebody else's code: it counts for no release."
 def summary(record: Record) -> list[Block]:
     """The first blocks of a report, from its title to the squares of its trials."""
     judgement = record.judgement
+    arms = [record.scenario.arm(name) for name in ("candidate", "control")]
     blocks: list[Block] = [
         Heading(1, Foreign(record.scenario.title)),
         Terms(tuple(_terms(record))),
@@ -55,9 +56,9 @@ def summary(record: Record) -> list[Block]:
             (
                 "cell",
                 "verdict",
-                "candidate: failed / counted",
+                f"{arms[0]}: failed / counted",
                 f"failure rate below (asked: {percent(record.scenario.accept_rate)})",
-                "control: as stated / counted",
+                f"{arms[1]}: as stated / counted",
                 "p",
                 "void",
             ),
@@ -73,8 +74,8 @@ def summary(record: Record) -> list[Block]:
         Figure(GRID, "Every trial as a square; its shape says what became of it."),
         Note(
             "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence; p is Fisher's exact "
-            "test, one-sided, control against candidate. A void trial is one that the harness itself spoiled, or whose "
-            "fault has no proof; it is replaced and not counted."
+            f"test, one-sided, {arms[1]} against {arms[0]}. A void trial is one that the harness itself spoiled, or "
+            "whose fault has no proof; it is replaced and not counted."
         ),
         # The verifier looks for exactly this line.
         Paragraph("Made: ", Verbatim(record.run.made)),
@@ -87,7 +88,7 @@ def _terms(record: Record) -> Iterator[tuple[str, Part]]:
     yield "Answer", Claim(answer(record), (RECORD,))
     if failures := failures_in_words(record):
         yield "Failures", failures
-    yield "Control", control_in_words(record)
+    yield "Defect" if record.scenario.called else "Control", control_in_words(record)
     yield "Not shown", _not_shown(record)
     yield "Signed by", signer_in_words(record)
     yield "Code", _code(record)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
-from harness.record.model import Record
+from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -49,11 +49,11 @@ LIFE = (
 def ranks_section(record: Record) -> list[Block]:
     """Per cell: how often each check failed, and one trial rank by rank."""
     cells = worst_first(record.judgement.cells)
-    parts = ((Foreign(f"{cell.id}: {cell.verdict}"), _candidate(cell)) for cell in cells)
+    parts = ((Foreign(f"{cell.id}: {cell.verdict}"), _candidate(cell, record.scenario)) for cell in cells)
     return [Heading(2, "Results by check and rank"), *first_open(parts)]
 
 
-def _candidate(cell: CellVerdict) -> list[Block]:
+def _candidate(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
     if cell.candidate is None:
         return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(map(str, cell.reasons))))]
     section: list[Block] = []
@@ -61,17 +61,17 @@ def _candidate(cell: CellVerdict) -> list[Block]:
         section += [
             Paragraph(
                 "One trial, ",
-                Claim(Verbatim(f"candidate {trial.index}"), (Evidence(trial.evidence),)),
+                Claim(Verbatim(f"{asked.arm('candidate')} {trial.index}"), (Evidence(trial.evidence),)),
                 f", outcome {trial.outcome}:",
             ),
             trial_table(trial, cell),
             *_printed(trial, cell.candidate.trials[trial.index]),
             *_life(cell, "candidate"),
         ]
-    section += _reference(cell)
-    section += _standing(cell, "candidate")
-    section += _failures(cell.candidate)
-    section += _durations(cell)
+    section += _reference(cell, asked)
+    section += _standing(cell, "candidate", asked)
+    section += _failures(cell.candidate, asked)
+    section += _durations(cell, asked)
     return section
 
 
@@ -89,9 +89,9 @@ def _printed(sample: ShownTrial, trial: Trial) -> list[Block]:
     return [Paragraph("As ", who, ":"), Verbatim(excerpt.text, "text")]
 
 
-def _without_an_error(cell: CellVerdict, trial: Trial) -> list[Block]:
+def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -> list[Block]:
     """A control's trial in which no rank failed by itself: what failed is a check alone, or nothing."""
-    who = Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),))
+    who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))
     if not trial.failures:
         return [Paragraph("One trial, ", who, ": every rank came to its end, and every check held.")]
     items = tuple(Foreign(f"{one.check}: {_why(one)}", 400) for one in trial.failures)
@@ -129,7 +129,7 @@ def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
     return [*pictures, figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
 
 
-def _reference(cell: CellVerdict) -> list[Block]:
+def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
     """What the ranks were compared with: what it reported and kept, and how long each run of it took."""
     reference = cell.reference
     if reference is None:
@@ -138,7 +138,8 @@ def _reference(cell: CellVerdict) -> list[Block]:
         Claim(f"{ms / 1000:.2f} s", (Evidence(path),))
         for path, ms in zip(reference.evidence, reference.ms, strict=True)
     ]
-    text: list[Part] = ["Compared with the reference, one process that holds the whole; its runs took "]
+    what = "a, rank for rank" if asked.called else "the reference, one process that holds the whole"
+    text: list[Part] = [f"Compared with {what}; its runs took "]
     for place, run in enumerate(runs):
         text += [", " if place else "", run]
     rows: list[tuple[Part, ...]] = [(Verbatim(name), Foreign(value)) for name, value in reference.reported.items()]
@@ -146,7 +147,7 @@ def _reference(cell: CellVerdict) -> list[Block]:
         (Verbatim(one.name), Foreign(f"{one.dtype} {one.shape}, sha256 {one.sha256[:DIGEST_SHOWN]}"))
         for one in reference.arrays
     ]
-    table = [Table(("the reference's", "value"), tuple(rows))] if rows else []
+    table = [Table(("a's, rank 0" if asked.called else "the reference's", "value"), tuple(rows))] if rows else []
     return [Paragraph(*text, "."), *table]
 
 
@@ -154,12 +155,12 @@ def _ms(step: Step) -> str:
     return f"{step.first_ms:.1f}" + (f" to {step.last_ms:.1f}" if step.last_ms != step.first_ms else "")
 
 
-def _standing(cell: CellVerdict, arm: Arm) -> list[Block]:
+def _standing(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
     """Where the ranks stood in the first trial of an arm whose world had to be stopped; those at one place together."""
     hung = cell.hung.get(arm)
     if hung is None:
         return []
-    trial = Claim(Verbatim(f"{arm} {hung.index}"), (Evidence(hung.evidence, hung.line),))
+    trial = Claim(Verbatim(f"{asked.arm(arm)} {hung.index}"), (Evidence(hung.evidence, hung.line),))
     section: list[Block] = [Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))]
     alike: dict[tuple[str, ...], list[Standing]] = {}
     for one in hung.ranks:
@@ -243,7 +244,7 @@ def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = Fal
     return Claim(value, (Evidence(trial.evidence, line),))
 
 
-def _failures(tally: Tally) -> list[Block]:
+def _failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
     failed = [trial for trial in tally.trials if trial.outcome == "fail"]
     if not failed:
         return []
@@ -254,7 +255,10 @@ def _failures(tally: Tally) -> list[Block]:
         reason = trial.failures[0].reasons[0] if trial.failures and trial.failures[0].reasons else ""
         rows.append(
             (
-                Claim(f"candidate {trial.index}", (Evidence(trial.evidence, None if first is None else first.line),)),
+                Claim(
+                    f"{asked.arm('candidate')} {trial.index}",
+                    (Evidence(trial.evidence, None if first is None else first.line),),
+                ),
                 Foreign(checks, 200),
                 Foreign(_happened(first) if first is not None else reason, 200),
                 plural(len(trial.consequences), "consequence"),
@@ -274,36 +278,42 @@ def _happened(moment: Moment) -> str:
     return f"{'world' if moment.rank is None else f'rank {moment.rank}'}: {moment.what}"
 
 
-def _durations(cell: CellVerdict) -> list[Block]:
+def _durations(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
     if cell.candidate is None or not cell.candidate.trials:
         return []
     times = sorted(trial.ms for trial in cell.candidate.trials)
     last = cell.candidate.trials[-1].evidence
     median, longest = times[len(times) // 2] / 1000, times[-1] / 1000
-    text = f"A trial of the candidate took {median:.2f} s (median), {longest:.2f} s at most."
+    text = f"A trial of {asked.the('candidate')} took {median:.2f} s (median), {longest:.2f} s at most."
     return [Paragraph(Claim(text, (Evidence(last),)))]
 
 
 def control_section(record: Record) -> list[Block]:
     """What shows that these checks can fail."""
-    section: list[Block] = [Heading(2, "Negative control")]
+    section: list[Block] = [Heading(2, "The defect" if record.scenario.called else "Negative control")]
     if record.scenario.must_fail is None:
         return [*section, Paragraph("The scenario has no control: nothing shows that these checks can fail.")]
+    what = "The same scenario on code that its author calls broken, in the same run. It must fail like this: "
+    if record.scenario.called:
+        what = (
+            "B once more, in the same run, and one element of what a rank reports or keeps is changed before anybody "
+            "sees it; which one follows from the seed. It must fail like this: "
+        )
     section.append(
         Paragraph(
-            "The same scenario on code that its author calls broken, in the same run. It must fail like this: ",
+            what,
             Claim(Foreign(record.scenario.must_fail), (Evidence(SCENARIO_PATH),)),
             ".",
         )
     )
     ran = [(cell, cell.control) for cell in worst_first(record.judgement.cells) if cell.control and cell.control.trials]
     return section + first_open(
-        (Foreign(f"{cell.id}: {control_in_words([cell]).removeprefix('the control ')}"), _control(cell, control))
+        (Foreign(f"{cell.id}: {control_in_words([cell], '').strip()}"), _control(cell, control, record.scenario))
         for cell, control in ran
     )
 
 
-def _control(cell: CellVerdict, control: Tally) -> list[Block]:
+def _control(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[Block]:
     section: list[Block] = []
     if control.otherwise:
         section += [
@@ -333,14 +343,14 @@ def _control(cell: CellVerdict, control: Tally) -> list[Block]:
         section += [
             Paragraph(
                 "One trial, ",
-                Claim(Verbatim(f"control {trial.index}"), (Evidence(trial.evidence),)),
+                Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),)),
                 ", in order of time:",
             ),
             Table(("ranks", "after", "how they failed", "order"), tuple(rows)),
         ]
     else:
-        section += _without_an_error(cell, trial)
-    section += [*_life(cell, "control"), *_standing(cell, "control")]
+        section += _without_an_error(cell, trial, asked)
+    section += [*_life(cell, "control"), *_standing(cell, "control", asked)]
     section += _printed(sample, trial)
     section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))
     return section

@@ -43,12 +43,12 @@ def answer(record: Record) -> str:
     skipped = len(record.judgement.cells) - len(ran)
     trials = sum(cell.candidate.counted for cell in ran if cell.candidate)
     failed = sum(cell.candidate.failed for cell in ran if cell.candidate)
-    tried = f"{failed} of {plural(trials, 'trial')} of the candidate failed"
+    tried = f"{failed} of {plural(trials, 'trial')} of {record.scenario.the('candidate')} failed"
     accepted = percent(record.scenario.accept_rate)
     parts = [
         f"{record.judgement.verdict}: in {plural(len(ran), 'cell')}, {tried}",
         f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence was asked",
-        control_in_words(ran) or "there was no control",
+        control_in_words(ran, record.scenario.the("control")) or "there was no control",
     ]
     voids = sum(tally.voids for cell in ran for tally in cell.arms.values())
     if voids:
@@ -58,7 +58,7 @@ def answer(record: Record) -> str:
     return "; ".join(parts) + "."
 
 
-def control_in_words(cells: Iterable[CellVerdict]) -> str:
+def control_in_words(cells: Iterable[CellVerdict], who: str) -> str:
     """In how many trials the control did as stated: failed, or where it is stated to hold, held. Empty without one."""
     parts = []
     counted = [
@@ -68,4 +68,4 @@ def control_in_words(cells: Iterable[CellVerdict]) -> str:
         tallies = [tally for held, tally in counted if held is holds]
         if total := sum(tally.counted for tally in tallies):
             parts.append(f"{word} as stated in {sum(tally.as_stated or 0 for tally in tallies)} of {total}")
-    return f"the control {' and '.join(parts)}" if parts else ""
+    return f"{who} {' and '.join(parts)}" if parts else ""

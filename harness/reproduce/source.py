@@ -329,10 +329,13 @@ def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
         if (revision := copy.record.run.revisions.get(name)) is None:
             continue
         if not COMMIT.fullmatch(revision.commit):
-            raise RevisionError(f"the {name}'s commit is not a full commit id, as every run records it")
-        pins.append(f"subject.{name}.rev={revision.commit}")
+            raise RevisionError(
+                f"{copy.scenario.subject.named(name)}'s commit is not a full commit id, as every run records it"
+            )
+        place = ".".join(map(str, copy.scenario.subject.place(name)))
+        pins.append(f"{place}.rev={revision.commit}")
         if arm.repo is not None:
-            pins.append(f"subject.{name}.repo={real_place(repo)}")
+            pins.append(f"{place}.repo={real_place(repo)}")
     return _parsed(copy, pins)
 
 
@@ -357,8 +360,10 @@ def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
 
 
 def _demand_own_code(copy: ReportCopy) -> None:
-    """A ready subject comes with Rankproof: no folder and no revision holds another one."""
+    """A ready subject comes with Rankproof, and a comparison names its arms: there is no other candidate to be had."""
     _demand_inside(copy.record.run.source)
+    if copy.scenario.subject.compare is not None:
+        raise SourceError("the report compares two arms, a and b, which its scenario names: change it there and run it")
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
             f"the subject is the ready subject {use}, which comes with Rankproof: no other source holds its candidate"

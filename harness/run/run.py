@@ -16,7 +16,7 @@ from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import sources
-from harness.record.arms import COMPARED, differing
+from harness.record.arms import compared, differing
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
@@ -218,7 +218,7 @@ def run(
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
             provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
-            texts_left=library.keep(folder, trials.loaded, made, of=others, arms=COMPARED),
+            texts_left=library.keep(folder, trials.loaded, made, of=others, arms=compared(staged)),
             cells=[
                 CellFacts(
                     id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0})

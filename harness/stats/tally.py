@@ -152,7 +152,8 @@ def decide(
         )
         reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
     if candidate.counted < scenario.trials.candidate:
-        reason = f"{candidate.counted} of {scenario.trials.candidate} candidate trials counted{_why_void(candidate)}"
+        whose = scenario.subject.called("candidate")
+        reason = f"{candidate.counted} of {scenario.trials.candidate} {whose} trials counted{_why_void(candidate)}"
         reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
     reasons += _doubt(scenario, control, holds=holds, shows=shows)
     return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
@@ -170,31 +171,33 @@ def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool, shows: boo
         yield VerdictReason(VerdictCode.NO_CONTROL, reason)
         return
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
+    who = scenario.subject.named("control")
     if control.counted < scenario.trials.control:
-        reason = f"{control.counted} of {scenario.trials.control} control trials counted{_why_void(control)}"
+        counted = f"{control.counted} of {scenario.trials.control} {scenario.subject.called('control')} trials counted"
+        reason = f"{counted}{_why_void(control)}"
         yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
     if control.counted and not control.failed and not holds:
-        reason = "no trial of the control failed any check: nothing shows that these checks can fail"
+        reason = f"no trial of {who} failed any check: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     if holds and not shows:
-        reason = "no cell ran in which the control must fail: nothing shows that these checks can fail"
+        reason = f"no cell ran in which {who} must fail: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if (share.every or holds) and as_stated < control.counted:
         word = "held" if holds else "failed"
-        reason = f"the control {word} as stated in {as_stated} of {control.counted} trials: {instead}"
+        reason = f"{who} {word} as stated in {as_stated} of {control.counted} trials: {instead}"
         yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif holds:
         return
     elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
         reason = (
-            f"the control failed as stated in {as_stated} of {control.counted} trials, at least "
+            f"{who} failed as stated in {as_stated} of {control.counted} trials, at least "
             f"{share.at_least:.0%} is asked: {instead}"
         )
         yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif control.p_value is None or control.p_value >= SIGNIFICANT:
         reason = (
-            "the control's failures do not set it apart from the candidate "
+            f"{who}'s failures do not set it apart from {scenario.subject.named('candidate')} "
             f"(Fisher's one-sided p = {control.p_value:.3f})"
         )
         yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)

@@ -60,7 +60,7 @@ class Unshown:
         self._failed: defaultdict[str, set[str]] = defaultdict(set)
         self._controls: Counter[str] = Counter()
         self._reported: dict[tuple[str, Arm], str] = {}
-        self._swallowed: set[tuple[Arm, str]] = set()
+        self._swallowed: set[tuple[str, str]] = set()
         self._struck: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
         self._tracebacks = 0
@@ -91,6 +91,11 @@ class Unshown:
             self._take_strikes(trial, history)
             self._take_logs(cell, trial, read=read, names=names)
 
+    def take_reference(self, arm: str, history: History) -> None:
+        """Take a run of what the cell is compared with, where it is an arm of its own."""
+        if arm == "reference":
+            self._take_swallowed(arm, history)
+
     def sentences(self) -> list[str]:
         """Everything that is left open, one sentence each."""
         left: list[str] = []
@@ -98,7 +103,11 @@ class Unshown:
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
         left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
         left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
-        left += [_swallowed(arm, name) for arm, name in sorted(self._swallowed) if name not in self._axes]
+        left += [
+            _swallowed(self._scenario.subject.named(arm), name)
+            for arm, name in sorted(self._swallowed)
+            if name not in self._axes
+        ]
         left += [
             f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
             "trials of the candidate: what it was to disturb was over"
@@ -107,7 +116,8 @@ class Unshown:
         ]
         if self._tracebacks:
             trials = "trial" if self._tracebacks == 1 else "trials"
-            left.append(f"in {self._tracebacks} {trials} of the candidate that passed, a rank printed a traceback")
+            of = self._scenario.subject.named("candidate")
+            left.append(f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback")
         return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in left]
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
@@ -126,7 +136,8 @@ class Unshown:
         if not left:
             return ""
         noun, who = ("the check", "it") if len(left) == 1 else ("the checks", "they")
-        return f"no trial of the control failed {noun} {', '.join(left)}: nothing here shows that {who} can fail"
+        control = self._scenario.subject.named("control")
+        return f"no trial of {control} failed {noun} {', '.join(left)}: nothing here shows that {who} can fail"
 
     def _changed_nothing(self, axis: str) -> str:
         """Why nothing shows that an axis had an effect; empty where something does, or it has one value."""
@@ -144,7 +155,7 @@ class Unshown:
             return _swallowed(None, axis)
         return ""
 
-    def _take_swallowed(self, arm: Arm, history: History) -> None:
+    def _take_swallowed(self, arm: str, history: History) -> None:
         for rank in range(history.size):
             for seen in history.said(rank, "subject.begin"):
                 names = seen.event.values.get("swallowed")
@@ -190,8 +201,8 @@ class Unshown:
                 self.printed.append(printed)
 
 
-def _swallowed(arm: Arm | None, name: str) -> str:
-    what = f"the axis {name}" if arm is None else f"the argument {name} of the {arm}"
+def _swallowed(arm: str | None, name: str) -> str:
+    what = f"the axis {name}" if arm is None else f"the argument {name} of {arm}"
     return f"{what} is not a parameter of the entry, which takes it among others in **: nothing shows that it was used"
 
 

@@ -249,6 +249,8 @@ def _judge_cell(
     plan = reference_of(scenario, cell)
     if plan is not None:
         unproven.update(_of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard))
+        for _, run in histories:
+            unshown.take_reference(plan.arm, run)
     candidate = tally(scenario, trials("candidate", facts.candidate))
     control, holds = None, False
     if scenario.subject.control is not None:
