@@ -25,6 +25,7 @@ FAULTS = {
     "exit": a_fault(kind="exit", ranks=[1], at="door"),
     "env": a_fault(kind="env", ranks=[1], set={"A": "1"}),
     "start-late": a_fault(kind="start-late", ranks=[1], **{"for": "1ms"}),
+    "perturb": a_fault(kind="perturb", ranks=[1], value="door.values", ulp=1),
     "hub": a_fault(kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}),
     "open-files": a_fault(kind="open-files", ranks=[1], at="door", to=1, **{"for": "1ms"}),
     "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
@@ -45,6 +46,8 @@ NAMES = (
     "fault.undone",
     "fault.raised",
     "fault.env",
+    "fault.perturbed",
+    "subject.begin",
     "rank.started",
     "rank.stopped",
     "rank.continued",
@@ -69,6 +72,7 @@ KEYS = (
     *("fault", "signal", "code", "ranks", "values", "at_start", "start", "error", "type", "message", "modules"),
     *("rules", "requests", "resource", "before", "now", "mapped", "why", "burners", "ran", "waited"),
     *("place", "how", "read_only", "free", "mode", "sha256", "after", "functions", "threads", "dtype"),
+    *("of", "position"),
 )
 WORDS = st.sampled_from([*FAULTS, "SIGSTOP", "SIGKILL", "fresh", "RuntimeError", "A", "1", ""])
 VALUES = st.recursive(

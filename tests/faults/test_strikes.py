@@ -163,6 +163,16 @@ def in_order(struck: Struck, rank: int, options: Any) -> None:
     assert started[0] - started[1] >= options.gap * 1e9
 
 
+def changed(struck: Struck, rank: int, options: Any) -> None:
+    """One element of its first report is another; the other rank's, and what comes later, is not."""
+    key = options.value.removeprefix("door.")
+    (first, second), (theirs, again) = (
+        [seen.event.values[key] for seen in struck.history.said(one, "door")] for one in (rank, 1 - rank)
+    )
+    assert second == theirs == again != first
+    assert struck.count("rank", 1 - rank, "fault.perturbed") == 0
+
+
 LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "pause": paused,
     "delay": delayed,
@@ -171,6 +181,7 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "exit": exited,
     "env": with_a_variable,
     "start-late": started_late,
+    "perturb": changed,
     "hub": answered_wrongly,
     "open-files": limited,
     "file-size": limited,
@@ -205,7 +216,15 @@ WORLDS: dict[str, dict[str, Any]] = {
         for kind in ("read-only", "no-space", "permission-denied", "truncated", "replaced")
     },
     **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "torch-settings")},
+    "perturb": {"entry": "struck:report", "backend": "none"},
 }
+CHANGES: list[dict[str, Any]] = [
+    {"value": "door.loss", "absolute": 0.25},
+    {"value": "door.loss", "relative": 1e-6},
+    {"value": "door.loss", "ulp": 1},
+    {"value": "door.ids", "one": "token"},
+    {"value": "door.text", "one": "character"},
+]
 
 
 def drawn(kind: str, seed: int) -> dict[str, Any]:
@@ -222,6 +241,7 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "exit": {"at": "door", "code": dice.randrange(256)},
         "env": {"set": {"STRUCK": dice.choice(["", "é=1", "x" * 1000])}},
         "start-late": {"for": time},
+        "perturb": dice.choice(CHANGES),
         "hub": {"role": "model_info", "answer": dice.choice(ANSWERS)},
         "open-files": {"at": "door", "to": dice.randrange(3), **dice.choice([{}, {"for": "100ms"}])},
         "file-size": {"at": "door", "to": f"{dice.randrange(1, 200)}KiB"},

@@ -21,6 +21,13 @@ def stay(context):
     threading.Event().wait()
 
 
+def report(context):
+    """Report numbers, ids and a text, and then once more."""
+    for _ in range(2):
+        context.emit("door", loss=[0.0, 1.5, [2.5, -3.0]], ids={"a": [1, 2], "b": [3]}, text="déjà vu", nothing=None)
+    context.emit("after")
+
+
 def end_when_continued(context, *, by=None):
     """End at the very moment it is continued, without its gate: with code 0, or by a signal."""
     # Whichever thread the kernel gives the signal to, this pipe tells of it; the main thread waits at its gate.
