@@ -1,0 +1,278 @@
+"""A equals B: two arms run as worlds of the same ranks, b compared with a, and a defect that must be seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.reason import VerdictCode
+from tests import forge
+from tests.run.conftest import Ran, run_command
+from tests.run.test_reference import verify
+
+pytestmark = pytest.mark.slow
+
+SUBJECT = """
+import array
+import os
+
+def score(context, *, fast, way="plain"):
+    assert "reference" not in context.inputs
+    loss = [1.0 + context.rank, 2.0, 3.0]
+    if fast and way == "wrong" and context.rank:
+        loss[1] += 0.5
+    if not fast and way == "differs":
+        loss[1] += os.getpid()
+    if way == "nothing":
+        loss = None
+    ids = [] if way == "empty" else [1, 2, 3 + context.seed % 1000]
+    if not (fast and way == "silent"):
+        context.emit("score", loss=loss, ids=ids)
+    context.keep("logits", array.array("f", [0.5, 1.5, 2.5 + context.rank]))
+"""
+SCENARIO = """
+schema: 1
+id: same
+title: The fast way computes what the plain one computes
+question: Do both give the same values?
+subject:
+  entry: subject:score
+  compare:
+    a: {with: {fast: false}}
+    b: {with: {fast: true}}
+    defect:
+      - {value: score.loss, ranks: nonzero, absolute: 0.25}
+      - {artefact: logits, ulp: 4}
+matrix: {ranks: [2], backend: [none]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 4, control: 4, accept: {failure_rate_below: 60%}, max_voids: 0}
+checks:
+  - {id: loss, kind: close, ranks: every, value: score.loss, against: a, atol: 0.125}
+  - {id: logits, kind: close, ranks: every, artefact: logits, against: a, ulp: 2}
+  - {id: ids, kind: equal, ranks: every, value: score.ids, against: a}
+"""
+
+
+def run(place: Path, *, scenario: str = SCENARIO) -> Ran:
+    folder = place / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(scenario)
+    (folder / "subject.py").write_text(SUBJECT)
+    return run_command(place, "run", str(folder))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("same")
+
+
+@pytest.fixture(scope="module")
+def ran(place: Path) -> Ran:
+    """One run of it."""
+    return run(place)
+
+
+def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
+    """PASS: no trial of b differs, every trial of b with the defects fails at each check that compares what they change.
+
+    The report says what a and b are, which checks no defect reached, and speaks of a and b alone.
+    """
+    assert ran.code == 0, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert cell.control is not None
+    assert [(way.what, way.ranks, way.count) for way in cell.control.how] == [
+        ("check logits sees the defect", [0, 1], 4),
+        ("check loss sees the defect", [1], 4),
+    ]
+    strikes = [strike for trial in cell.control.trials for strike in trial.strikes]
+    assert all(strike.proved for strike in strikes)
+    assert len({strike.description for strike in strikes}) > 4  # each trial has its own element
+    assert ran.record.changed == ['-with: {"fast":false}', '+with: {"fast":true}']
+    assert "No trial of b with the defect failed the check ids: nothing here shows that it can fail." in (
+        ran.record.judgement.unshown
+    )
+    text = (ran.folder / "report.md").read_text()
+    for words in ("Compared with a, rank for rank", "From a to b:", "b: failed / counted", "| with | "):
+        assert words in text
+    for line in text.splitlines():
+        said = line.replace("candidate/", "").replace("candidate-", "").replace("control-", "")
+        assert "the candidate" not in said, line
+        assert "the control" not in said, line
+    verified = verify(place, ran.folder / "report.md")
+    assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
+
+
+def test_a_try_compares_too(tmp_path: Path) -> None:
+    """One trial of b, and one with the defects; b that differs fails."""
+    for way, code, words in (("plain", 0, "b with the defect: failed as stated"), ("wrong", 1, "b: FAILED")):
+        folder = tmp_path / way
+        folder.mkdir()
+        (folder / "scenario.yaml").write_text(SCENARIO.replace("fast: true", f"fast: true, way: {way}"))
+        (folder / "subject.py").write_text(SUBJECT)
+        tried = run_command(tmp_path, "run", str(folder), "--try")
+        assert (tried.code, words in tried.out) == (code, True), tried.out + tried.err
+
+
+WITH_B = "{with: {fast: true}}"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("old", "new", "code", "reason", "words"),
+    [
+        # b differs on one rank
+        (WITH_B, "{with: {fast: true, way: wrong}}", 1, VerdictCode.FAILURE_RATE, ""),
+        # b does not report the value: its trials fail, and what was to be changed in it never came
+        (WITH_B, "{with: {fast: true, way: silent}}", 1, VerdictCode.FAILURE_RATE, ""),
+        # the defect is smaller than what is allowed
+        (
+            "absolute: 0.25",
+            "absolute: 0.0625",
+            2,
+            VerdictCode.CONTROL_NOT_AS_STATED,
+            "check loss held on every rank: it allows atol 0.125, and an element of score.loss was changed by 0.0625",
+        ),
+        ("ulp: 4", "ulp: 2", 2, VerdictCode.CONTROL_NOT_AS_STATED, "it allows 2 ulp, and an element of logits was"),
+        # nothing in the value can be changed so
+        (
+            "value: score.loss, ranks: nonzero, absolute: 0.25",
+            "value: score.ids, one: character",
+            2,
+            VerdictCode.CONTROL_TRIALS_VOID,
+            "score.ids: nothing in it can be changed by one character",
+        ),
+        # a gives two answers
+        ("{with: {fast: false}}", "{with: {fast: false, way: differs}}", 2, VerdictCode.REFERENCE_DIFFERS, "a gave two"),
+        # a and b are one: lint leaves that to the verdict in a self-test
+        (WITH_B, "{with: {fast: false}}", 2, VerdictCode.ARMS_ALIKE, "a and b are the same code"),
+    ],
+)
+def test_a_slip_is_not_a_pass(tmp_path: Path, old: str, new: str, code: int, reason: VerdictCode, words: str) -> None:
+    """What differs FAILs; a comparison that shows nothing is INCONCLUSIVE, for its own reason."""
+    assert old in SCENARIO
+    text = SCENARIO.replace(old, new)
+    if reason is VerdictCode.ARMS_ALIKE:
+        text = text.replace("title:", "role: self-test\nexpects: INCONCLUSIVE\ntitle:")
+        code = 0
+    ran = run(tmp_path, scenario=text)
+    assert ran.code == code, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    found = next((str(one) for one in cell.reasons if one.code == reason), None)
+    assert found is not None, cell.reasons
+    assert words in found
+    assert verify(tmp_path, ran.folder / "report.md").code == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("nothing", "a gave nothing that check loss could compare with on rank 0: score.loss: the value is not a number"),
+        ("empty", "a gave nothing that check ids could compare with on rank 0: score.ids is empty"),
+    ],
+)
+def test_nothing_is_not_equal_to_nothing(tmp_path: Path, way: str, words: str) -> None:
+    """A value that is null or empty in both ends the run before its first trial."""
+    text = SCENARIO.replace("fast: true", f"fast: true, way: {way}").replace("fast: false", f"fast: false, way: {way}")
+    ran = run(tmp_path, scenario=text)
+    assert ran.code == 2
+    assert words in ran.out + ran.err
+    assert not (ran.results / "latest").exists()
+
+
+# -- cheats ----------------------------------------------------------------------------------------------------------
+
+
+def events(folder: Path, trial: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change events of a trial."""
+    path = folder / "evidence/ranks-2-backend-none" / trial / "events.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for event in lines:
+        change(event)
+    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in lines))
+
+
+def other_reference(folder: Path) -> None:
+    """A reported something else than the trials were compared with."""
+    for run_of in ("reference-00000", "reference-00001"):
+        events(folder, run_of, lambda event: event["name"] == "score" and event["values"].update(loss=[9.0, 9.0, 9.0]))
+
+
+def without_a_defect_trial(folder: Path) -> None:
+    shutil.rmtree(folder / "evidence/ranks-2-backend-none/control-00003")
+
+
+def larger_defect(folder: Path) -> None:
+    """The proof tells of a larger change than the one that is stated."""
+    events(
+        folder,
+        "control-00000",
+        lambda event: event["values"].get("of") == "score.loss" and event["values"].update(after=99.0),
+    )
+
+
+def other_before(folder: Path) -> None:
+    """The proof tells of another number before: the report would not be what the change makes of it."""
+    events(
+        folder,
+        "control-00000",
+        lambda event: event["values"].get("of") == "score.loss" and event["values"].update(before=0.0),
+    )
+
+
+def other_element(folder: Path) -> None:
+    """The proof of what was changed in the array names another element."""
+
+    def change(event: dict[str, Any]) -> None:
+        if event["values"].get("of") == "logits" and event["name"] == "fault.perturbed":
+            event["values"]["position"] = [(event["values"]["position"][0] + 1) % 3]
+
+    events(folder, "control-00000", change)
+
+
+def not_struck(folder: Path) -> None:
+    """The harness did not order the change."""
+    events(
+        folder,
+        "control-00001",
+        lambda event: event["name"] == "fault.struck" and event.update(name="fault.other"),
+    )
+
+
+def other_code(folder: Path) -> None:
+    """What the defect was injected into is not b."""
+    path = folder / "evidence/source/control/subject.py"
+    path.write_text(path.read_text() + "# another\n")
+
+
+def same_code(folder: Path) -> None:
+    """A was b all along, and the record does not say so."""
+    forge.facts(folder, arguments={"reference": {"fast": True}})
+
+
+CHEATS = [
+    other_reference,
+    without_a_defect_trial,
+    larger_defect,
+    other_before,
+    other_element,
+    not_struck,
+    other_code,
+    same_code,
+]
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_forged_comparison_is_refused(ran: Ran, place: Path, tmp_path: Path, cheat: Callable[[Path], Any]) -> None:
+    """Under a good signature too: the verdict follows from a's events, b's, and what each defect did."""
+    folder = tmp_path / ran.folder.parent.name / ran.folder.name
+    shutil.copytree(ran.folder, folder)
+    cheat(folder)
+    forge.sign(folder, place / "home/.local/share/rankproof/signing_key")
+    verified = verify(place, folder / "report.md")
+    assert (verified.code, "REFUSED" in verified.out) == (3, True), verified.out
