@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, Strict, ValidationError
 
 from harness.forms.model import Model
 from harness.forms.strict_json import JSON
@@ -44,7 +44,24 @@ class Worst(Model):
         return float(abs(found - expected)) if kind(found) == kind(expected) == "finite" else math.nan
 
 
-class Comparison(Model):
+class Told(Model):
+    """What two arrays differ by, as an event of the harness tells it."""
+
+    def values(self) -> dict[str, JSON]:
+        """As the values of an event."""
+        found: dict[str, JSON] = self.model_dump(mode="json")
+        return found
+
+    @classmethod
+    def of(cls, values: Mapping[str, JSON]) -> Self | None:
+        """Read back what `values` gave; None where an event holds something else."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError:
+            return None
+
+
+class Comparison(Told):
     """Two arrays compared, element by element.
 
     Attributes:
@@ -70,23 +87,10 @@ class Comparison(Model):
     differing: Count = 0
     beyond: Count = 0
     signed_zeros: Count = 0
-    nonfinite: tuple[Count, Count] = (0, 0)
+    nonfinite: Annotated[tuple[Count, Count], Strict(False)] = (0, 0)  # the pair alone: JSON has lists
     worst: Worst | None = None
     stretch: Annotated[int, Field(ge=1)] = 1
     excess: list[float | None] = Field(default_factory=list, max_length=POSITIONS)
-
-    def values(self) -> dict[str, JSON]:
-        """As the values of an event."""
-        found: dict[str, JSON] = self.model_dump(mode="json")
-        return found
-
-    @classmethod
-    def of(cls, values: Mapping[str, JSON]) -> Comparison | None:
-        """Read back what `values` gave; None where an event holds something else."""
-        try:
-            return cls.model_validate(dict(values), strict=False)
-        except ValidationError:
-            return None
 
     def contradiction(self, tolerance: Tolerance) -> str:
         """Why these numbers cannot all be true of two arrays; empty where they can."""

@@ -15,7 +15,7 @@ from harness.forms.model import Model
 from harness.forms.strict_json import JSON
 from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile, numbers
-from harness.numeric.comparison import POSITIONS
+from harness.numeric.comparison import POSITIONS, Told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ class Position(Model):
     found: Count
 
 
-class Distances(Model):
+class Distances(Told):
     """Logits compared, position by position; the last axis is the vocabulary.
 
     Attributes:
@@ -80,19 +80,6 @@ class Distances(Model):
     place_at: Position | None = None
     stretch: Annotated[int, Field(ge=1)] = 1
     excess: list[float | None] = Field(default_factory=list, max_length=POSITIONS)
-
-    def values(self) -> dict[str, JSON]:
-        """As the values of an event."""
-        found: dict[str, JSON] = self.model_dump(mode="json")
-        return found
-
-    @classmethod
-    def of(cls, values: Mapping[str, JSON]) -> Distances | None:
-        """Read back what `values` gave; None where an event holds something else."""
-        try:
-            return cls.model_validate(dict(values))
-        except ValidationError:
-            return None
 
     def contradiction(self, *, k: int) -> str:
         """Why these numbers cannot all be true of two arrays; empty where they can."""

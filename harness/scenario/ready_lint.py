@@ -137,6 +137,12 @@ def _events(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]
                 asked.append((("checks", index, key), getattr(check, attribute)))
         if draft.has("checks", index, "value"):
             yield from _value(draft, ("checks", index, "value"), name, subject)
+    shown = draft.at("show")
+    for index in range(len(shown) if isinstance(shown, list) else 0):
+        yield from _value(draft, ("show", index), name, subject)
+    for path in draft.defects():
+        if draft.has(*path, "value"):
+            yield from _value(draft, (*path, "value"), name, subject)
     asked += [
         (("faults", index, "at"), fault.at) for index, fault in draft.faults.items() if draft.has("faults", index, "at")
     ]

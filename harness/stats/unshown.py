@@ -15,6 +15,7 @@ from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
 from harness.forms.digest import sha256
 from harness.forms.model import Model
+from harness.forms.problem import closest
 from harness.history import History
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint import OF_ONE, unasked
@@ -64,6 +65,8 @@ class Unshown:
         self._struck: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
         self._tracebacks = 0
+        # Events and keys that ranks of the candidate reported, joined by a dot.
+        self._values: set[str] = set()
         self.printed: list[Printed] = []
 
     def take(
@@ -84,6 +87,9 @@ class Unshown:
         self._take_swallowed(arm, history)
         if self._axes and (cell.id, arm) not in self._reported:
             self._reported[cell.id, arm] = _reported(history)
+        if arm == "candidate" and not self._values.issuperset(self._scenario.show):
+            said = (seen.event for seen in history.seen if seen.event.by == "rank")
+            self._values.update(f"{event.name}.{key}" for event in said for key in event.values)
         if arm == "control":
             self._controls[cell.id] += 1
             self._failed[cell.id].update(finding.check for finding in findings if not finding.passed)
@@ -102,6 +108,7 @@ class Unshown:
         left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
         left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
+        left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
         left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
         left += [
             _swallowed(self._scenario.subject.named(arm), name)
@@ -118,7 +125,7 @@ class Unshown:
             trials = "trial" if self._tracebacks == 1 else "trials"
             of = self._scenario.subject.named("candidate")
             left.append(f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback")
-        return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in left]
+        return [f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}" for sentence in left]
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""
@@ -138,6 +145,14 @@ class Unshown:
         noun, who = ("the check", "it") if len(left) == 1 else ("the checks", "they")
         control = self._scenario.subject.named("control")
         return f"no trial of {control} failed {noun} {', '.join(left)}: nothing here shows that {who} can fail"
+
+    def _not_reported(self, name: str) -> str:
+        """That no rank reported a value that is to be shown; empty where one did, or nothing counted."""
+        if name in self._values or not self._cells:
+            return ""
+        meant = closest(name, sorted(self._values))
+        hint = f"; did you mean {meant}?" if meant else ""
+        return f"no rank of {self._scenario.subject.named('candidate')} reported {name}, which show names{hint}"
 
     def _changed_nothing(self, axis: str) -> str:
         """Why nothing shows that an axis had an effect; empty where something does, or it has one value."""

@@ -148,7 +148,13 @@ WITH_B = "{with: {fast: true}}"
             "score.ids: nothing in it can be changed by one character",
         ),
         # a gives two answers
-        ("{with: {fast: false}}", "{with: {fast: false, way: differs}}", 2, VerdictCode.REFERENCE_DIFFERS, "a gave two"),
+        (
+            "{with: {fast: false}}",
+            "{with: {fast: false, way: differs}}",
+            2,
+            VerdictCode.REFERENCE_DIFFERS,
+            "a gave two",
+        ),
         # a and b are one: lint leaves that to the verdict in a self-test
         (WITH_B, "{with: {fast: false}}", 2, VerdictCode.ARMS_ALIKE, "a and b are the same code"),
     ],
@@ -172,7 +178,10 @@ def test_a_slip_is_not_a_pass(tmp_path: Path, old: str, new: str, code: int, rea
 @pytest.mark.parametrize(
     ("way", "words"),
     [
-        ("nothing", "a gave nothing that check loss could compare with on rank 0: score.loss: the value is not a number"),
+        (
+            "nothing",
+            "a gave nothing that check loss could compare with on rank 0: score.loss: the value is not a number",
+        ),
         ("empty", "a gave nothing that check ids could compare with on rank 0: score.ids is empty"),
     ],
 )
