@@ -6,13 +6,12 @@ Small enough for a record, and judged again without the arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.forms.model import Model
-from harness.forms.strict_json import JSON
 from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.comparison import POSITIONS, Told

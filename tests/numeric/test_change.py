@@ -118,7 +118,7 @@ def test_an_element_of_a_file_is_the_one_at_its_position(dtype: str, fortran: bo
     assert place.tolist() == changed.position
     assert (array[tuple(place)], now[tuple(place)]) == (changed.before, changed.after)
     assert restored_file(file.getvalue(), "a.npy", changed.position, changed.before, asked) == was
-    other = changed.position[:-1] + [(int(changed.position[-1]) + 1) % 4]
+    other = [*changed.position[:-1], (int(changed.position[-1]) + 1) % 4]
     assert restored_file(file.getvalue(), "a.npy", other, changed.before, asked) == b""
     assert restored_file(file.getvalue(), "a.npy", changed.position, changed.after, asked) == b""
 

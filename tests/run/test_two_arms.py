@@ -79,7 +79,7 @@ def ran(place: Path) -> Ran:
 
 
 def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
-    """PASS: no trial of b differs, every trial of b with the defects fails at each check that compares what they change.
+    """PASS: no trial of b differs, every one with the defects fails at each check that compares what they change.
 
     The report says what a and b are, which checks no defect reached, and speaks of a and b alone.
     """
