@@ -120,15 +120,16 @@ def _grid(record: Record) -> str:
     rows = []
     for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
+            name = record.scenario.arm(arm)
             drawn = [(trial, *square(arm, trial)) for trial in tally.trials]
             boxes = "".join(
-                f'<i class="{kind}" title="{escape.html(f"{arm} {trial.index}: {word}", 400)}">{SQUARES[kind][0]}</i>'
+                f'<i class="{kind}" title="{escape.html(f"{name} {trial.index}: {word}", 400)}">{SQUARES[kind][0]}</i>'
                 for trial, kind, word in drawn
             )
             counts = Counter(kind for _, kind, _ in drawn)
             summary = ", ".join(f"{counts[kind]} {WORDS[kind]}" for kind in SQUARES if counts[kind])
             rows.append(
-                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{arm}: {summary}</b></span>'
+                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{name}: {summary}</b></span>'
                 f'<span class="squares" role="img" aria-label="{summary}">{boxes}</span></div>\n'
             )
     key = "".join(f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, sign, word in legend(record))

@@ -124,7 +124,8 @@ def control_in_words(record: Record) -> Part:
     must = [(cell, tally) for cell, tally in tallies if not cell.control_holds]
     counted = sum(tally.counted for _, tally in must)
     stated = sum(tally.as_stated or 0 for _, tally in must)
-    parts: list[Part] = [f"It failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"]
+    who = "B with it" if record.scenario.called else "It"
+    parts: list[Part] = [f"{who} failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"]
     ways = sorted(_ways(must), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
         place = (f" {way.where} ", Verbatim(way.place, limit=PLACE_LIMIT)) if way.place else ()

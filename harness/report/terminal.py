@@ -52,7 +52,7 @@ def _drawn(block: Block, record: Record | None) -> Block | list[Line]:
             signs = Line()
             for kind, _ in (square(arm, trial) for trial in tally.trials):
                 signs.append(*SIGNS[kind])
-            lines.append(Line.assemble(visible(f"{cell.id} {arm}: "), signs))
+            lines.append(Line.assemble(visible(f"{cell.id} {record.scenario.arm(arm)}: "), signs))
     key = (Line.assemble(SIGNS[kind], f" {word}") for kind, _, word in legend(record))
     return [*lines, Line("   ").join(key)]
 

@@ -167,6 +167,44 @@ def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: s
     assert "Traceback" not in ran.out + ran.err
 
 
+GROUPED = """
+import torch
+import torch.distributed as dist
+
+def score(context, *, broken):
+    part = torch.tensor([float(broken and context.rank == context.size - 1) + 6 / context.size], dtype=torch.float64)
+    dist.all_reduce(part)  # a reference without a group would raise here
+    context.emit("score", loss=part.item(), ids=[1, 2], size=dist.get_world_size())
+"""
+
+
+@pytest.mark.whole
+def test_a_reference_may_call_torch_distributed(tmp_path: Path) -> None:
+    """backend: gloo gives it a group of itself; `equal` compares content with it, and a name nobody reports is told."""
+    text = SCENARIO[: SCENARIO.index("checks:")].replace(
+        "with: {broken: false}}\nm", "with: {broken: false}, backend: gloo}\nm"
+    )
+    text = text.replace("ranks: [2, 3], backend: [none]", "ranks: [2], backend: [gloo]").replace(
+        "ranks: nonzero", "ranks: every"
+    )
+    checks = "- {id: same, kind: equal, ranks: every, value: score.loss, against: reference}\n"
+    checks += "- {id: ids, kind: equal, ranks: every, value: score.ids, against: reference}\n"
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text(f"{text}checks:\n{checks}show: [score.size, score.los]\n")
+    (folder / "subject.py").write_text(GROUPED)
+    ran = run_command(tmp_path, "run", str(folder))
+    assert ran.code == 0, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert cell.reference is not None
+    assert cell.reference.reported == {"score.loss": "6.0", "score.ids": "[1,2]", "score.size": "1"}
+    assert cell.control is not None
+    assert "score.loss is not the reference's: 7.0, expected 6.0" in str(cell.control.trials[0].failures)
+    told = "No rank of the candidate reported score.los, which show names; did you mean score.loss?"
+    assert told in ran.record.judgement.unshown
+    assert verify(tmp_path, ran.folder / "report.md").code == 0
+
+
 PROGRAM = """
 import json, os
 os.write(3, b'{"event": "ready"}\\n')
