@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from harness.reason import VerdictCode
+from harness.trust.key import find_signer
 from tests import forge
+from tests.run import repositories
 from tests.run.conftest import Ran, run_command
 from tests.run.test_reference import verify
 
@@ -285,3 +287,73 @@ def test_a_forged_comparison_is_refused(ran: Ran, place: Path, tmp_path: Path, c
     forge.sign(folder, place / "home/.local/share/rankproof/signing_key")
     verified = verify(place, folder / "report.md")
     assert (verified.code, "REFUSED" in verified.out) == (3, True), verified.out
+
+
+# -- what a and b may differ in --------------------------------------------------------------------------------------
+
+SHORT = """
+schema: 1
+id: released
+title: The release says what the last one did
+question: Do both say the same?
+subject:
+  entry: subject:say
+  compare:
+    a: {A}
+    b: {B}
+    defect: {value: said.text, one: character}
+matrix: {ranks: [2], backend: [none]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 4, control: 4, accept: {failure_rate_below: 60%}}
+checks:
+  - {id: text, kind: equal, ranks: every, value: said.text, against: a}
+"""
+
+
+@pytest.mark.whole
+def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> None:
+    """Each in an environment of its own: what b says otherwise is named beside what a said, and the versions differ."""
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    arms = [f'{{environment: {{packages: {{greeting: "{version}"}}}}}}' for version in ("1.0", "2.0")]
+    (folder / "scenario.yaml").write_text(SHORT.replace("{A}", arms[0]).replace("{B}", arms[1]))
+    subject = "import greeting\n\ndef say(context):\n    context.emit('said', text=greeting.TEXT)\n"
+    (folder / "subject.py").write_text(subject)
+    differs = run_command(tmp_path, "run", str(folder), env=offered)
+    assert differs.code == 1, differs.out + differs.err
+    assert differs.record.changed == ["-greeting 1.0", "+greeting 2.0"]
+    said = 'said.text is not a\'s: "hello", expected "HELLO"'
+    for cell in differs.record.judgement.cells:
+        assert cell.candidate is not None
+        assert all(said in trial.failures[0].reasons[0] for trial in cell.candidate.trials)
+    assert "| package | a | b | the arms |" in (differs.folder / "report.md").read_text()
+    (folder / "subject.py").write_text(subject.replace("greeting.TEXT", "greeting.TEXT.lower()"))
+    same = run_command(tmp_path, "run", str(folder), env=offered)
+    assert same.code == 0, same.out + same.err
+    assert verify(tmp_path, same.folder / "report.md").code == 0
+
+
+@pytest.mark.whole
+def test_two_revisions_are_compared_and_reproduced(tmp_path: Path) -> None:
+    """The code of each is laid out from its commit; two names of one tree are the same code; it can be run again."""
+    top = repositories.make(tmp_path / "repo")
+    subject = "from proj import greeting\n\ndef say(context):\n    context.emit('said', text=greeting(0))\n"
+    yaml = SHORT.replace("{A}", "{rev: broken}").replace("{B}", "{rev: fixed}")
+    repositories.commit(top, {"check/scenario.yaml": yaml, "check/subject.py": subject})
+    ran = run_command(tmp_path, "run", str(top / "check"))
+    assert ran.code == 0, ran.out + ran.err
+    assert {name: one.rev for name, one in ran.record.run.revisions.items()} == {
+        "candidate": "fixed",
+        "control": "fixed",
+        "reference": "broken",
+    }
+    assert "--- a/proj.py" in ran.record.changed
+    assert "| a | broken: " in (ran.folder / "report.md").read_text()
+    key = str(tmp_path / "home/.local/share/rankproof/signing_key")
+    signer = ("--signer", find_signer(explicit=key).fingerprint)
+    again = run_command(tmp_path, "reproduce", str(ran.folder / "report.md"), *signer, "--repo", str(top))
+    assert (again.code, "REPRODUCED" in again.out) == (0, True), again.out + again.err
+    alike = run_command(tmp_path, "run", str(top / "check"), "--set", "subject.compare.a.rev=fixed~0")
+    assert alike.code == 2, alike.out + alike.err
+    assert [reason.code for cell in alike.record.judgement.cells for reason in cell.reasons] == [VerdictCode.ARMS_ALIKE]
