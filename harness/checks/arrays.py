@@ -36,7 +36,7 @@ class AgainstCheck(RankCheck):
     @property
     def allows(self) -> str:
         """How far apart the two may be, in words."""
-        raise NotImplementedError
+        return f"what {self.kind} allows"
 
     @property
     def of(self) -> tuple[int | Literal["reference"] | None, str | None]:

@@ -39,6 +39,10 @@ READY = (
     "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the machine that it ran "
     "on, not about code of this repository."
 )
+COMPARED = (
+    "B was compared with a: what both get wrong alike is not found. The defect changed what b reported or kept, not what "
+    "it computed: whether b's code can make such a difference is not shown."
+)
 ONE_MACHINE = "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines."
 TIME = "Time in the signature is the signer's own claim."
 
@@ -74,6 +78,8 @@ def limits_section(record: Record) -> list[Block]:
     ]
     if record.run.environment.gpu is None:
         items.append("No GPU was used.")
+    if record.scenario.called:
+        items.append(COMPARED)
     if record.scenario.use is not None:
         items.append(READY.format(use=record.scenario.use))
     items += _of_code(record)
