@@ -40,8 +40,8 @@ READY = (
     "on, not about code of this repository."
 )
 COMPARED = (
-    "B was compared with a: what both get wrong alike is not found. The defect changed what b reported or kept, not what "
-    "it computed: whether b's code can make such a difference is not shown."
+    "B was compared with a: what both get wrong alike is not found. The defect changed what b reported or kept, not "
+    "what it computed: whether b's code can make such a difference is not shown."
 )
 ONE_MACHINE = "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines."
 TIME = "Time in the signature is the signer's own claim."
