@@ -131,8 +131,9 @@ class Record(Model):
     Attributes:
         run: the facts of the run.
         scenario: what was asked.
-        arms: `candidate`, and `control` if there is one.
-        changed: unified diff from the control to the candidate, bounded; with the arguments as two lines.
+        arms: `candidate`, and `control` if there is one; of a comparison `reference` too, its a.
+        changed: unified diff from the control to the candidate, or from a to b, bounded; with the arguments as two
+            lines.
         libraries: the same of the modules that ranks loaded of libraries that the arms have in different releases.
         judgement: the verdict, with everything it rests on.
         comparison: for a run that reproduces another, how the two compare.

@@ -125,6 +125,7 @@ class References:
                 for (rank, name), one in found.items() if first else ():
                     path = own / f"{rank}-{one.values['file']}"
                     shutil.copyfile(one.path, path)
+                    path.chmod(0o444)
                     kept[rank, name] = replace(one, path=path)
 
             capture = start(replace(order, about={**order.about, "trial": index}), on_left=left).run()

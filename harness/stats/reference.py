@@ -61,14 +61,15 @@ def read_reference(
     Raises:
         EventError: its events cannot be read.
     """
+    if (plan := reference_of(scenario, cell)) is None:
+        return [], None
     histories: list[tuple[str, History]] = []
-    plan = reference_of(scenario, cell)
-    for folder in reference_folders(scenario, cell) if plan is not None else ():
+    for folder in reference_folders(scenario, cell):
         path = f"{folder}/{EVENTS}"
         first = histories[0][1] if histories else None
-        histories.append((path, History.read(read(path), size=plan.size if plan else 1, reference=first)))
+        histories.append((path, History.read(read(path), size=plan.size, reference=first)))
     try:
-        return histories, _summary(histories) if histories else None
+        return histories, _summary(histories)
     except ValidationError as error:  # no harness wrote these
         raise EventError(f"what the reference kept is not told: {error.errors()[0]['msg']}") from None
 
