@@ -36,6 +36,8 @@ def with_faults(good: str, *faults: str) -> str:
         "id: f, kind: replaced, ranks: [1], at: a.b, file: work/b.bin, offset: 4KiB",
         "id: f, kind: clock-skew, ranks: [1], at: subject.loaded, by: 5min, way: back",
         "id: f, kind: torch-settings, ranks: [1], at: subject.loaded, dtype: bfloat16",
+        "id: f, kind: perturb, ranks: [1], value: a.b, one: token",
+        "id: f, kind: perturb, ranks: [1], artefact: logits, at: a.b, relative: 1e-3",
     ],
 )
 def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> None:
@@ -78,6 +80,15 @@ def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> 
             "id",
             "is the id of another one",
         ),
+        (
+            [
+                "id: f, kind: perturb, ranks: [1], value: a.b, ulp: 1",
+                "id: g, kind: perturb, ranks: every, value: a.b, ulp: 2",
+            ],
+            "value",
+            "changes the same",
+        ),
+        (["id: f, kind: perturb, ranks: [1], value: a.b, ulp: 1, one: token"], "one", "cannot stand beside ulp"),
         (["id: f, kind: env, ranks: [1], set: {RANKPROOF_X: a}"], "set.RANKPROOF_X", "is reserved"),
         (["id: f, kind: starve, ranks: [1], at: a, for: 1s, burners: 1"], "burners", "at least 2"),
         (["id: f, kind: starve, ranks: [1], at: a"], "for", "is missing"),
