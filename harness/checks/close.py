@@ -117,7 +117,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
 
     @property
     def allows(self) -> str:
-        return str(self.tolerance)
+        return str(self.tolerance) if self.atol or self.rtol or self.ulp else "no difference"
 
     def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
         """Element by element."""

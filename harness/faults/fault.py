@@ -132,7 +132,10 @@ class Fault(Model):
         done()
 
     def inside(self) -> Mapping[str, JSON] | None:
-        """The order for the rank itself, which it gets when its gate opens, or None."""
+        """The order for the rank itself, which it gets when its gate opens, or None.
+
+        With it go the fault's id and kind, the rank, and the seed of the trial, as text.
+        """
         return None
 
     def undo(self, world: WorldControl, *, rank: int) -> None:

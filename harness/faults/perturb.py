@@ -19,7 +19,17 @@ from harness.forms.fields import Event, EventValue
 from harness.forms.model import Model, demand_one
 from harness.forms.strict_json import JSON
 from harness.history import History, Seen, artefact_found, artefact_was_changed
-from harness.numeric.change import ABSOLUTE, RELATIVE, ULP, Position, change_value, restored, restored_file, verb
+from harness.numeric.change import (
+    ABSOLUTE,
+    RELATIVE,
+    ULP,
+    Position,
+    change_number,
+    change_value,
+    restored,
+    restored_file,
+    verb,
+)
 
 TOLD = "fault.perturbed"
 """What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`) and now; or `why`."""
@@ -132,23 +142,25 @@ class PerturbFault(Change, FaultAtEvent):
         found = artefact_found(history, rank, self.what)
         if found is None or artefact_was_changed(history, rank, self.what):
             return None
-        digests = values.get("was"), values.get("sha256")
         position, shape = _position(values.get("position")), found.event.values.get("shape")
         inside = (
             position is not None
             and isinstance(shape, list)
             and len(position) == len(shape)
-            and all(type(part) is int and 0 <= part < size for part, size in zip(position, shape, strict=True))
+            and all(
+                type(part) is type(size) is int and 0 <= part < size for part, size in zip(position, shape, strict=True)
+            )
         )
-        is_it = found.event.values.get("sha256") == digests[1] != digests[0] and values.get("before") != values.get(
-            "after"
-        )
-        return found if inside and is_it else None
+        before, after = _number(values.get("before")), None
+        if before is not None:
+            after = change_number(before, self.order, dtype=str(found.event.values.get("dtype")))
+        is_it = found.event.values.get("sha256") == values.get("sha256") != values.get("was")
+        return found if inside and is_it and after is not None and _text(after) == _text(values.get("after")) else None
 
     def before(self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]) -> bytes:
         """The file that a rank changed as it was before, by what the rank told; nothing where it was not so."""
-        position, before = _position(told.get("position")), told.get("before")
-        if position is None or isinstance(before, bool) or not isinstance(before, int | float):
+        position, before = _position(told.get("position")), _number(told.get("before"))
+        if position is None or before is None:
             return b""
         return restored_file(content, name, position, before, order)
 
@@ -158,6 +170,10 @@ def _position(value: JSON) -> Position | None:
         return None
     parts: Position = [part for part in value if type(part) in (int, str)]
     return parts if len(parts) == len(value) else None
+
+
+def _number(value: JSON) -> int | float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _index(value: JSON) -> str:

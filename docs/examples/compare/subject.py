@@ -1,12 +1,11 @@
 """Sums of the same numbers in two orders: not the same bits, and near all the same."""
 
-import random
+import math
 
 
 def add(context, *, order):
     """Report the sum of a thousand numbers of this rank."""
-    dice = random.Random(context.rank)
-    numbers = [dice.uniform(-1, 1) for _ in range(1000)]
+    numbers = [math.sin(number * (context.rank + 1)) for number in range(1, 1001)]
     context.emit("summed", total=sum(numbers) if order == "forward" else pairwise(numbers))
 
 
