@@ -328,6 +328,9 @@ def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> N
         assert cell.candidate is not None
         assert all(said in trial.failures[0].reasons[0] for trial in cell.candidate.trials)
     assert "| package | a | b | the arms |" in (differs.folder / "report.md").read_text()
+    (library,) = differs.record.libraries
+    assert library.versions == {"reference": "1.0", "candidate": "2.0"}
+    assert {"-TEXT = WORD.upper()", "+TEXT = WORD"} <= set(library.modules[0].lines)
     (folder / "subject.py").write_text(subject.replace("greeting.TEXT", "greeting.TEXT.lower()"))
     same = run_command(tmp_path, "run", str(folder), env=offered)
     assert same.code == 0, same.out + same.err
