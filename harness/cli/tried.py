@@ -70,8 +70,9 @@ def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
         return
     yield f"tried once in {tried.cell.id}; nothing is kept, and nothing signed"
     if tried.reference is not None:
-        yield "reference: ran twice, in a world of one"
-        yield from _kept("it", tried.reference)
+        size = "one" if scenario.subject.compare is None else str(tried.cell.ranks)
+        yield f"{scenario.subject.called('reference')}: ran twice, in a world of {size}"
+        yield from _kept("it" if scenario.subject.compare is None else "its rank 0", tried.reference)
     for one in tried.arms:
         yield from _arm(scenario, one)
     counts = [str(scenario.trials.candidate)]

@@ -93,7 +93,7 @@ class Tried:
         cell: None where none can run here.
         skipped: cell id to why it cannot.
         arms: the trials; the control's is missing where there is none.
-        reference: what the reference kept; None where there is none.
+        reference: what the reference kept, of a comparison rank 0 of a; None where there is none.
         cells: how many cells a run would make.
         jobs: how many worlds it would have at a time.
         seconds: what a run would take, if every trial took as long as these.
