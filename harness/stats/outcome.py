@@ -262,4 +262,6 @@ def _failure(finding: Finding) -> Failure:
 
 
 def _reason(part: RankFinding) -> str:
-    return short(part.reason + (f" (found {shown(part.observed)})" if part.observed is not None else ""))
+    observed = "" if part.observed is None else shown(part.observed)
+    # A comparison of arrays is both: what was found, and the reason.
+    return short(part.reason if part.reason.endswith(observed) else f"{part.reason} (found {observed})")
