@@ -104,7 +104,7 @@ def _faults() -> Iterator[Answer]:
         except PluginFailed as error:
             yield Answer("fault", name, "no", str(error), "no scenario with it can run")
             continue
-        yield _whether("fault", name, not why, why or kind.does, "use a Linux machine")
+        yield _whether("fault", name, not why, why or kind.does, "scenarios with it are SKIPPED")
 
 
 def _plugins() -> Iterator[Answer]:
