@@ -42,6 +42,7 @@ class RankSpec:
         declared: normal names of distributions whose files the rank tells one by one: the repository declares them.
         differing: normal names of those whose files it tells in full beside, because they differ between the arms.
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
+        on_host: whether it is on a test host, whose name it tells as it begins.
     """
 
     rank: int
@@ -67,6 +68,7 @@ class RankSpec:
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     begun: int = 0
+    on_host: bool = False
 
     @property
     def shared(self) -> str:

@@ -68,6 +68,8 @@ class Recorder:
         self.room: Room | None = None
         self._python = python
         self._events: list[Event] = []
+        # Nanoseconds that the clock of a rank's test host is ahead of ours.
+        self.ahead: dict[int, int] = {}
         self._stacks: dict[int, bytes] = {}
 
     def add(self, event: Event) -> None:
@@ -96,6 +98,8 @@ class Recorder:
                     self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
                 ns = error.pop("ns")
                 last = states.exited.get(rank, time.monotonic_ns())
+                if isinstance(ns, int):
+                    ns -= self.ahead.get(rank, 0)
                 in_time = isinstance(ns, int) and begun <= ns <= last
                 self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=error))
             if dropped := log.dropped():

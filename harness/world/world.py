@@ -103,6 +103,18 @@ class World:
             self._gates.signalled()
             self._pipes.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
 
+    def wire(self, order: Mapping[str, JSON]) -> None:
+        """Tell the wire between the test hosts what to do; a gate answered after this opens when that is in force.
+
+        It evidences it by `wire.struck` or `wire.undone`. Does nothing once the world is over.
+        """
+        if self._over or self._launch.hosts is None:
+            return
+        seed = f"{self._launch.about.get('seed', 0)} {order.get('fault')} {order.get('rank')}"
+        with contextlib.suppress(OSError):
+            self._gates.signalled()
+            self._pipes.control.sendall(json.dumps({"wire": {**order, "seed": seed}}).encode() + b"\n")
+
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
         self._recorder.note(name, rank=rank, **values)
@@ -215,7 +227,8 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
-        rendezvous = prepare(launch.backend, size=launch.size, ports=ports)
+        addresses = launch.hosts.addresses if launch.hosts is not None else None
+        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=addresses)
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
@@ -281,6 +294,10 @@ class World:
                 self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
+            case "hosts":
+                self._hear_hosts(ns, message)
+            case "wire":
+                self._hear_wire(ns, rank, message)
             case "signalled":
                 values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
@@ -293,6 +310,20 @@ class World:
                 self._gone = True
         for do in self._awaited.pop((f"rank.{kind}", rank), ()):
             do()
+
+    def _hear_hosts(self, ns: int, message: dict[str, JSON]) -> None:
+        """The hosts are there, and no rank is yet: what ranks on them stamp goes by their clocks from now on."""
+        self._recorder.add(Event(ns=ns, by="server", name="hosts.made", values=message))
+        if (hosts := self._launch.hosts) is not None:
+            for rank, host in enumerate(hosts.of):
+                ahead = message["hosts"][host]["clock_ahead"]  # type: ignore[index,call-overload]
+                self._channels[rank].ahead = self._recorder.ahead[rank] = ahead
+
+    def _hear_wire(self, ns: int, rank: int | None, message: dict[str, JSON]) -> None:
+        what = message.pop("what")
+        self._recorder.add(Event(ns=ns, by="server", rank=rank, name=f"wire.{what}", values=message))
+        if what in ("struck", "undone"):
+            self._gates.landed()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
         for _, descriptor in self._pipes.open(rank=rank, kind="events"):
