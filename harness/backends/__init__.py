@@ -12,7 +12,17 @@ from harness.backends.none import Nothing
 from harness.plugins import Registry
 from harness.reason import Skip, SkipCode
 
-__all__ = ["KINDS", "Backend", "BackendProperties", "Opened", "PeerGone", "Rendezvous", "hosts_refusal", "prepare", "refusal"]
+__all__ = [
+    "KINDS",
+    "Backend",
+    "BackendProperties",
+    "Opened",
+    "PeerGone",
+    "Rendezvous",
+    "hosts_refusal",
+    "prepare",
+    "refusal",
+]
 
 KINDS: Registry[Backend] = Registry(
     "rankproof.backends", Backend, {"gloo": Gloo(), "mlx-ring": MlxRing(), "nccl": Nccl(), "none": Nothing()}
@@ -34,10 +44,7 @@ def prepare(name: str, *, size: int, ports: Ports, addresses: Sequence[str] | No
     """
     with KINDS.guarded(name, but=(OSError,)):
         kind = KINDS[name]
-        if addresses is None:
-            found = kind.prepare(size=size, ports=ports)
-        else:
-            found = kind.prepare_across(addresses=addresses)
+        found = kind.prepare(size=size, ports=ports) if addresses is None else kind.prepare_across(addresses=addresses)
         if len(found.ranks) != size or len(found.env or found.ranks) != size:
             raise ValueError(f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}")
         return found

@@ -58,7 +58,12 @@ class MlxRing(Backend):
             ends = [half_done.enter_context(end) for end in socket.socketpair()] if turn else []
             descriptors = [sock.detach() for sock in (*held, *ends)]
         ranks: list[dict[str, Any]] = [
-            {"places": [[LOOPBACK, port] for port in leased], "held": {"descriptor": rank}, "turn": None, "tables": None}
+            {
+                "places": [(LOOPBACK, port) for port in leased],
+                "held": {"descriptor": rank},
+                "turn": None,
+                "tables": None,
+            }
             for rank in range(size)
         ]
         if turn:

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
+from harness.faults.bandwidth import BandwidthFault
 from harness.faults.delay import DelayFault
+from harness.faults.duplicate import DuplicateFault
 from harness.faults.env import EnvFault
 from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault, FaultProperties
+from harness.faults.flip import FlipFault
+from harness.faults.flip_frame import FlipFrameFault
+from harness.faults.half_open import HalfOpenFault
 from harness.faults.hub import HubFault
 from harness.faults.kill import KillFault
+from harness.faults.latency import LatencyFault
+from harness.faults.loss import LossFault
+from harness.faults.partition import PartitionFault
 from harness.faults.pause import PauseFault
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.faults.raise_ import RaiseFault
+from harness.faults.reorder import ReorderFault
+from harness.faults.reset import ResetFault
 from harness.faults.start_late import StartLateFault
 from harness.history import History
 from harness.plugins import Registry
@@ -38,6 +48,16 @@ KINDS: Registry[type[Fault]] = Registry(
         "raise": RaiseFault,
         "exit": ExitFault,
         "hub": HubFault,
+        "latency": LatencyFault,
+        "bandwidth": BandwidthFault,
+        "loss": LossFault,
+        "duplicate": DuplicateFault,
+        "reorder": ReorderFault,
+        "flip": FlipFault,
+        "flip-frame": FlipFrameFault,
+        "partition": PartitionFault,
+        "half-open": HalfOpenFault,
+        "reset": ResetFault,
     },
 )
 

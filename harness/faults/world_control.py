@@ -43,6 +43,10 @@ class WorldControl(Protocol):
         """Have the process that forked the rank send it a signal; a gate answered after this waits for it to land."""
         ...
 
+    def wire(self, order: Mapping[str, JSON]) -> None:
+        """Tell the wire between the test hosts what to do to the links of a rank's host; a gate waits for it."""
+        ...
+
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
         ...

@@ -46,7 +46,8 @@ class FaultSummary(Model):
 class ScenarioSummary(Model):
     """What the report says about the scenario; the file itself is evidence.
 
-    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code.
+    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code;
+    `hosts` is how many test hosts the ranks were on, 1 where they were on the machine as it is.
     """
 
     id: str
@@ -61,6 +62,8 @@ class ScenarioSummary(Model):
     use: str | None = None
     of: str | None = None
     program: list[str]
+    hosts: int
+    placement: str
     accept_rate: float
     accept_confidence: float
     candidate_trials: int

@@ -10,7 +10,7 @@ from harness.scenario import End, Scenario
 
 def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
     """What is asked, by the scenario and the bytes of its file."""
-    control = scenario.subject.control
+    control, placed = scenario.subject.control, scenario.world.placement
     return ScenarioSummary(
         id=scenario.id,
         title=scenario.title,
@@ -24,6 +24,8 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         use=scenario.subject.use,
         of=scenario.subject.of,
         program=list(scenario.subject.program or ()),
+        hosts=scenario.world.hosts,
+        placement=placed if isinstance(placed, str) else f"rank by rank {list(placed)}",
         accept_rate=scenario.trials.accept.failure_rate_below,
         accept_confidence=scenario.trials.accept.confidence,
         candidate_trials=scenario.trials.candidate,

@@ -249,7 +249,9 @@ def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Itera
     """Every trial and every run of a reference, by the path of its events, with what its first line has to say."""
     known: set[str] = set()
     for cell, facts in planned:
-        place = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
+        placed = scenario.world.hosts_of(cell.ranks)
+        place: dict[str, JSON] = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
+        place["hosts"] = None if placed is None else list(placed)
         for arm, count in facts.trials.items():
             for index in range(count):
                 seed = str(derive_seed(scenario.seed, scenario.id, cell.id, index))
@@ -261,7 +263,7 @@ def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Itera
                 shared = scenario.subject.reference is not None and scenario.subject.reference.once == "scenario"
                 owner = "reference" if shared else cell.id
                 seed = str(derive_seed(scenario.seed, scenario.id, owner, 0))
-                alone = {"cell": owner, "size": 1, "backend": "none", "arm": "reference"}
+                alone = {"cell": owner, "size": 1, "backend": "none", "arm": "reference", "hosts": None}
                 yield f"{folder}/{EVENTS}", {**alone, "trial": index, "seed": seed}
 
 

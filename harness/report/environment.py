@@ -53,6 +53,8 @@ def environment_section(record: Record) -> list[Block]:
         ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
         ("home, caches, temporary folder", _room(run)),
     ]
+    if record.scenario.hosts > 1:
+        facts_of_run.append(("test hosts", f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"))
     rows = tuple((name, Claim(fact, (RUN,))) for name, fact in facts_of_run)
     section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), rows), *nix_warnings(here)]
     section += _own(record)

@@ -126,6 +126,7 @@ class References:
                 about={**model.about, **about},
                 size=1,
                 backend="none",
+                hosts=None,
                 entry=reference.entry or model.entry,
                 arguments={**reference.with_, **(cell.axes if reference.once == "cell" else {})},
                 seeds=seeds[1:],

@@ -34,6 +34,7 @@ from harness.world.capture import Capture
 from harness.world.environment import is_import_time
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
+from harness.world.hosts import Hosts
 from harness.world.pool import ServerPool, is_linux
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World
@@ -264,6 +265,7 @@ class Trials:
     def _launch(self, cell: Cell, arm: Arm, index: int) -> Launch:
         scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
+        placed = scenario.world.hosts_of(cell.ranks)
         return Launch(
             about={
                 "scenario": scenario.id,
@@ -297,6 +299,7 @@ class Trials:
             preload=self._preload,
             declared=tuple(sorted(self._declared.get(arm, ()))),
             differing=self._differing,
+            hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
         )
 
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:

@@ -22,6 +22,11 @@ NOT_THE_RANKS_OWN = (
     "fault.planned",
     "fault.struck",
     "fault.undone",
+    "hosts.made",
+    "wire.struck",
+    "wire.undone",
+    "wire.counted",
+    "wire.carried",
 )
 
 
@@ -98,4 +103,23 @@ def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "arm"), "names the control, and there is none", at_key=True)
 
 
-FAULT_RULES = (claims_strike_both_arms, strikes_at_an_event, hubs_are_there, faults_do_not_meet)
+def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
+    """Every rank has a host, and nothing is asked of test hosts that they cannot have."""
+    if draft.world is None or draft.world.hosts == 1:
+        return
+    placed, sizes = draft.world.placement, draft.sizes()
+    if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
+        message = f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each rank"
+        yield draft.problem(("world", "placement"), message)
+    if draft.has("hub"):
+        message = "cannot be had beside a hub, which test hosts cannot reach; keep one of them"
+        yield draft.problem(("world", "hosts"), message, at_key=True)
+
+
+FAULT_RULES = (
+    claims_strike_both_arms,
+    strikes_at_an_event,
+    hubs_are_there,
+    faults_do_not_meet,
+    hosts_have_what_they_need,
+)

@@ -99,8 +99,8 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
 
     Args:
         host: its number.
-        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts; `temporary`, the ranks' temporary
-            folder, or null; `kept`, what must be seen below /tmp as it is outside.
+        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts; `temporary`, the temporary
+            folder of the ranks, or null; `kept`, what must be seen below /tmp as it is outside.
 
     Raises:
         OSError: something is not allowed here; the message says which step.
@@ -203,21 +203,18 @@ def refusal(count: int = 2) -> Skip | None:
     if done.returncode == 0:
         return None
     why = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
-    return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {why}. {remedy(why)}")
+    return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {why}: {_remedy(why)}")
 
 
-def remedy(why: str) -> str:
+def _remedy(why: str) -> str:
     """What to do about a refusal, in words."""
     if str(TUN) in why or "TUN" in why:
-        return f"Load the module tun and let this user open {TUN}; of a container: --device {TUN}"
-    advice = _limits()
-    return (advice + " " if advice else "") + (
-        "Let this user make namespaces; of a container: --security-opt seccomp=unconfined, or --privileged"
-    )
+        return f"load the module tun, and let this user open {TUN} (of a container: --device {TUN})"
+    return _setting() or "let this user make namespaces (of a container: --security-opt seccomp=unconfined)"
 
 
-def _limits() -> str:
-    """What this system says that it forbids."""
+def _setting() -> str:
+    """The setting of this system that forbids it, and the value that does not; empty where none is known to."""
     settings: Sequence[tuple[str, str]] = (
         ("kernel/apparmor_restrict_unprivileged_userns", "1"),
         ("kernel/unprivileged_userns_clone", "0"),
@@ -227,5 +224,5 @@ def _limits() -> str:
         with suppress(OSError):
             if Path("/proc/sys", name).read_text().strip() == forbids and os.geteuid() != 0:
                 allows = {"0": "1", "1": "0"}[forbids] if "max" not in name else "1000"
-                return f"Set sysctl {name.replace('/', '.')}={allows}."
+                return f"set sysctl {name.replace('/', '.')}={allows}"
     return ""

@@ -178,9 +178,7 @@ def _hosts(launch: Launch, hosts: Hosts, *, server: Server, rendezvous: Rendezvo
     needed += server.environment.get("PATH", "").split(os.pathsep)
     needed += [server.environment[name] for name in ("HOME", "LD_LIBRARY_PATH") if name in server.environment]
     needed += [str(launch.python.parent.parent)] if launch.python is not None else []
-    opened = [
-        {"host": hosts.of[one.rank], "port": one.port, "backlog": one.backlog} for one in rendezvous.opened
-    ]
+    opened = [{"host": hosts.of[one.rank], "port": one.port, "backlog": one.backlog} for one in rendezvous.opened]
     return {
         "count": hosts.count,
         "of": list(hosts.of),

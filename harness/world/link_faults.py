@@ -24,7 +24,7 @@ class Link:
     Attributes:
         source, target: numbers of the hosts.
         faults: what is done to its packets now, in the order it was begun.
-        packets, bytes: what was sent on it.
+        packets: that were sent on it, and their `size` in bytes.
         lost: packets that the target's kernel did not take.
         first: where the stream of each flow begins.
     """
@@ -33,17 +33,17 @@ class Link:
     target: int
     faults: list[LinkFault] = field(default_factory=list)
     packets: int = 0
-    bytes: int = 0
+    size: int = 0
     lost: int = 0
     first: dict[str, int] = field(default_factory=dict)
 
     def count(self, packet: bytes) -> None:
         """A packet was sent."""
         self.packets += 1
-        self.bytes += len(packet)
-        if packet[0] == 0x45 and packet[9] == TCP and len(packet) >= 40 and packet[33] & SYN:
-            if (found := segment(packet)) is not None:
-                self.first[found.flow] = (found.sequence + 1) % WORD
+        self.size += len(packet)
+        begins = packet[0] == 0x45 and packet[9] == TCP and len(packet) >= 40 and packet[33] & SYN
+        if begins and (found := segment(packet)) is not None:
+            self.first[found.flow] = (found.sequence + 1) % WORD
 
     def pass_through(self, packet: bytes, *, now: int) -> list[Passing]:
         """What becomes of a packet, after all that is done to it here."""
@@ -62,7 +62,7 @@ class Link:
             "source": self.source,
             "target": self.target,
             "packets": self.packets,
-            "bytes": self.bytes,
+            "bytes": self.size,
             "lost": self.lost,
         }
 
@@ -78,7 +78,7 @@ class LinkFault:
         does: the word for it in an order.
         pairs: the links, as source and target.
         matched: packets that passed while it was in force.
-        struck: packets that it was done to; `bytes` is their size.
+        struck: packets that it was done to, and their `size` in bytes.
     """
 
     does: ClassVar[str]
@@ -86,7 +86,7 @@ class LinkFault:
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.pairs = [(source, target) for source, target in order["links"]]
-        self.matched = self.struck = self.bytes = 0
+        self.matched = self.struck = self.size = 0
         self._random = random.Random(order["seed"])  # noqa: S311 - to be repeated, not to be secret
         self._links: Links = {}
 
@@ -112,11 +112,11 @@ class LinkFault:
 
     def evidence(self) -> dict[str, Any]:
         """What was counted."""
-        return {"matched": self.matched, "struck": self.struck, "bytes": self.bytes}
+        return {"matched": self.matched, "struck": self.struck, "bytes": self.size}
 
     def _hit(self, packet: bytes) -> None:
         self.struck += 1
-        self.bytes += len(packet)
+        self.size += len(packet)
 
 
 def on_links(fault: LinkFault, links: Links) -> None:

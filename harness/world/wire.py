@@ -219,8 +219,9 @@ def attempt(count: int) -> None:
         if pid == 0:
             code = 1
             try:
-                with contextlib.closing(Wiring({"count": count, "of": [0], "open": [], "kept": []}, Path(folder))) as one:
-                    one.enter(0)
+                world = {"count": count, "of": [0], "open": [], "kept": []}
+                with contextlib.closing(Wiring(world, Path(folder))) as wiring:
+                    wiring.enter(0)
                 code = 0
             except OSError as error:
                 print(error.strerror or error, file=sys.stderr, flush=True)

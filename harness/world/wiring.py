@@ -1,4 +1,4 @@
-"""The wire and its hosts, seen from the keeper: made before any rank, entered by each, asked for its counts at the end."""
+"""The wire and its hosts, seen from the keeper: made before any rank, entered by each, asked for counts at the end."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.backends import prepare
 from harness.events import Event
+from harness.faults.link import STRUCK, UNDONE
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.rank.process import signal_name
@@ -23,6 +24,7 @@ from harness.world.ending import Ending
 from harness.world.fork_server import Cancelled, Server, ServerFailed
 from harness.world.gates import Gates
 from harness.world.hang import HangWatch
+from harness.world.hosting import Hosting
 from harness.world.launch import Launch, describe
 from harness.world.pipes import CHUNK, Pipes
 from harness.world.pool import ServerPool
@@ -66,6 +68,7 @@ class World:
         self._keeps_waiting = keeps_waiting
         given = [dict(launch.arguments), dict(launch.env)]
         self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
+        self._hosting = Hosting(launch, self._recorder)
         self._begun = 0
         self._mark = ""
         self._states = RankStates(size=launch.size)
@@ -108,12 +111,10 @@ class World:
 
         It evidences it by `wire.struck` or `wire.undone`. Does nothing once the world is over.
         """
-        if self._over or self._launch.hosts is None:
-            return
-        seed = f"{self._launch.about.get('seed', 0)} {order.get('fault')} {order.get('rank')}"
-        with contextlib.suppress(OSError):
-            self._gates.signalled()
-            self._pipes.control.sendall(json.dumps({"wire": {**order, "seed": seed}}).encode() + b"\n")
+        if not self._over and self._hosting.is_there:
+            with contextlib.suppress(OSError):
+                self._gates.signalled()
+                self._pipes.control.sendall(self._hosting.order(order))
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
@@ -141,7 +142,7 @@ class World:
         self._timers.enter(seconds, 0, do)
 
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
-        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`."""
+        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`, or `wire.struck FAULT`."""
         self._awaited.setdefault((name, rank), []).append(do)
 
     def expect_end(self, rank: int) -> None:
@@ -161,7 +162,7 @@ class World:
         """
         launch = self._launch
         program = {"program": True} if launch.program else {}
-        about = {**launch.about, **program, "size": launch.size, "backend": launch.backend}
+        about = {**launch.about, **program, **self._hosting.about(), "size": launch.size, "backend": launch.backend}
         begun = Event(
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
@@ -227,8 +228,7 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
-        addresses = launch.hosts.addresses if launch.hosts is not None else None
-        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=addresses)
+        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=self._hosting.addresses())
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
@@ -285,6 +285,7 @@ class World:
 
     def _hear(self, message: dict[str, Any]) -> None:
         kind, ns = message.pop("is"), message.pop("ns")
+        told = f"rank.{kind}"
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
             case "started" | "executed" | "stopped" | "continued":
@@ -295,9 +296,12 @@ class World:
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "hosts":
-                self._hear_hosts(ns, message)
+                self._hosting.made(ns, message, self._channels)
             case "wire":
-                self._hear_wire(ns, rank, message)
+                told = self._hosting.said(ns, rank, message)
+                if told in (STRUCK, UNDONE):
+                    self._gates.landed()
+                    told = f"{told} {message['fault']}"
             case "signalled":
                 values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
@@ -308,22 +312,8 @@ class World:
                 raise KeeperGone(f"the ranks could not be forked: {message['why']}")
             case "gone":
                 self._gone = True
-        for do in self._awaited.pop((f"rank.{kind}", rank), ()):
+        for do in self._awaited.pop((told, rank), ()):
             do()
-
-    def _hear_hosts(self, ns: int, message: dict[str, JSON]) -> None:
-        """The hosts are there, and no rank is yet: what ranks on them stamp goes by their clocks from now on."""
-        self._recorder.add(Event(ns=ns, by="server", name="hosts.made", values=message))
-        if (hosts := self._launch.hosts) is not None:
-            for rank, host in enumerate(hosts.of):
-                ahead = message["hosts"][host]["clock_ahead"]  # type: ignore[index,call-overload]
-                self._channels[rank].ahead = self._recorder.ahead[rank] = ahead
-
-    def _hear_wire(self, ns: int, rank: int | None, message: dict[str, JSON]) -> None:
-        what = message.pop("what")
-        self._recorder.add(Event(ns=ns, by="server", rank=rank, name=f"wire.{what}", values=message))
-        if what in ("struck", "undone"):
-            self._gates.landed()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
         for _, descriptor in self._pipes.open(rank=rank, kind="events"):
