@@ -209,8 +209,8 @@ def refusal(count: int = 2) -> Skip | None:
 def _remedy(why: str) -> str:
     """What to do about a refusal, in words."""
     if str(TUN) in why or "TUN" in why:
-        return f"load the module tun, and let this user open {TUN} (of a container: --device {TUN})"
-    return _setting() or "let this user make namespaces (of a container: --security-opt seccomp=unconfined)"
+        return f"load the module tun, and let this user open {TUN} (a container by --device {TUN})"
+    return _setting() or "let this user make namespaces (a container by --security-opt seccomp=unconfined)"
 
 
 def _setting() -> str:

@@ -5,6 +5,8 @@ to this world and to no other that runs at the same time. Pids, exit codes and r
 
 It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
 `gone`, and `unable` where it cannot fork; it is told `signal`. When the socket closes, it kills what is left and ends.
+Where its ranks are on test hosts, it says `hosts`, and `lost` where their wire is gone; what `wire` says, and is told,
+goes through it.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ class Keeper:
             if not self._gone:
                 self._await_descendants(wakeup)
                 self._count()
-        except OSError as error:  # too many processes or descriptors, the wire gone: an error of the harness
+        except WireLost as error:
+            self._say({"is": "lost", "ns": time.monotonic_ns(), "why": str(error)})
+        except OSError as error:  # too many processes or descriptors: an error of the harness
             self._say({"is": "unable", "ns": time.monotonic_ns(), "why": str(error)})
         finally:
             signal.set_wakeup_fd(-1)

@@ -18,6 +18,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 # Of capget and capset: version 3, two halves of effective, permitted and inheritable.
 _CAPABILITIES, _HEADER = "6I", struct.pack("Ii", 0x20080522, 0)
 OWN = Path("/proc/self/ns")
+_MAPS = ("uid_map", "gid_map")
 
 
 class NotAllowed(OSError):
@@ -70,12 +71,14 @@ def map_users(pid: int) -> None:
     """
     place = Path("/proc", str(pid))
     if os.geteuid() == 0:
-        users = groups = "0 0 4294967295"
+        # Of a container's root, everybody is those whom the container has.
+        known = [[line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()] for name in _MAPS]
+        maps = ["".join(f"{inside} {inside} {count}\n" for inside, _, count in lines) for lines in known]
     else:
-        users, groups = (f"{number} {number} 1" for number in (os.geteuid(), os.getegid()))
+        maps = [f"{number} {number} 1" for number in (os.geteuid(), os.getegid())]
         (place / "setgroups").write_text("deny")
-    (place / "uid_map").write_text(users)
-    (place / "gid_map").write_text(groups)
+    for name, text in zip(_MAPS, maps, strict=True):
+        (place / name).write_text(text)
 
 
 def capabilities() -> tuple[int, ...]:

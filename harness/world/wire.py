@@ -68,7 +68,7 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         _exit(0)  # the keeper is gone, and nobody is left who could be served
     except OSError as error:
         with contextlib.suppress(OSError):
-            send(channel, {"is": "unable", "why": str(error)})
+            send(channel, {"is": "unable", "why": error.strerror or str(error)})
     except BaseException:  # noqa: BLE001 - its own failure goes to the server's log
         sys.excepthook(*sys.exc_info())
     finally:

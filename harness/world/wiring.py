@@ -76,7 +76,7 @@ class Wiring:
         send(self._channel, {"do": "make"})
         answer, handed = self._answer()
         if answer["is"] != "hosts":
-            raise WireLost(f"test hosts cannot be made: {answer['why']}")
+            raise WireLost(answer["why"])
         self.clocks = [host["clock_ahead"] for host in answer["hosts"]]
         self._namespaces = []
         for host in answer["hosts"]:

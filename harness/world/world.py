@@ -310,6 +310,8 @@ class World:
                 self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
             case "unable":
                 raise KeeperGone(f"the ranks could not be forked: {message['why']}")
+            case "lost":
+                raise KeeperGone(message["why"])
             case "gone":
                 self._gone = True
         for do in self._awaited.pop((told, rank), ()):
