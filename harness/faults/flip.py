@@ -49,10 +49,14 @@ class FlipFault(LinkFault):
 
 def flips(values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None) -> tuple[str, str]:
     """Whether the wire's log shows that exactly this was flipped, and what to say of it."""
-    log = values.get("flips")
-    first = log[0] if isinstance(log, list) and log else None
-    if not isinstance(first, dict):
+    listed = values.get("flips")
+    log = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    if not log:
         return "the wire's log shows no byte that it flipped", ""
+    first = log[0]
+    # Where TCP sent the byte again, it was flipped again.
+    if any(one.get(name) != first.get(name) for one in log for name in ("flow", "offset", "before", "after")):
+        return "the wire flipped more than one byte of one stream", ""
     before, after, size, at = (first.get(name) for name in ("before", "after", "payload", "byte"))
     whole = all(type(number) is int for number in (before, after, size, at))
     if not whole or before ^ after != mask or size < least or (byte is not None and at != byte):  # type: ignore[operator]
