@@ -123,7 +123,7 @@ class Keeper:
     def _make_hosts(self) -> None:
         server = os.getppid()
         self._wiring = Wiring(self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent)
-        # Making a user namespace took both away.
+        # A process whose rights change may lose the first; the second was given up for the wire. No rank is there yet.
         die_with_parent(server)
         keep_private(private=True)
         self._backend += self._wiring.opened
@@ -177,7 +177,7 @@ class Keeper:
         os.setsid()
         if self._wiring is not None:
             self._wiring.enter(index)
-            # Another user namespace's process is readable for nobody, and what a rank holds is looked at from outside.
+            # What a rank holds is looked at from outside, and a change of its rights may close that.
             keep_private(private=False)
         # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
         with contextlib.suppress(OSError):

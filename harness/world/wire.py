@@ -54,7 +54,7 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         user = os.open(f"/proc/{keeper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         namespaces.enter(user, step="enter the user namespace")
         os.close(user)
-        # Entering it took the death signal away, and made this process readable for nobody.
+        # A process whose rights change may lose its death signal.
         die_with_parent(keeper)
         made, opened = _make(world)
         keep_private(private=True)

@@ -13,6 +13,7 @@ from os import _exit
 from pathlib import Path
 from typing import Any
 
+from harness.rank.process import keep_private
 from harness.world import hosts, namespaces, wire
 from harness.world.requests import Requests, send
 
@@ -36,7 +37,8 @@ class Wiring:
     def __init__(self, world: dict[str, Any], scratch: Path) -> None:
         """Make a user namespace around this process, and have the wire make the hosts.
 
-        To be called with one thread, before anything was forked that has to stay outside.
+        To be called with one thread, before anything was forked that has to stay outside. Leaves this process readable
+        for others of its user.
 
         Args:
             world: `count`, how many hosts; `of`, the host of each rank; `open`, what to open on which host: `host`,
@@ -61,6 +63,8 @@ class Wiring:
         }
         self._channel, theirs = socket.socketpair()
         keeper = os.getpid()
+        # The wire is the same user, and has to look into this process to give its namespace users.
+        keep_private(private=False)
         self.pid = os.fork()
         if self.pid == 0:
             try:
