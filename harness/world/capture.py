@@ -80,6 +80,10 @@ class Recorder:
         """Add an event of the harness, that happens now."""
         self.add(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
 
+    def failed(self, kind: str, error: Exception) -> None:
+        """Add an error of the harness itself."""
+        self.note("harness.error", type=kind, message=self.shortened(str(error))[:2000])
+
     def collect(self, scratch: Path, *, states: RankStates, begun: int, stacks: bool) -> None:
         """Take what the ranks left in their folders. To be called when all have ended.
 

@@ -184,10 +184,10 @@ class World:
             self._run(server)
             over = True
         except ServerFailed as error:
-            self._harness_error("ServerFailed", error)
+            self._recorder.failed("ServerFailed", error)
             usable = isinstance(error, KeeperGone)
         except OSError as error:
-            self._harness_error(type(error).__name__, error)
+            self._recorder.failed(type(error).__name__, error)
             usable = usable and not isinstance(error, RoomNotEmpty)
         finally:
             self._over = True
@@ -243,9 +243,6 @@ class World:
         server.request(description, handed)
         self._pipes.handed()
 
-    def _harness_error(self, kind: str, error: Exception) -> None:
-        self.note("harness.error", type=kind, message=self._recorder.shortened(str(error))[:2000])
-
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
@@ -268,9 +265,9 @@ class World:
                 self._timers.run(blocking=False)
                 self._ending.judge()
         for rank, descriptor in self._pipes.open(kind="events"):
-            self._read_what_waits(rank, descriptor, self._read_events)
+            self._pipes.drain(rank, descriptor, self._read_events)
         for rank, descriptor in self._pipes.open(kind="log"):
-            self._read_what_waits(rank, descriptor, self._read_log)
+            self._pipes.drain(rank, descriptor, self._read_log)
 
     def _listen(self) -> None:
         try:
@@ -319,7 +316,7 @@ class World:
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
         for _, descriptor in self._pipes.open(rank=rank, kind="events"):
-            self._read_what_waits(rank, descriptor, self._read_events)
+            self._pipes.drain(rank, descriptor, self._read_events)
         self._states.exited[rank] = ns
         if self._hang is not None:
             self._hang.heard()
@@ -333,14 +330,6 @@ class World:
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
             self._ending.failed()
         self._start_line()
-
-    def _read_what_waits(self, rank: int, descriptor: int, read: Callable[[int, int], int]) -> None:
-        """Read what was written so far, and no more: a child of the rank may hold the pipe and write on for ever."""
-        waiting = self._pipes.waiting(descriptor)
-        while waiting > 0 and (taken := read(rank, descriptor)):
-            waiting -= taken
-        if waiting <= 0 and not self._pipes.waiting(descriptor):
-            read(rank, descriptor)
 
     def _read_events(self, rank: int, descriptor: int) -> int:
         channel = self._channels[rank]
