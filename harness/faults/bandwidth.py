@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ class BandwidthFault(LinkFault):
     what: ClassVar = "bandwidth"
 
     kind: Literal["bandwidth"]
-    per_second: Size = Field(description="Bytes in a second, with a unit: 10MiB.")
+    per_second: Annotated[Size, Field(ge=1)] = Field(description="Bytes in a second, with a unit: 10MiB.")
 
     def done(self) -> str:
         return f"{self.per_second / 2**20:g} MiB in a second"

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.link import NEEDS, OF_A_LINK, LinkFault
+from harness.faults.link import NEEDS, OF_A_LINK, Delay, LinkFault
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 
@@ -22,8 +22,10 @@ class LatencyFault(LinkFault):
     what: ClassVar = "latency"
 
     kind: Literal["latency"]
-    by: Duration = Field(description="How much later, with a unit: 20ms. None overtakes another of its link.")
-    jitter: Duration = Field(0.0, description="How much more at most, by chance, with a unit.")
+    by: Delay = Field(description="How much later, with a unit: 20ms. None overtakes another of its link.")
+    jitter: Duration = Field(
+        0.0, description="How much more at most, by chance, with a unit.", json_schema_extra={"default": "0s"}
+    )
 
     def done(self) -> str:
         more = f" and up to {self.jitter:g} s more" if self.jitter else ""

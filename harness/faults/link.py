@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties, Place
@@ -17,7 +17,7 @@ from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.draft import Draft
 from harness.forms.fields import Distinct
-from harness.forms.problem import Problem
+from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import History, Seen
@@ -32,6 +32,15 @@ EFFECTS = {
     "breaking": "what reads the stream raises, aborts, hangs, or does not notice",
     "stopping": "no step that needs the link completes",
 }
+
+
+def _some(seconds: float) -> float:
+    if not seconds:
+        raise complaint("must be more than 0")
+    return seconds
+
+
+Delay = Annotated[Duration, AfterValidator(_some)]
 
 
 class LinkFault(FaultAtEvent):

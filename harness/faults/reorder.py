@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.link import NEEDS, OF_A_LINK, LinkFault
+from harness.faults.link import NEEDS, OF_A_LINK, Delay, LinkFault
 from harness.forms.strict_json import JSON
-from harness.forms.units import Duration, Percent
+from harness.forms.units import Percent
 
 
 class ReorderFault(LinkFault):
@@ -27,7 +27,7 @@ class ReorderFault(LinkFault):
 
     kind: Literal["reorder"]
     share: Percent = Field(description="The share of packets, in percent: 20%. The first one is always held back.")
-    by: Duration = Field(0.005, description="How long, with a unit.", json_schema_extra={"default": "5ms"})
+    by: Delay = Field(0.005, description="How long, with a unit.", json_schema_extra={"default": "5ms"})
 
     def done(self) -> str:
         return f"{self.share * 100:g} % of the packets held back by {self.by:g} s"

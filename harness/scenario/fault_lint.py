@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.events import is_name
+from harness.faults.link import LinkFault
 from harness.forms.problem import Problem, closest
 from harness.scenario.draft import Draft
 
@@ -114,6 +115,23 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
     if draft.has("hub"):
         message = "cannot be had beside a hub, which test hosts cannot reach; keep one of them"
         yield draft.problem(("world", "hosts"), message, at_key=True)
+    for index, fault in draft.faults.items():
+        if isinstance(fault, LinkFault) and fault.to is not None and len(fault.to) == 1:
+            yield from _without_link(draft, index, fault, to=fault.to[0])
+
+
+def _without_link(draft: Draft, index: int, fault: LinkFault, *, to: int) -> Iterator[Problem]:
+    """A host has no link to itself."""
+    for size in draft.sizes():
+        placed = draft.world.hosts_of(size) if draft.world is not None else None
+        try:
+            own = {placed[rank] for rank in fault.ranks.of(size)} if placed else set[int]()
+        except (IndexError, ValueError):
+            return  # ranks that are not there, or have no host, have rules of their own
+        if to in own:
+            message = f"has no link for a rank on host {to} in a world of {size}; name another host"
+            yield draft.problem(("faults", index, "to"), message)
+            return
 
 
 FAULT_RULES = (

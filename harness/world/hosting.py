@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.events import Event
-from harness.faults.link import links_of
+from harness.faults.link import UNDONE, links_of
 from harness.forms.strict_json import JSON
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
@@ -21,6 +21,7 @@ class Hosting:
         self._hosts = launch.hosts
         self._seed = launch.about.get("seed", "0")
         self._recorder = recorder
+        self._holding: set[tuple[object, int | None]] = set()
 
     @property
     def is_there(self) -> bool:
@@ -45,8 +46,16 @@ class Hosting:
     def said(self, ns: int, rank: int | None, values: dict[str, Any]) -> str:
         """Take what the wire says; returns its name."""
         name = f"wire.{values.pop('what')}"
+        if values.pop("holds", False):
+            self._holding.add((values["fault"], rank))
+        elif name == UNDONE:
+            self._holding.discard((values.get("fault"), rank))
         self._recorder.add(Event(ns=ns, by="server", rank=rank, name=name, values=values))
         return name
+
+    def keeps_waiting(self) -> str:
+        """Why a rank may wait for the wire alone: what waits for a packet that is on its way does not hang."""
+        return "packets are held back on a wire" if self._holding else ""
 
     def order(self, order: Mapping[str, Any]) -> bytes:
         """A line for the keeper: an order for the wire, with the links of the rank's host that it is about.

@@ -82,6 +82,8 @@ class LinkFault:
     """
 
     does: ClassVar[str]
+    holds: ClassVar = False
+    """Whether packets wait on the wire for a time."""
     kinds: ClassVar[dict[str, type[LinkFault]]] = {}
 
     def __init__(self, order: Mapping[str, Any]) -> None:
@@ -146,6 +148,7 @@ class Latency(LinkFault):
     """Every packet is later by a time, and by chance by up to another; none overtakes one of its link."""
 
     does = "latency"
+    holds: ClassVar = True
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
@@ -164,6 +167,7 @@ class Bandwidth(LinkFault):
     """So many bytes pass in a second, one packet after the other."""
 
     does = "bandwidth"
+    holds: ClassVar = True
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
@@ -202,6 +206,7 @@ class Reorder(ByChance):
     """Packets are held back, so that those after them come first."""
 
     does = "reorder"
+    holds: ClassVar = True
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)

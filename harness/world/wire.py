@@ -184,7 +184,9 @@ class Wire:
             if do == "strike":
                 fault = self._faults[name] = LinkFault.of(order)
                 on_links(fault, self._links)
-                self._say("struck", fault=name[0], rank=name[1], links=[list(pair) for pair in fault.pairs])
+                self._say(
+                    "struck", fault=name[0], rank=name[1], links=[list(pair) for pair in fault.pairs], holds=fault.holds
+                )
             elif do == "undo":
                 self._say("undone", **self._taken_back(name))
             elif do == "end":

@@ -397,4 +397,4 @@ class World:
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
-        return self._keeps_waiting() if self._keeps_waiting is not None else ""
+        return self._hosting.keeps_waiting() or (self._keeps_waiting() if self._keeps_waiting is not None else "")

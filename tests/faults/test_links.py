@@ -11,6 +11,7 @@ from harness.events import Event
 from harness.faults import prove
 from harness.history import History
 from harness.world import hosts
+from harness.world.hang import Hang
 from harness.world.hosts import Hosts
 from tests.faults.conftest import Struck
 
@@ -111,6 +112,17 @@ def test_only_the_links_that_are_named_are_struck(live: Live, fault: Make) -> No
     other = prove([fault(kind="latency", id="link", ranks=[1], at="step.begin", by="5ms")], struck.history)
     assert not other[0].proof.proved
     assert "not [[1, 0], [1, 2], [0, 1], [2, 1]]" in other[0].proof.description
+
+
+@pytest.mark.parametrize(("kind", "hangs"), [("partition", True), ("latency", False)])
+def test_who_waits_for_a_packet_that_is_on_its_way_does_not_hang(
+    live: Live, fault: Make, kind: str, hangs: bool
+) -> None:
+    """A link that is cut leaves a world that provably stands still; one that holds packets back does not."""
+    options = {"kind": kind, **({"by": "2s"} if kind == "latency" else {})}
+    struck = strike(live, fault, options, backend="gloo", hang=Hang(window=0.5, within=4.0))
+    assert bool(struck.history.noted("world.still")) is hangs
+    assert struck.proved[0].proof.proved
 
 
 def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None:
