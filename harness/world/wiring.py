@@ -121,6 +121,7 @@ class Wiring:
         """What the wire has said; nothing for ever once it is lost."""
         try:
             for message, _ in self._said.receive():
+                del message["descriptors"]
                 yield message
         except (EOFError, OSError):
             self.is_lost = True
