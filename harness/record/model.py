@@ -7,6 +7,7 @@ from functools import cache
 from typing import TypeVar
 
 from pydantic import Field
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
@@ -62,14 +63,20 @@ class ScenarioSummary(Model):
     use: str | None = None
     of: str | None = None
     program: list[str]
-    hosts: int
-    placement: str
+    hosts: int = 1
+    placement: str = ""
     accept_rate: float
     accept_confidence: float
     candidate_trials: int
     control_trials: int
     must_fail: str | None
     faults: list[FaultSummary]
+
+    @model_serializer(mode="wrap")
+    def _without_hosts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JSON]:
+        """A record of ranks on the machine as it is says nothing of hosts."""
+        found: dict[str, JSON] = handler(self)
+        return {name: value for name, value in found.items() if self.hosts > 1 or name not in ("hosts", "placement")}
 
 
 class ArmSummary(Model):

@@ -10,7 +10,7 @@ from harness.scenario import End, Scenario
 
 def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
     """What is asked, by the scenario and the bytes of its file."""
-    control, placed = scenario.subject.control, scenario.world.placement
+    control = scenario.subject.control
     return ScenarioSummary(
         id=scenario.id,
         title=scenario.title,
@@ -25,7 +25,7 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         of=scenario.subject.of,
         program=list(scenario.subject.program or ()),
         hosts=scenario.world.hosts,
-        placement=placed if isinstance(placed, str) else f"rank by rank {list(placed)}",
+        placement=_placement(scenario),
         accept_rate=scenario.trials.accept.failure_rate_below,
         accept_confidence=scenario.trials.accept.confidence,
         candidate_trials=scenario.trials.candidate,
@@ -36,6 +36,13 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
             for fault in scenario.faults
         ],
     )
+
+
+def _placement(scenario: Scenario) -> str:
+    placed = scenario.world.placement
+    if scenario.world.hosts == 1:
+        return ""
+    return placed if isinstance(placed, str) else f"rank by rank: {', '.join(map(str, placed))}"
 
 
 def _must_fail(scenario: Scenario) -> str:

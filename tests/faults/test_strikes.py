@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.faults import KINDS, prove
+from harness.faults import prove
 from harness.history import History
-from tests.faults.conftest import Struck
+from harness.world import hosts
+from harness.world.hosts import Hosts
+from tests.faults.conftest import LINKS, Struck
 
 Live = Callable[..., Struck]
 Make = Callable[..., Any]
@@ -107,6 +109,14 @@ ANSWERS: list[dict[str, Any]] = [
 ]
 # What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
 WORLDS: dict[str, dict[str, Any]] = {"hub": {"entry": "struck:ask", "backend": "none"}}
+# What strikes a wire is tried in test_links, on every backend; here it stands for the proof alone.
+ON_HOSTS = {
+    "entry": "links:exchange",
+    "arguments": {"steps": 1},
+    "hosts": Hosts(count=2, of=(0, 1)),
+    "deadline": 2.0,
+}
+WORLDS |= dict.fromkeys(LINKS, ON_HOSTS)
 
 
 def drawn(kind: str, seed: int) -> dict[str, Any]:
@@ -123,11 +133,12 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "start-late": {"for": time},
         "hub": {"role": "model_info", "answer": dice.choice(ANSWERS)},
     }
+    options |= {link: {"at": "step.begin", **given} for link, given in LINKS.items()}
     return {"kind": kind, "ranks": [dice.randrange(2)], **options[kind]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LANDED)
 def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., range]) -> None:
     """The proof is there each time, the strike lies between two events each time, and is undone each time."""
     for seed in often(4, soak=50):
@@ -147,11 +158,14 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*LANDED, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LINKS)])
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
     """Take away any event of the harness or the server that a proof names, and nothing is proved."""
+    if kind in LINKS and (why := hosts.refusal()) is not None:
+        pytest.skip(str(why))
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))
     (found,) = struck.proved
-    assert found.proof.proved
+    assert found.proof.proved, found
     assert list(found.proof.lines) == sorted(found.proof.lines)
     events = [seen.event for seen in struck.history.seen]
     for line in found.proof.lines:
