@@ -6,8 +6,7 @@ import json
 from functools import cache
 from typing import TypeVar
 
-from pydantic import Field
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON

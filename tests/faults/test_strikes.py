@@ -157,8 +157,7 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kind", [*LANDED, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LINKS)])
+@pytest.mark.parametrize("kind", [*LANDED, *LINKS])
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
     """Take away any event of the harness or the server that a proof names, and nothing is proved."""
     if kind in LINKS and (why := hosts.refusal()) is not None:

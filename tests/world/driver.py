@@ -42,7 +42,6 @@ def main() -> None:
             seeds=list(range(size)),
             deadline=600.0,
             preload=Preload(modules=("torch", "torch.distributed") if groups else ()),
-            preload=Preload(modules=("torch", "torch.distributed")),
             hosts=Hosts(count=size, of=tuple(range(size))) if hosted else None,
             gates=("rank.begin" if many else "child" if entry.startswith("breeding") else "subject.begin",),
         )
