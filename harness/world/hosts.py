@@ -24,6 +24,7 @@ from harness.reason import Skip, SkipCode
 from harness.world import namespaces
 from harness.world.names import ROOT
 
+# As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.
 INTERFACE = "wire"
 NETWORK = "10.77.0"
 """Its first address is that of host 0. Nobody else is there: the networks are new."""

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 TCP = 6
-SYN, RST, ACK = 0x02, 0x04, 0x10
+SYN, RST = 0x02, 0x04
 
 
 @dataclass(frozen=True)

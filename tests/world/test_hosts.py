@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.backends.backend import WIRE
 from harness.rank.process import keep_private
 from harness.world import hosts, namespaces
 from harness.world.hosts import Hosts
@@ -47,6 +48,11 @@ def test_ranks_meet_across_hosts(live: Live, backend: str, of: tuple[int, ...]) 
     assert {(link["source"], link["target"]) for link in links} >= {(0, of[-1]), (of[-1], 0)}
     assert all(link["packets"] > 0 and link["lost"] == 0 for link in links)
     assert lived.survivors == 0
+
+
+def test_backends_know_the_interface_by_its_name() -> None:
+    """What a backend tells its library to use is what a host has."""
+    assert hosts.INTERFACE == WIRE
 
 
 def test_a_host_is_a_place_of_its_own(live: Live) -> None:
