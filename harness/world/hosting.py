@@ -12,13 +12,15 @@ from harness.forms.strict_json import JSON
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
 from harness.world.launch import Launch
+from harness.world.rank_states import RankStates
 
 
 class Hosting:
     """Inert in a world whose ranks are on this machine."""
 
-    def __init__(self, launch: Launch, recorder: Recorder) -> None:
+    def __init__(self, launch: Launch, recorder: Recorder, states: RankStates) -> None:
         self._hosts = launch.hosts
+        self._states = states
         self._seed = launch.about.get("seed", "0")
         self._recorder = recorder
         self._holding: set[tuple[object, int | None]] = set()
@@ -39,6 +41,7 @@ class Hosting:
     def made(self, ns: int, values: dict[str, Any], channels: Mapping[int, Channel]) -> None:
         """The hosts are there, and no rank is yet: what ranks stamp goes by the clocks of their hosts from now on."""
         self._recorder.add(Event(ns=ns, by="server", name="hosts.made", values=values))
+        self._states.wire = values["wire"]
         for rank, host in enumerate(self._hosts.of if self._hosts is not None else ()):
             ahead = values["hosts"][host]["clock_ahead"]
             channels[rank].ahead = self._recorder.ahead[rank] = ahead

@@ -128,7 +128,8 @@ class Keeper:
         keep_private(private=True)
         self._backend += self._wiring.opened
         self._handed += self._wiring.opened
-        self._say({"is": "hosts", "ns": time.monotonic_ns(), "hosts": self._wiring.evidence()})
+        made = {"hosts": self._wiring.evidence(), "wire": self._wiring.pid}
+        self._say({"is": "hosts", "ns": time.monotonic_ns(), **made})
 
     def _count(self) -> None:
         if self._wiring is not None:

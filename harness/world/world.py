@@ -68,10 +68,10 @@ class World:
         self._keeps_waiting = keeps_waiting
         given = [dict(launch.arguments), dict(launch.env)]
         self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
-        self._hosting = Hosting(launch, self._recorder)
         self._begun = 0
         self._mark = ""
         self._states = RankStates(size=launch.size)
+        self._hosting = Hosting(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()

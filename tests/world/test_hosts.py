@@ -16,6 +16,7 @@ import pytest
 from harness.backends.backend import WIRE
 from harness.rank.process import keep_private
 from harness.world import hosts, namespaces
+from harness.world.hang import Hang
 from harness.world.hosts import Hosts
 from harness.world.wiring import Wiring
 from harness.world.world import World
@@ -99,6 +100,17 @@ def test_fresh_ranks_and_their_errors_are_on_hosts_too(live: Live) -> None:
     ended = lived.history.exit(1)
     assert ended is not None
     assert begun.ns < error.event.ns < ended.event.ns
+
+
+@pytest.mark.skipif(not namespaces.has_clocks(), reason="this kernel gives a host no clock")
+def test_a_wait_that_ends_by_the_clock_of_its_host_is_no_hang(live: Live) -> None:
+    """A deadlock on hosts is proved; a rank that waits until a time of its own clock, a day ahead, only sleeps."""
+    hang, on = Hang(window=0.6, within=2.0), placed(0, 1)
+    stuck = live("hanging:branch_around_a_collective", hosts=on, hang=hang)
+    assert stuck.history.noted("world.still"), stuck.history.noted("world.unproved")
+    slow = live("hanging:waits_with_a_timeout", backend="none", hosts=on, hang=hang, deadline=60.0)
+    assert [seen.event.values["code"] for seen in slow.history.noted("world.unproved")] == ["moving"]
+    assert not slow.history.noted("world.still")
 
 
 @pytest.mark.skipif(not namespaces.has_clocks(), reason="this kernel gives a host no clock")
