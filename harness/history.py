@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
@@ -11,12 +12,33 @@ from typing import NamedTuple
 from harness.events import Event, parse_lines
 from harness.forms.strict_json import JSON
 
+# Errors that any typing mistake raises: where nobody states one, it shows nothing of what was to be shown.
+SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", "TypeError"})
+
 
 class Seen(NamedTuple):
     """An event and the line of `events.jsonl` it stands on (from 1)."""
 
     event: Event
     line: int
+
+
+class FaultOnRank(NamedTuple):
+    """What the events prove of one fault of the scenario on one rank: what a check may ask of it.
+
+    Attributes:
+        fault: its id.
+        rank: the rank it was for, as the scenario says, whatever the events say.
+        struck: the harness' word that it struck; None where it did not.
+        proved: whether it provably took effect.
+        ends: whether it provably ended the rank.
+    """
+
+    fault: str
+    rank: int
+    struck: Seen | None
+    proved: bool
+    ends: bool
 
 
 _place = attrgetter("by", "rank", "name")
@@ -33,7 +55,10 @@ class History:
         seen: every event with its line.
         reference: the events of the reference that the trial is compared with, which is a world of one.
         is_of_programs: whether the ranks are programs, that have no runtime of ours to tell of themselves.
+        faults: what is proved of the scenario's faults, rank by rank.
     """
+
+    faults: Sequence[FaultOnRank] = ()
 
     def __init__(self, events: Iterable[Event], *, size: int, reference: History | None = None) -> None:
         self.size = size
@@ -54,6 +79,12 @@ class History:
             EventError: a line is not an event; the message names it.
         """
         return cls(parse_lines(text), size=size, reference=reference)
+
+    def with_faults(self, found: Sequence[FaultOnRank]) -> History:
+        """The same events, and what they prove of the faults."""
+        other = copy.copy(self)
+        other.faults = found
+        return other
 
     def said(self, rank: int, name: str) -> Sequence[Seen]:
         """What the rank itself emitted under that name."""
@@ -78,6 +109,15 @@ class History:
     def error(self, rank: int) -> Seen | None:
         """The exception that ended the rank, as the rank described it."""
         return found[0] if (found := self.said(rank, "rank.error")) else None
+
+    def ended_by(self, rank: int) -> FaultOnRank | None:
+        """The fault that provably ended the rank."""
+        return next((one for one in self.faults if one.rank == rank and one.ends), None)
+
+    def was_stopped(self, rank: int) -> bool:
+        """Whether the harness stopped the rank with its world."""
+        lists = (seen.event.values.get("ranks") for seen in self.noted("world.stopped"))
+        return any(isinstance(ranks, list) and rank in ranks for ranks in lists)
 
     def executed(self, rank: int) -> Seen | None:
         """What was executed as this rank, as the process that forked it says; None for a rank of Python."""
@@ -171,6 +211,8 @@ def hub_log_flaw(history: History) -> str:
     return "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
 
 
+ENVIRONMENT_TOLD = "rank.environment"
+"""A rank's runtime says so, where a check asks what it runs in: `harness.rank.environment`."""
 ARTEFACT_KEPT = "artefact.kept"
 """A rank says so, when it keeps one."""
 ARTEFACT_FOUND = "artefact.found"

@@ -38,12 +38,14 @@ class BackendProperties:
         modules: what a rank imports for it.
         makes_a_group: its ranks are one group; without it nobody meets anybody, and programs need no more.
         portable: needs nothing of the machine beside its libraries, so that an arm's environment may bring them.
+        unbounded: why `world.collective_timeout` cannot bound how long its ranks wait; empty where it can.
         peer_gone: what it raises in a rank whose peer is gone: a consequence of another rank's end, and no cause.
     """
 
     modules: tuple[str, ...]
     makes_a_group: bool
     portable: bool
+    unbounded: str
     peer_gone: tuple[PeerGone, ...]
 
     @property

@@ -42,6 +42,7 @@ class Gloo(Backend):
         modules=("torch", "torch.distributed"),
         makes_a_group=True,
         portable=True,
+        unbounded="",
         peer_gone=(
             # monitored_barrier quotes it below words of its own.
             PeerGone(

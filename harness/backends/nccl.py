@@ -34,6 +34,7 @@ class Nccl(Backend):
         modules=("torch", "torch.distributed"),
         makes_a_group=True,
         portable=False,
+        unbounded="NCCL's bound was never tried here: no machine with two GPUs was at hand",
         peer_gone=(
             PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
             *OF_TORCHS_STORE,

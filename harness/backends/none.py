@@ -13,7 +13,13 @@ class Nothing(Backend):
     """Ranks that do not communicate over anything the harness knows of: programs, independent processes."""
 
     description: ClassVar = "no group: programs, and ranks whose channels are their own"
-    properties: ClassVar = BackendProperties(modules=(), makes_a_group=False, portable=True, peer_gone=OF_PYTHON)
+    properties: ClassVar = BackendProperties(
+        modules=(),
+        makes_a_group=False,
+        portable=True,
+        unbounded="its ranks have no collectives: what they wait for is their own",
+        peer_gone=OF_PYTHON,
+    )
     inside_file: ClassVar = Path(__file__).with_name("none_inside.py")
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:

@@ -13,13 +13,17 @@ from harness.checks.at_least import AtLeastCheck
 from harness.checks.at_most import AtMostCheck
 from harness.checks.check import Check, CheckProperties
 from harness.checks.close import CloseCheck
+from harness.checks.detected_within import DetectedWithinCheck
 from harness.checks.distribution import DistributionCheck
+from harness.checks.environment_agrees import EnvironmentAgreesCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
 from harness.checks.finding import Finding, RankFinding, canonical
 from harness.checks.no_survivors import NoSurvivorsCheck
+from harness.checks.progress import ProgressCheck
 from harness.checks.requests import RequestsCheck
+from harness.checks.survivors_end import SurvivorsEndCheck
 from harness.checks.within import WithinCheck
 from harness.history import History
 from harness.plugins import Registry
@@ -40,6 +44,10 @@ KINDS: Registry[type[Check]] = Registry(
         "exit": ExitCheck,
         "no-survivors": NoSurvivorsCheck,
         "within": WithinCheck,
+        "progress": ProgressCheck,
+        "detected-within": DetectedWithinCheck,
+        "survivors-end": SurvivorsEndCheck,
+        "environment-agrees": EnvironmentAgreesCheck,
         "requests": RequestsCheck,
     },
 )
@@ -63,7 +71,15 @@ def judge_trial(
     Raises:
         PluginFailed: a plug-in's check raised.
     """
-    return [_judge(check, history) for check in checks] + world.judge(history, ended_by_fault=ended_by_fault)
+    findings = [_judge(check, history) for check in checks]
+    in_error = {
+        part.rank: check.id
+        for check, finding in zip(checks, findings, strict=True)
+        for part in (finding.ranks if check.properties.demands_an_error else ())
+        # To raise an error is not to end by it: whoever had to be stopped did not finish.
+        if part.passed and not history.was_stopped(part.rank)
+    }
+    return findings + world.judge(history, ended_by_fault=ended_by_fault, in_error=in_error)
 
 
 def _judge(check: Check, history: History) -> Finding:

@@ -42,6 +42,8 @@ class CheckProperties:
         compares_ranks: says something only about two ranks or more.
         needs_an_event: judges events that the subject emits.
         needs_a_hub: judges what the scenario's hub logs.
+        needs_the_environment: judges what the rank's own runtime tells of what it runs in, which it does only then.
+        demands_an_error: holds where a rank ends with an error: such a rank need not have joined or returned.
         wrong: the moment at which it fails by something that is there; None where nothing could be wrong.
         missing: the moment at which it fails because something is not there (`RankFinding.missing`).
     """
@@ -51,6 +53,8 @@ class CheckProperties:
     compares_ranks: bool
     needs_an_event: bool
     needs_a_hub: bool
+    needs_the_environment: bool
+    demands_an_error: bool
     wrong: FailsAt | None
     missing: FailsAt
 
@@ -66,6 +70,8 @@ OF_A_VALUE = CheckProperties(
     compares_ranks=False,
     needs_an_event=True,
     needs_a_hub=False,
+    needs_the_environment=False,
+    demands_an_error=False,
     wrong=FailsAt.EVENT,
     missing=FailsAt.RANK_END,
 )

@@ -13,14 +13,18 @@ from harness.history import History, ended
 KIND = "world"
 
 
-def judge(history: History, *, ended_by_fault: Mapping[int, str] | None = None) -> list[Finding]:
+def judge(
+    history: History, *, ended_by_fault: Mapping[int, str] | None = None, in_error: Mapping[int, str] | None = None
+) -> list[Finding]:
     """Judge one trial.
 
     Args:
         history: the trial's events.
         ended_by_fault: rank to the id of the fault that provably ended it: how far it came is the fault's doing.
+        in_error: rank to the check that holds there because it ended with an error: it need not have come further.
     """
-    ended_ranks = ended_by_fault or {}
+    ended_ranks = {rank: f"ended with an error, as {check} demands" for rank, check in (in_error or {}).items()}
+    ended_ranks |= {rank: f"ended by fault {fault}" for rank, fault in (ended_by_fault or {}).items()}
     group = [] if history.is_of_programs else [_over_every("group-is-whole", history, _joined)]
     code = _executed if history.is_of_programs else _entry_loaded
     return [
@@ -34,11 +38,11 @@ def judge(history: History, *, ended_by_fault: Mapping[int, str] | None = None) 
 
 
 def _excuse(finding: Finding, ended: Mapping[int, str]) -> Finding:
-    """A rank that a fault ended did not fail to join, load or return."""
+    """A rank that was meant to end, and how, did not fail to join, load or return."""
     if not ended:
         return finding
     parts = tuple(
-        found._replace(passed=True, reason="", observed=f"ended by fault {ended[found.rank]}")
+        found._replace(passed=True, reason="", observed=ended[found.rank])
         if found.rank in ended and not found.passed
         else found
         for found in finding.ranks

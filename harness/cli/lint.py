@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from harness.cli import PASS, USAGE
 from harness.cli.arguments import overrides, scenarios
 from harness.cli.load import load_all
 from harness.forms.text import visible
+from harness.record.arms import own_environments
 from harness.run import inputs
 from harness.run.arms.entry import seen
+from harness.run.arms.revision import RevisionError
 from harness.run.arms.staging import ArmError, previewed
-from harness.scenario import LoadedScenario, Scenario
+from harness.run.environments import checkout, supply
+from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.world.environment import is_import_time
 
 
@@ -24,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Check scenario files; exit 64 where one has a problem."""
     loaded, problems = load_all(options.scenarios, options.overrides)
+    wrong = bool(problems)
     for scenario in loaded:
         for note in scenario.notes:
             print(note)
@@ -31,8 +36,23 @@ def main(options: argparse.Namespace) -> int:
             print(f"{scenario.path}: note: {text}")
         for text in _would_stop(scenario):
             print(text)
-        print(f"{scenario.path}: ok")
-    return USAGE if problems else PASS
+        refused = list(_refused(scenario))
+        for problem in refused:
+            print(problem)
+        wrong |= bool(refused)
+        if not refused:
+            print(f"{scenario.path}: ok")
+    return USAGE if wrong else PASS
+
+
+def _refused(loaded: LoadedScenario) -> Iterator[Problem]:
+    """What is wrong in the files of requirements that lie here: they are part of the scenario."""
+    for wanted in own_environments(loaded.scenario).values():
+        if wanted.requirements is not None and (loaded.folder / wanted.requirements).exists():
+            try:
+                supply.requirements(wanted.requirements, folder=loaded.folder)
+            except ScenarioError as error:
+                yield from error.problems
 
 
 def _would_stop(loaded: LoadedScenario) -> list[str]:
@@ -41,13 +61,22 @@ def _would_stop(loaded: LoadedScenario) -> list[str]:
     try:
         if world.home is not None and world.home_is == "copy":
             inputs.home(world.home, folder=loaded.folder)
+        _look_for_supplies(loaded)
         with previewed(loaded.scenario, folder=loaded.folder) as staged:
             return [str(problem) for problem in seen(loaded, staged)]
-    except (ArmError, inputs.InputError) as error:
+    except (ArmError, RevisionError, inputs.InputError) as error:
         why = str(error)
     except OSError as error:
         why = f"its code cannot be laid out to look at it: {error.strerror}"
     return [f"{loaded.path}: note: a run would stop: {visible(why, 500)}"]
+
+
+def _look_for_supplies(loaded: LoadedScenario) -> None:
+    for wanted in own_environments(loaded.scenario).values():
+        for name, given in wanted.checkouts.items():
+            checkout.find(name, given, folder=loaded.folder)
+        if wanted.requirements is not None and not (loaded.folder / wanted.requirements).exists():
+            raise inputs.InputError(f"environment.requirements: {wanted.requirements} is not there")
 
 
 def _start(scenario: Scenario) -> list[str]:

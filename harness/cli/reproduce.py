@@ -20,6 +20,7 @@ from harness.cli.running import demand_signed, program, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment
+from harness.record.arms import own_environments
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.passes import Outcome, Passes, answer, between, joint, seeds_word, why_not_varied
@@ -27,6 +28,8 @@ from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
 from harness.reproduce.rerun import Prepared, Wish, new_root, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
 from harness.reproduce.vary import WALKED, Walk
+from harness.run.environments.cache import planned
+from harness.run.environments.pip import EnvironmentProblem
 from harness.run.run import Finished, Interrupted, RunError
 from harness.stats.reproduction import Answer
 from harness.trust.folder import Unreadable
@@ -104,8 +107,9 @@ def main(options: argparse.Namespace) -> int:
             )
             _print_plan(options, passes)
             if options.dry_run:
+                complete = _print_environments(prepared)
                 print("nothing was run: --dry-run")
-                return PASS
+                return PASS if complete else INCONCLUSIVE
             signer = sign_with(options)
             found = _make(options, replace(passes, signer=signer))
             return INCONCLUSIVE if found is None else demand_signed(CODES[found], signer, unsigned=options.unsigned)
@@ -183,6 +187,10 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
             print(f"    {visible(path, LIMIT)}")
         if len(code.files) > SHOWN:
             print(f"    ... and {len(code.files) - SHOWN} more")
+    for name, own in copy.record.run.environments.items():
+        for package, facts in own.checkouts.items():
+            built = f"built from {facts.repo} at commit {facts.commit[:12]}, installed as the evidence holds it"
+            print(f"  {name}: package {visible(f'{package}, {built}', LIMIT)}")
     for key, value in scenario.world.env.items():
         print(f"  environment: {visible(f'{key}={value}', LIMIT)}")
     for one in prepared.material.inputs.values():
@@ -190,6 +198,25 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     control = scenario.trials.control if subject.control else 0
     cells = plural(len(copy.record.judgement.cells), "cell")
     print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
+
+
+def _print_environments(prepared: Prepared) -> bool:
+    """What would be installed for the arms; False where an environment cannot be had here."""
+    complete = True
+    for arm, wanted in own_environments(prepared.loaded.scenario).items():
+        try:
+            plan = planned(wanted, prepared.material.supplies[arm], says=print)
+        except EnvironmentProblem as error:
+            print(f"environment of the {arm}: cannot be had here: {visible(str(error), 500)}")
+            complete = False
+            continue
+        if plan is None or isinstance(plan, str):
+            print(f"environment of the {arm}: {visible(plan or 'an interpreter alone', LIMIT)}")
+            continue
+        print(f"environment of the {arm}: would install {visible(str(plan), LIMIT)}")
+        for package in plan.packages():
+            print(f"  {visible(package, LIMIT)}")
+    return complete
 
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:

@@ -28,6 +28,10 @@ class Startable(Protocol):
         """With a file that the ranks load, in which a kind of fault acts."""
         ...
 
+    def with_own_mounts(self, *, ranks: Collection[int]) -> Self:
+        """With these ranks in mount namespaces of their own, in which folders can be covered."""
+        ...
+
     def late(self, *, ranks: Collection[int], seconds: float) -> Self:
         """With these ranks forked so much later than the others."""
         ...
@@ -45,6 +49,20 @@ class WorldControl(Protocol):
 
     def wire(self, order: Mapping[str, JSON]) -> None:
         """Tell the wire between the test hosts what to do to the links of a rank's host; a gate waits for it."""
+
+    def press(self, rank: int, what: str, **order: JSON) -> None:
+        """Have that process do something to the rank from outside; a gate answered after this waits until it is done.
+
+        What it did, as it read it back from the kernel, is an event of its own; with `why`, where it could not.
+
+        * `limit`, `rank.limited`: a soft limit, by `name` (`open-files`, `file-size`, `address-space`: beyond what is
+          mapped) and `to`; None takes it back.
+        * `crowd`, `rank.crowded`: on one core with `burners` processes that only compute; 0 takes it back.
+        * `cover`, `rank.covered`: a `place` (see `harness.faults.folder`) is made `read-only`, `full` (but for `space`
+          bytes) or `denied`, as `how` says; `open` takes it back.
+        * `spoil`, `rank.spoiled`: the file at a `place` is `truncated` to `keep` bytes, or `replaced` by one in which
+          the byte at `keep` differs.
+        """
         ...
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:

@@ -27,6 +27,10 @@ class Draft(Protocol):
     def deadline(self) -> float | None:
         """`world.deadline` in seconds; None where it could not be read."""
 
+    @property
+    def after_failure(self) -> float | None:
+        """`world.after_failure` in seconds; None where it could not be read."""
+
     def sizes(self) -> tuple[int, ...]:
         """The world sizes that occur, ascending."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias
 
 Schema: TypeAlias = dict[str, Any]
@@ -25,7 +26,8 @@ def kinds(path: tuple[str | int, ...], tree: Any, root: Schema) -> dict[str, lis
 def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[str | int, ...]:
     """The path in the document that pydantic's location of an error means.
 
-    Pydantic writes the kind of a mapping into it, and the index of an item where a lone value stands for a list.
+    Pydantic writes the kind of a mapping into it, the index of an item where a lone value stands for a list, and which
+    form a value has that may be a text or a mapping: `[version]`, as our models call such forms.
     """
     path: list[str | int] = []
     node: Schema = root
@@ -36,6 +38,9 @@ def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[s
             node = {"$ref": mapping[part]}
             continue
         if isinstance(part, int) and not isinstance(tree, list):
+            continue
+        if _is_form(part) and not (isinstance(tree, dict) and part in tree):
+            node = _of_its_kind(node, tree, root)
             continue
         path.append(part)
         node, tree = _step(node, part), value_at(tree, (part,))
@@ -69,8 +74,15 @@ def _at(path: tuple[str | int, ...], tree: Any, root: Schema) -> Schema:
     return node
 
 
+def _is_form(part: str | int) -> bool:
+    return isinstance(part, str) and part.startswith("[") and part.endswith("]") and part != "[key]"
+
+
 def _of_its_kind(node: Schema, tree: Any, root: Schema) -> Schema:
     node = resolved(node, root)
+    if "oneOf" in node and "discriminator" not in node:
+        forms = [resolved(one, root) for one in node["oneOf"]]
+        return next((one for one in forms if (one.get("type") == "object") == isinstance(tree, dict)), {})
     if "discriminator" in node:
         kind = tree.get("kind") if isinstance(tree, dict) else None
         reference = node["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None
@@ -81,5 +93,6 @@ def _of_its_kind(node: Schema, tree: Any, root: Schema) -> Schema:
 def _step(node: Schema, part: str | int) -> Schema:
     if isinstance(part, int):
         return node.get("items") or {}
-    below = node.get("properties", {}).get(part, node.get("additionalProperties"))
+    patterns = (below for pattern, below in node.get("patternProperties", {}).items() if re.search(pattern, part))
+    below = node.get("properties", {}).get(part) or next(patterns, node.get("additionalProperties"))
     return below if isinstance(below, dict) else {}

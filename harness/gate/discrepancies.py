@@ -8,7 +8,7 @@ from harness.forms.digest import sha256
 from harness.gate.basis import Basis, TrustedScenario
 from harness.gate.objects import NoCommit, blob_id
 from harness.record import plugins
-from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.facts import ENVIRONMENT_FOLDER, PATCH_FOLDER, REQUIREMENTS, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import ArmSummary, Record
 from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
@@ -35,6 +35,7 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     differences += _inputs(record, known, basis)
     differences += _hidden(record, known, read)
     differences += _control(record, basis)
+    differences += _environments(record, known, basis, read)
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.patch is not None:
             content = read(f"{PATCH_FOLDER}/{name}.patch")
@@ -57,6 +58,27 @@ def _control(record: Record, basis: Basis) -> list[str]:
     if basis.contains(revision.commit):
         return []
     return [f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}: give a whole commit id"]
+
+
+def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> list[str]:
+    """Files of requirements that are not the trusted one, and packages from checkouts that only a name says."""
+    differences = []
+    for name, made in sorted(record.run.environments.items()):
+        for package, facts in sorted(made.checkouts.items()):
+            if facts.commit not in (facts.rev, basis.commit):
+                differences.append(
+                    f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit: give its whole id in "
+                    "the scenario"
+                )
+        if made.requirements is None:
+            continue
+        given = known.scenario.subject.arms.get(name)
+        wanted = known.scenario.subject.environment_of(given) if given is not None else None
+        file = known.files.get(posixpath.normpath(wanted.requirements)) if wanted and wanted.requirements else None
+        content = read(f"{ENVIRONMENT_FOLDER}/{name}/{REQUIREMENTS}")
+        if file is None or blob_id(content, like=file.blob) != file.blob:
+            differences.append(f"the {name}'s file of requirements is not the trusted one")
+    return differences
 
 
 def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:

@@ -176,8 +176,8 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
             within[doubtful] = apart[doubtful] - limit[doubtful] <= 0
             doubtful = doubtful[~exact]
         # Infinity of infinity, and a limit that float64 cannot hold to all its digits.
-        lost = np.isnan(excess) | ((limit > 0) & (limit < np.finfo(np.float64).tiny))
-        lost = np.flatnonzero(lost & np.isfinite(found) & np.isfinite(expected))
+        unsaid = np.isnan(excess) | ((limit > 0) & (limit < np.finfo(np.float64).tiny))
+        lost = np.flatnonzero(unsaid & np.isfinite(found) & np.isfinite(expected))
         bare = tolerance._replace(ulp=None)
         excess[lost] = [bare.excess(*pair) for pair in zip(found[lost].tolist(), expected[lost].tolist(), strict=True)]
         if tolerance.ulp is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_KEPT
+from harness.history import ARTEFACT_KEPT, ENVIRONMENT_TOLD
 from harness.rank import artefacts
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
@@ -19,6 +19,7 @@ RESERVED = frozenset(
         *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "rank.exited"),
         MADE,
         ARTEFACT_KEPT,
+        ENVIRONMENT_TOLD,
     }
 )
 

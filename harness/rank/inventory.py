@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import harness
-from harness.forms.distribution import normal
+from harness.forms.distribution import normal, wheel_digest
 
 # How an installer lays a package out; anywhere else only a folder of `sys.path` can hold distributions.
 PACKAGES = ("site-packages", "dist-packages")
@@ -209,7 +209,7 @@ def describe(distributions: Iterable[str]) -> dict[str, Any]:
 
     Returns:
         JSON object: `python` (version), `implementation`, `apart` (whether it is a virtual environment), `packages`:
-        name to `version` and `record`, the sha256 of its RECORD file; None for a package that is not there.
+        name to `version` and `record`, the `wheel_digest` of its RECORD; None for a package that is not there.
     """
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -228,5 +228,4 @@ def _package(name: str) -> dict[str, str | None] | None:
     except importlib.metadata.PackageNotFoundError:
         return None
     record = distribution.read_text("RECORD")
-    digest = hashlib.sha256(record.encode()).hexdigest() if record is not None else None
-    return {"version": distribution.version, "record": digest}
+    return {"version": distribution.version, "record": None if record is None else wheel_digest(record)}

@@ -25,11 +25,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from harness.history import ENVIRONMENT_TOLD
 from harness.rank import failure
 from harness.rank.arm_finder import prefer, strays
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
+from harness.rank.environment import environment
 from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
@@ -123,11 +125,15 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
         _kept=Path(spec.scratch, KEPT_FOLDER),
     )
     unnamed = names_swallowed(parameters(function) or (), spec.arguments)
+    if spec.tells_environment:
+        emitter.emit(ENVIRONMENT_TOLD, environment("begin", loaded.packages()))
     emitter.emit("subject.begin", {"swallowed": unnamed} if unnamed else {})
     pid = os.getpid()
     function(context, **spec.arguments)
     if os.getpid() != pid:
         return
+    if spec.tells_environment:
+        emitter.emit(ENVIRONMENT_TOLD, environment("end", loaded.packages()))
     watch.look()
     emitter.emit("subject.end", {})
     group.leave()

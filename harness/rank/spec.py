@@ -41,6 +41,8 @@ class RankSpec:
             loaded; None in the harness's own.
         declared: normal names of distributions whose files the rank tells one by one: the repository declares them.
         differing: normal names of those whose files it tells in full beside, because they differ between the arms.
+        tells_environment: whether the rank tells what it runs in, as its subject begins and ends.
+        collective_timeout: seconds after which the backend gives up joining and each collective; None is its own bound.
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
         on_host: whether it is on a test host, whose name it tells as it begins.
     """
@@ -69,6 +71,8 @@ class RankSpec:
     differing: tuple[str, ...] = ()
     begun: int = 0
     on_host: bool = False
+    tells_environment: bool = False
+    collective_timeout: float | None = None
 
     @property
     def shared(self) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from harness.rank.resolver import without_name_server
 from harness.rank.spec import RankSpec
 
-# The world's deadline is the judge of a hang. This only has to be longer than the longest deadline a scenario may set.
+# Where the scenario sets no bound, the world's deadline is the judge of a hang. This only has to be longer than the
+# longest deadline that a scenario may set.
 TIMEOUT = dt.timedelta(hours=2)
 
 
@@ -78,6 +79,7 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
             wait_for_workers=False,
             master_listen_fd=listener,
         )
+    timeout = TIMEOUT if spec.collective_timeout is None else dt.timedelta(seconds=spec.collective_timeout)
     distributed.init_process_group(
-        backend, store=store, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT, **options
+        backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout, **options
     )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import normal
-from harness.record import plugins
+from harness.record import plugins, supplies
 from harness.record.facts import ArmEnvironmentFacts, RunFacts
 from harness.record.model import RecordError
 from harness.scenario import Environment, Scenario
+from harness.scenario.environment import bare
 from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of
 from harness.stats.verdict import Judgement
 
@@ -30,31 +31,42 @@ def missing(scenario: Scenario, run: RunFacts) -> list[str]:
     return [arm for arm in own_environments(scenario) if arm not in run.environments]
 
 
-def arm_environments(scenario: Scenario, run: RunFacts) -> dict[str, ArmEnvironment]:
+def arm_environments(
+    scenario: Scenario, run: RunFacts, read: Callable[[str], bytes], names: Collection[str]
+) -> dict[str, ArmEnvironment]:
     """What the verdict needs to know of each environment that was made.
 
+    Args:
+        scenario: what was asked for.
+        run: what was made.
+        read: gives the bytes of an evidence file by its path.
+        names: the paths there are.
+
     Raises:
-        RecordError: one that the scenario does not ask for, or that is not what it asks for.
+        RecordError: one that the scenario does not ask for, that is not what it asks for, or that was not made from
+            what the evidence holds.
     """
     wanted = own_environments(scenario)
+    supplies.demand_all_used(run.environments, wanted, names)
     by_arm = {}
     for arm, made in run.environments.items():
         if arm not in wanted:
             raise RecordError(f"the run has an environment for the {arm}, the scenario asks for none")
-        names = [package.name for package in made.packages]
-        if names != sorted({normal(name) for name in names}):
+        listed = [package.name for package in made.packages]
+        if listed != sorted({normal(name) for name in listed}):
             raise RecordError(f"the packages of the {arm}'s environment are not in order, or one is there twice")
-        if not wanted[arm].is_met_by(python=made.python, packages=made.versions):
-            raise RecordError(f"the {arm}'s environment is not what the scenario asks for")
+        if unmet := next(wanted[arm].unmet(python=made.python, packages=made.versions), ""):
+            raise RecordError(f"the {arm}'s environment is not what the scenario asks for: {unmet}")
+        # A file of requirements names every package.
+        named = {bare(name) for name in wanted[arm].packages} | (made.versions.keys() if made.requirements else set())
         by_arm[arm] = ArmEnvironment(
-            digest=made.digest,
+            digest=made.content,
             python=made.python,
             implementation=made.implementation,
             named={
-                package.name: (package.version, package.record)
-                for package in made.packages
-                if package.name in wanted[arm].packages
+                package.name: (package.version, package.record) for package in made.packages if package.name in named
             },
+            checkouts=supplies.demand(arm, wanted[arm], made, read, names),
         )
     return by_arm
 
@@ -82,10 +94,14 @@ def differing(
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
-    """The Python version of an arm and its packages by normal name: its own environment's, or the harness'."""
+    """The Python version of an arm and the versions of its packages by normal name, with the commit of a checkout.
+
+    Those of its own environment, or of the harness'.
+    """
     own: ArmEnvironmentFacts | None = run.environments.get(arm)
     if own is not None:
-        return own.python, own.versions
+        built = {name: f" (commit {facts.commit[:12]})" for name, facts in own.checkouts.items()}
+        return own.python, {name: version + built.get(name, "") for name, version in own.versions.items()}
     return run.environment.python, {normal(package.name): package.version for package in run.environment.packages}
 
 
@@ -109,7 +125,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     if own["control"] != own["candidate"]:
         words = {True: "an environment of its own", False: "the environment of the harness"}
         lines = [f"-in {words[own['control']]}", f"+in {words[own['candidate']]}", *lines]
-    elif not lines and len({made.digest for made in run.environments.values()}) > 1:
+    elif not lines and len({made.content for made in run.environments.values()}) > 1:
         lines = ["-other files of the same versions", "+other files of the same versions"]
     return lines
 
@@ -118,9 +134,11 @@ def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, A
     """What the repository of each arm holds of the code that was not staged; nothing where the run does not tell.
 
     Raises:
-        RecordError: it tells of some arms only.
+        RecordError: it tells of some arms only, or of none where an environment was made from a checkout.
     """
     if run.provenance is None:
+        if any(made.checkouts for made in run.environments.values()):
+            raise RecordError("a package was built from a checkout, and the run does not tell what ranks loaded of it")
         return {}
     if sorted(run.provenance) != sorted(run.arguments):
         raise RecordError("the run does not tell for each arm what its repository holds")
@@ -134,6 +152,7 @@ def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, A
             inputs=brought,
             plugins=acting,
             named=frozenset(environments[arm].named) if arm in environments else (),
+            checkouts=environments[arm].checkouts if arm in environments else {},
             installed=scenario.subject.of == "installed",
             differing=others,
         )

@@ -32,6 +32,7 @@ from harness.record.arms import (
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
 from harness.record.facts import (
+    ENVIRONMENT_FOLDER,
     HOME_INPUT,
     PATCH_FOLDER,
     SCENARIO_PATH,
@@ -65,6 +66,7 @@ from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
 Read = Callable[[str], bytes]
 PATCH_PATH = "evidence/source.patch"
 OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PATH}
+LISTED = (SOURCE_FOLDER, LOADED_FOLDER, ARTEFACT_FOLDER, LIBRARY_FOLDER, ENVIRONMENT_FOLDER)
 PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in get_args(Arm)}
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 DIFF_LINES = 200
@@ -98,7 +100,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     _demand_listed(arms, read, names)
     planned = _cells(scenario, run, names)
     _demand_all_used(scenario, planned, names)
-    environments = arm_environments(scenario, run)
+    environments = arm_environments(scenario, run, read, names)
     recipes = {
         arm: recipe(
             scenario=text,
@@ -106,7 +108,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             files=summary.files,
             arguments=run.arguments[arm],
             inputs={one.name: one.digest for one in run.inputs},
-            environment=environments[arm].digest if arm in environments else None,
+            environment=run.environments[arm].digest if arm in environments else None,
         )
         for arm, summary in arms.items()
     }
@@ -315,12 +317,8 @@ def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts
     folders |= {place for cell, fact in planned if not fact.skipped for place in reference_folders(scenario, cell.slug)}
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
-        # Which arm has a patch is checked where its revision is.
-        known = (
-            name in OWN
-            or name in PATCHES
-            or name.startswith((f"{SOURCE_FOLDER}/", f"{LOADED_FOLDER}/", f"{ARTEFACT_FOLDER}/", f"{LIBRARY_FOLDER}/"))
-        )
+        # Which arm has a patch is checked where its revision is; so are the files of the folders.
+        known = name in OWN or name in PATCHES or name.startswith(tuple(f"{one}/" for one in LISTED))
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
 

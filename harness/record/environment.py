@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.metadata
 import json
 import os
@@ -10,9 +9,11 @@ import platform
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from harness.forms.digest import sha256
+from harness.forms.distribution import wheel_digest
 from harness.record import nix
 from harness.record.facts import Environment, Package
 from harness.world.names import hide
@@ -23,8 +24,6 @@ PREFIXES = ("OMP_", "MKL_", "OPENBLAS_", "TOKENIZERS_", "NCCL_", "GLOO_", "MLX_"
 VALUE_LIMIT = 200
 MADE = "rankproof-environment.json"
 ANSWER_WITHIN = 10.0
-# Written by whoever installs, beside what the wheel brings.
-INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
 
 def capture() -> Environment:
@@ -50,12 +49,23 @@ def capture() -> Environment:
         lock=made.get("lock"),
         lock_sha256=made.get("lock_sha256"),
         nix=nix.describe(wheels_sha256=made.get("wheels_sha256")),
-        gpu=_first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        gpu=_gpu(),
         openssh=_first_line(["ssh", "-V"]),
         variables=variables,
         other_variables=len(os.environ) - len(variables),
         packages=packages(),
     )
+
+
+@cache
+def is_for_cpu() -> bool:
+    """Whether this environment is the variant without a GPU; where nobody says, whether no NVIDIA driver answers."""
+    variant = _made().get("variant") or os.environ.get("RANKPROOF_VARIANT")
+    return variant == "cpu" if variant else sys.platform == "linux" and _gpu() is None
+
+
+def _gpu() -> str | None:
+    return _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
 
 
 def memory() -> int:
@@ -122,28 +132,14 @@ def packages() -> list[Package]:
         if not name or name in by_name:
             continue
         record = distribution.read_text("RECORD")
-        digest = wheel_digest(record) if record else None
+        digest = wheel_digest(record) if record and not _is_editable(distribution) else None
         by_name[name] = Package(name=name, version=metadata["Version"], record=digest)
     return [by_name[name] for name in sorted(by_name, key=str.lower)]
 
 
-def wheel_digest(record: str) -> str:
-    """One sha256 over the lines of an installed RECORD that came with the wheel.
-
-    Left out: compiled files, which have no digest; what the installer adds; and scripts, whose first line names the
-    environment's folder. So the same wheel in a virtual environment and in a Nix store has one digest.
-
-    Args:
-        record: the text of RECORD: path, digest and size of each file.
-    """
-    lines = [
-        ",".join(row)
-        for row in csv.reader(record.splitlines())
-        if len(row) > 1 and row[1] and not row[0].startswith(("../", "/")) and not _is_installers(row[0])
-    ]
-    return sha256("".join(f"{line}\n" for line in sorted(lines)).encode())
-
-
-def _is_installers(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder.endswith(".dist-info") and name in INSTALLERS
+def _is_editable(distribution: importlib.metadata.Distribution) -> bool:
+    """Whether it only leads to a folder of the machine: its RECORD lists that way, and none of its files."""
+    try:
+        return json.loads(distribution.read_text("direct_url.json") or "null")["dir_info"]["editable"] is True
+    except (ValueError, KeyError, TypeError, OSError):
+        return False

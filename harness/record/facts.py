@@ -20,6 +20,9 @@ PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"
 SOURCE_FOLDER = "evidence/source"
 PATCH_FOLDER = "evidence/patch"
+ENVIRONMENT_FOLDER = "evidence/environment"
+REQUIREMENTS = "requirements.txt"
+"""What an arm's file of requirements is called in that folder, whatever the scenario calls it."""
 FORMAT: Literal[1] = 1
 HOME_INPUT = "world.home"
 """The input that `world.home` names: no input of a scenario has this name."""
@@ -29,7 +32,7 @@ class Package(Model):
     """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
 
     The same wheel gives the same value on every machine, whoever installed it and wherever:
-    `harness.record.environment.wheel_digest`.
+    `harness.forms.distribution.wheel_digest`. None where nothing states them: no RECORD, or an editable install.
     """
 
     name: str
@@ -173,13 +176,41 @@ class Installed(Model):
     Attributes:
         name: in its normal form (PEP 503).
         wheel: sha256 of the file it was installed from.
-        record: sha256 of its RECORD, which lists the digest of each of its files.
+        record: one digest of its files, wherever it is installed: `harness.forms.distribution.wheel_digest`.
     """
 
     name: str
     version: str
     wheel: str
     record: str
+
+
+# Empty until it is built.
+WheelName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+!-]*\.whl)?$")]
+
+
+class CheckoutFacts(Model):
+    """The commit that a package of an arm's own environment was built from.
+
+    Attributes:
+        repo: as the scenario names its folder, without this machine's folders.
+        rev: as given; HEAD where none is.
+        commit: full id of the commit that stood for it.
+        tree: id of that commit's tree.
+        folder: what of the tree is the package, from its top; empty for all of it.
+        changed: whether this commit was checked out with changes that were not committed, and so had no part.
+        wheel: name of the file that was built, in `evidence/environment/ARM/`.
+        files: path in the tree to sha256, of every file that a module of the wheel may be.
+    """
+
+    repo: str
+    rev: str
+    commit: str
+    tree: str
+    folder: str
+    changed: bool
+    wheel: WheelName
+    files: dict[str, str]
 
 
 class ArmEnvironmentFacts(Model):
@@ -189,16 +220,26 @@ class ArmEnvironmentFacts(Model):
         python: full version of its interpreter.
         implementation: such as `cpython`.
         packages: everything that is installed, by name.
+        requirements: sha256 of the file of requirements; None where the scenario names none.
+        checkouts: packages that were built from a commit, by normal name.
     """
 
     python: str
     implementation: str
     packages: list[Installed]
+    requirements: str | None = None
+    checkouts: dict[str, CheckoutFacts] = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """One digest of all of it: the same for two environments that nothing distinguishes."""
+        """One digest of all that is said here, which trials bear."""
         return sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+
+    @property
+    def content(self) -> str:
+        """One digest of what ranks find there: the same for two environments whose packages have the same files."""
+        files = [[package.name, package.version, package.record] for package in self.packages]
+        return sha256(json.dumps([self.python, self.implementation, files]).encode())
 
     @property
     def versions(self) -> dict[str, str]:

@@ -7,13 +7,15 @@ that file, and judges the comparison again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from pydantic import Field
+
 from harness import __version__
 from harness.forms.model import Model
-from harness.record.facts import ChangeFacts, Environment, Package, RunFacts
+from harness.record.facts import ArmEnvironmentFacts, ChangeFacts, Environment, Installed, Package, RunFacts
 from harness.scenario import Needs, Scenario
 from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
@@ -46,6 +48,7 @@ class ReproducedRun(Model):
         report: sha256 of its report.
         signed: who signed it, or why it was trusted without that.
         scenario: sha256 of the scenario file.
+        environments: of the arms that had their own.
         arms: per arm, the sha256 of each file of its code.
         inputs: per input, its digest.
         cells: every cell, trial by trial.
@@ -62,6 +65,7 @@ class ReproducedRun(Model):
     start: Literal["warm", "fresh"]
     jobs: int
     environment: Environment
+    environments: dict[str, ArmEnvironmentFacts] = Field(default_factory=dict)
     arms: dict[str, dict[str, str]]
     inputs: dict[str, str]
     cells: list[CellProfile]
@@ -73,12 +77,13 @@ class ReproducedRun(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """The setting of a run that is not made yet."""
+    """The setting of a run that is not made yet; None: the environments of its arms are not known."""
 
     environment: Environment
     start: str
     jobs: int
     rankproof: str = __version__
+    environments: None = None
 
 
 Setting: TypeAlias = ReproducedRun | RunFacts | Here
@@ -181,6 +186,8 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
         # The same version with other files: only the digests tell.
         twins = one is not None and other is not None and one.version == other.version
         note(f"package {name}", _version(one, files=twins), _version(other, files=twins), group)
+    for what, one_word, other_word in _of_arms(first, second):
+        note(what, one_word, other_word, "known to matter")
     note("rankproof", first.rankproof, second.rankproof, "known to matter")
     note("worlds at a time", first.jobs, second.jobs, "known to matter")
     return sorted(rows, key=lambda one: GROUPS.index(one.group))
@@ -196,7 +203,19 @@ def _shown(value: object) -> str:
     return "not there" if value is None else str(value)
 
 
-def _version(package: Package | None, *, files: bool) -> str | None:
+def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None, str | None]]:
+    """What the arms' own environments hold, in words, as far as they were made on both sides."""
+    for arm in sorted((first.environments or {}).keys() & (second.environments or {}).keys()):
+        then, here = (first.environments or {})[arm], (second.environments or {})[arm]
+        yield f"python of the {arm}", then.python, here.python
+        before, after = ({one.name: one for one in side.packages} for side in (then, here))
+        for name in sorted(before.keys() | after.keys()):
+            one, other = before.get(name), after.get(name)
+            twins = one is not None and other is not None and one.version == other.version
+            yield f"package {name} of the {arm}", _version(one, files=twins), _version(other, files=twins)
+
+
+def _version(package: Package | Installed | None, *, files: bool) -> str | None:
     if package is None:
         return None
     return f"{package.version} ({(package.record or '')[:12]})" if files else package.version

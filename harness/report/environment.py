@@ -119,7 +119,7 @@ def _own(record: Record) -> list[Block]:
     differ = [name for name in names if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
     wheels = "\n".join(
-        f"{arm}: {package.name}=={package.version} wheel sha256:{package.wheel} RECORD sha256:{package.record}"
+        f"{arm}: {package.name}=={package.version} wheel sha256:{package.wheel} files sha256:{package.record}"
         for arm in arms
         if arm in made
         for package in made[arm].packages
@@ -131,8 +131,33 @@ def _own(record: Record) -> list[Block]:
         if len(sides) > 1
         else Paragraph("The run has one arm."),
         Note("Versions that the scenario does not name are those that pip chose when the environment was made."),
+        *_made_from(record),
         Details("every package of these environments, with its wheel", (Verbatim(wheels or "no packages"),)),
     ]
+
+
+def _made_from(record: Record) -> list[Block]:
+    """What the environments were made from that no index has, each with its file in the evidence."""
+    items: list[Part] = []
+    for arm, made in sorted(record.run.environments.items()):
+        folder = f"{facts.ENVIRONMENT_FOLDER}/{arm}"
+        if made.requirements is not None:
+            kept = Evidence(f"{folder}/{facts.REQUIREMENTS}")
+            items.append(
+                Claim(
+                    Text(f"{arm}: every package by a file of requirements, sha256 ", Verbatim(made.requirements)),
+                    (kept,),
+                )
+            )
+        for name, built in sorted(made.checkouts.items()):
+            kept = Evidence(f"{folder}/{built.wheel}")
+            place = f"{built.repo}, {built.folder}" if built.folder else built.repo
+            left = "; changes that were not committed had no part" if built.changed else ""
+            words = (
+                f"{arm}: {name} was built from {place} at {built.rev}: commit {built.commit}, tree {built.tree}{left}"
+            )
+            items.append(Claim(Foreign(words), (kept,)))
+    return [BulletList(tuple(items))] if items else []
 
 
 def _row(name: str, versions: Sequence[str | None]) -> tuple[Part, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.forms.text import plural
+from harness.record.arms import installed
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import LibraryChange, Record
 from harness.report import blocks
@@ -167,7 +168,7 @@ def _versions(record: Record) -> Block:
     ]
     made: dict[str, list[str]] = {}
     for arm, own in sorted(record.run.environments.items()):
-        named = ", ".join(f"{one.name} {one.version}" for one in own.packages)
+        named = ", ".join(f"{name} {version}" for name, version in installed(record.run, arm)[1].items())
         made.setdefault(f"Python {own.python}; {named}", []).append(arm)
     rows += [
         (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200)) for text, arms in made.items()

@@ -86,6 +86,7 @@ class ReportCopy:
             start=run.start,
             jobs=run.jobs,
             environment=run.environment,
+            environments=run.environments,
             arms={name: arm.files for name, arm in record.arms.items()},
             inputs={one.name: one.digest for one in run.inputs},
             cells=profile(self.scenario, record.judgement.cells, read=self.read),

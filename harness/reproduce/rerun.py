@@ -15,10 +15,10 @@ from typing import Literal
 
 from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
 from harness.record.reproduced import SEEDS, ReproducedRun, override
-from harness.reproduce import inputs, source
+from harness.reproduce import inputs, source, supplies
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
-from harness.run.run import Material
+from harness.run.material import Material
 from harness.run.trials import can_be_warm
 from harness.scenario import LoadedScenario, Scenario, ScenarioError, parse_scenario
 
@@ -76,7 +76,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
 
     Raises:
         SourceError: the source cannot be had, or differs.
-        inputs.InputMissing: an input is not here.
+        inputs.InputMissing: an input is not here, or a package that the report's run never built.
     """
     rebuilt = _rebuild(copy, wish, here=here, scratch=scratch)
     overrides = [*copy.record.run.overrides, *rebuilt.overrides]
@@ -100,6 +100,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
         reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),
         reproduced=reproduced.encode(),
         origins=rebuilt.origins,
+        supplies=supplies.find(copy),
     )
     return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, reproduced=reproduced)
 

@@ -7,14 +7,12 @@ that a run was made in, and nothing is written into the user's `.git`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
-from harness.forms.git import Entry, git
+from harness.forms.git import git
 from harness.run.arms import patch
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 
-BATCH = 64 * 2**20
 LARGEST = 2048 * 2**20
 
 
@@ -33,11 +31,7 @@ def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | Non
     if sum(entry.size for entry in entries.values()) > LARGEST:
         raise RevisionError(f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB")
     _borrow(repository, commit, target)
-    for batch in _batches(entries):
-        for path, data in source.read_there(batch).items():  # the comparison finds what is not there
-            place = target / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+    source.lay_out(entries, target)  # the comparison finds what is not there
     if changes is not None:
         _change(target, changes, commit=commit)
     return target
@@ -64,19 +58,6 @@ def _ask(repository: Path, *words: str) -> str:
     if done.returncode:
         raise RevisionError(f"git {words[0]} failed in {repository}")
     return os.fsdecode(done.stdout.removesuffix(b"\n"))
-
-
-def _batches(entries: dict[str, Entry]) -> Iterable[dict[str, Entry]]:
-    batch: dict[str, Entry] = {}
-    size = 0
-    for path, entry in entries.items():
-        if batch and size + entry.size > BATCH:
-            yield batch
-            batch, size = {}, 0
-        batch[path] = entry
-        size += entry.size
-    if batch:
-        yield batch
 
 
 def _change(target: Path, changes: bytes, *, commit: str) -> None:

@@ -17,6 +17,7 @@ from harness.record.skips import unmet
 from harness.run.arms.staging import StagedArm
 from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment
+from harness.run.environments.supply import Supply
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
@@ -49,15 +50,20 @@ class Preparation:
 
 
 def prepare(
-    scenario: Scenario, *, arms: Mapping[str, StagedArm], inputs: Mapping[str, ResolvedInput], progress: Progress
+    scenario: Scenario,
+    *,
+    arms: Mapping[str, StagedArm],
+    inputs: Mapping[str, ResolvedInput],
+    supplies: Mapping[str, Supply],
+    progress: Progress,
 ) -> Preparation:
-    """Look at the machine, and make the environments of the arms.
+    """Look at the machine, and make the environments of the arms from what lies beside the scenario and what pip finds.
 
     Raises:
         EnvironmentProblem: an environment cannot be made as the scenario asks.
     """
     machine = environment.capture()
-    made, unavailable = cache.of_arms(scenario, says=progress.says)
+    made, unavailable = cache.of_arms(scenario, supplies, says=progress.says)
     folders = [arm.folder for arm in arms.values()]
     matrix = cells(scenario)
     refusals = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,32 +15,41 @@ from harness.forms.digest import sha256
 from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
-from harness.record import repository, sources
+from harness.record import sources
 from harness.record.arms import COMPARED, differing
 from harness.record.assemble import PATCH_PATH, assemble
-from harness.record.facts import FORMAT, PATH, SCENARIO_PATH, Reproduces, RoomFacts, RunFacts, SignerFacts, Source
+from harness.record.facts import (
+    ENVIRONMENT_FOLDER,
+    FORMAT,
+    PATH,
+    REQUIREMENTS,
+    SCENARIO_PATH,
+    RoomFacts,
+    RunFacts,
+    SignerFacts,
+)
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
-from harness.record.reproduced import REPRODUCED_PATH
 from harness.record.results import ResultsError, ResultsFolder
 from harness.record.sources import recipe
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
 from harness.run import inputs
-from harness.run.arms import library, provenance, staging
+from harness.run.arms import library, staging
 from harness.run.arms.entry import slips
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import Interrupt, interruptible
+from harness.run.material import Found, Material, beside, brought
 from harness.run.preparation import Preparation, prepare
 from harness.run.progress import Plan, Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
-from harness.scenario import Cell, LoadedScenario, Problem, Scenario, override
+from harness.scenario import Cell, LoadedScenario, Problem, Scenario, ScenarioError, override
 from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
@@ -102,29 +111,6 @@ class Finished:
         return self.folder / statement.REPORT
 
 
-@dataclass(frozen=True, kw_only=True)
-class Material:
-    """What a run that reproduces another brings along instead of finding it beside the scenario.
-
-    Attributes:
-        lay_arms: lays the code of the arms into the results folder.
-        inputs: every input, by name.
-        source: where the code comes from.
-        patch: the changes since that commit.
-        reproduces: which report.
-        reproduced: the content of `evidence/original.json`.
-        origins: where the code of each arm comes from, as far as it is not staged.
-    """
-
-    lay_arms: Callable[[ResultsFolder], dict[str, staging.StagedArm]]
-    inputs: dict[str, inputs.ResolvedInput]
-    source: Source
-    patch: bytes | None
-    reproduces: Reproduces
-    reproduced: bytes
-    origins: Mapping[str, provenance.Origin]
-
-
 def run(
     loaded: LoadedScenario,
     *,
@@ -161,22 +147,12 @@ def run(
             # What worlds side by side measure is each other; and a hub has one world at a time.
             jobs = 1
         folder.write(SCENARIO_PATH, loaded.text)
-        if material is None:
-            resolved_inputs = inputs.of_scenario(scenario, folder=loaded.folder)
-            staged = staging.stage_arms(
-                scenario, folder=loaded.folder, inputs=[one.path for one in resolved_inputs.values()], results=folder
-            )
-            source = repository.describe(loaded.folder, results=folder.root)
-            patch = repository.patch(loaded.folder) if source.dirty else None
-            origins = provenance.origins(scenario, loaded.folder, staged)
-        else:
-            resolved_inputs, source, patch = material.inputs, material.source, material.patch
-            staged, origins = material.lay_arms(folder), dict(material.origins)
-            folder.write(REPRODUCED_PATH, material.reproduced)
+        found = beside(loaded, folder) if material is None else brought(material, folder)
+        resolved_inputs, staged, origins = found.inputs, found.arms, found.origins
         folder.write(sources.PATH, sources.listing(folder.digests))
-        if patch:
-            folder.write(PATCH_PATH, patch)
-        preparation = prepare(scenario, arms=staged, inputs=resolved_inputs, progress=progress)
+        if found.patch:
+            folder.write(PATCH_PATH, found.patch)
+        preparation = _prepared(scenario, found, folder, progress)
         runnable, skipped = preparation.runnable, preparation.skipped
         overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
         planned = {
@@ -198,7 +174,7 @@ def run(
                 recipes=_recipes(loaded, overrides, preparation, folder.digests),
                 progress=progress,
                 port=ports.take(1)[0] if scenario.hub is not None else None,
-                declared={arm: frozenset(origin.declared) for arm, origin in origins.items()},
+                declared={arm: found.told_one_by_one(arm) for arm in origins},
                 differing=others,
             )
             if runnable:
@@ -232,7 +208,7 @@ def run(
             server_seconds=round(seconds, 2),
             overrides=overrides,
             challenge=challenge,
-            source=source,
+            source=found.source,
             environment=preparation.machine,
             inputs=[resolved.facts for resolved in resolved_inputs.values()],
             arguments={name: dict(arm.arguments) for name, arm in staged.items()},
@@ -268,6 +244,18 @@ def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
         raise RunError(str(error)) from None
 
 
+def _prepared(scenario: Scenario, found: Found, folder: ResultsFolder, progress: Progress) -> Preparation:
+    """Make the environments; what they were made from beside an index becomes evidence."""
+    for arm, one in found.supplies.items():
+        if one.text is not None:
+            folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}", one.text)
+    made = prepare(scenario, arms=found.arms, inputs=found.inputs, supplies=found.supplies, progress=progress)
+    for arm, own in made.environments.items():
+        for wheel in own.wheels:
+            folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{wheel.name}", wheel.read_bytes())
+    return made
+
+
 @contextmanager
 def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress) -> Iterator[Interrupt]:
     """Whatever ends a run early leaves no folder, or one that says so, and is told in one line."""
@@ -280,6 +268,9 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
     except staging.NotThere as error:
         folder.discard()
         raise Slip([loaded.problem(error.place, error.message)]) from None
+    except ScenarioError as error:
+        folder.discard()
+        raise Slip(error.problems) from None
     except Slip:
         folder.discard()
         raise

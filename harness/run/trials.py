@@ -300,6 +300,8 @@ class Trials:
             declared=tuple(sorted(self._declared.get(arm, ()))),
             differing=self._differing,
             hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
+            tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
+            collective_timeout=scenario.world.collective_timeout,
         )
 
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:

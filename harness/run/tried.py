@@ -23,6 +23,8 @@ from harness.record.results import ResultsError, ResultsFolder
 from harness.run import inputs
 from harness.run.arms import staging
 from harness.run.arms.entry import slips
+from harness.run.arms.revision import RevisionError
+from harness.run.environments import supply
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import interruptible
 from harness.run.preparation import prepare
@@ -30,7 +32,7 @@ from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import NoReference
 from harness.run.run import Interrupted, RevisionsMissing, RunError, Slip
 from harness.run.trials import Trials
-from harness.scenario import Cell, LoadedScenario, cells
+from harness.scenario import Cell, LoadedScenario, ScenarioError, cells
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
@@ -148,7 +150,8 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         given = inputs.of_scenario(scenario, folder=loaded.folder)
         paths = [resolved.path for resolved in given.values()]
         staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
-        preparation = prepare(scenario, arms=staged, inputs=given, progress=progress)
+        supplies = supply.of_scenario(scenario, folder=loaded.folder)
+        preparation = prepare(scenario, arms=staged, inputs=given, supplies=supplies, progress=progress)
         skipped = {name: str(why) for name, why in preparation.skipped.items()}
         runnable = preparation.runnable
         chosen = next((one for one in runnable if cell in (None, one.id)), None)
@@ -203,10 +206,13 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
         raise Interrupted("interrupted: nothing was kept") from None
     except staging.NotThere as error:
         raise Slip([loaded.problem(error.place, error.message)]) from None
+    except ScenarioError as error:
+        raise Slip(error.problems) from None
     except (
         ResultsError,
         inputs.InputError,
         staging.ArmError,
+        RevisionError,
         EnvironmentProblem,
         NoReference,
         ServerFailed,

@@ -101,6 +101,11 @@ class Draft:
         """`world.deadline` in seconds; None where it could not be read."""
         return None if self.world is None else self.world.deadline
 
+    @property
+    def after_failure(self) -> float | None:
+        """`world.after_failure` in seconds; None where it could not be read."""
+        return None if self.world is None else self.world.after_failure
+
     def ids(self, section: str) -> list[tuple[Path, str]]:
         """List the ids of a section with their paths, also those of items that are wrong otherwise."""
         items = self.document.tree.get(section)

@@ -13,6 +13,7 @@ from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
+from harness.scenario.environment import bare
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
@@ -249,7 +250,7 @@ def environments(draft: Draft) -> Iterator[Problem]:
         for backend in draft.axes().get("backend", []):
             known = BACKENDS.get(backend) if isinstance(backend, str) else None
             for library in known.properties.libraries if known is not None and given is not None else ():
-                if given is None or library in given.packages:
+                if given is None or given.requirements or library in map(bare, given.packages):
                     continue
                 own = ("subject", name, "environment")
                 message = (
@@ -278,6 +279,23 @@ def times(draft: Draft) -> Iterator[Problem]:
         if length is not None and not 0 < length < deadline:
             message = f"must be more than 0s and less than world.deadline ({deadline:g}s)"
             yield draft.problem(("faults", index, "for"), message)
+
+
+def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
+    """A bound on how long collectives wait is for backends that have one, and acts before the world is stopped."""
+    path = ("world", "collective_timeout")
+    if draft.world is None or (bound := draft.world.collective_timeout) is None:
+        return
+    if not 0 < bound < draft.world.deadline:
+        message = f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it never acts"
+        yield draft.problem(path, message)
+    for backend in draft.axes().get("backend", []):
+        known = BACKENDS.get(backend) if isinstance(backend, str) else None
+        if known is not None and known.properties.unbounded:
+            message = (
+                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a scenario of its own"
+            )
+            yield draft.problem(path, message, at_key=True)
 
 
 def reserved_variables(draft: Draft) -> Iterator[Problem]:
@@ -388,6 +406,7 @@ RULES = (
     environments,
     *TRIAL_RULES,
     times,
+    backends_have_the_bound,
     *FAULT_RULES,
     reserved_variables,
     paths_are_portable,

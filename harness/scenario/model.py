@@ -98,6 +98,11 @@ class World(Model):
         description="How long the other ranks get to end by themselves after the first failure, with a unit.",
         json_schema_extra={"default": "2s"},
     )
+    collective_timeout: Duration | None = Field(
+        None,
+        description="After how long the backend itself gives up joining the group, and each collective, with a unit. "
+        "Default: longer than any deadline. For backends that have such a bound: gloo.",
+    )
     env: dict[Variable, Plain] = Field(
         default_factory=dict, description="Environment variables of every rank, values in quotes."
     )

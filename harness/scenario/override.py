@@ -10,6 +10,7 @@ from harness.forms.fields import HUB_PATTERN
 from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path
 from harness.forms.schema import allowed_keys
 from harness.forms.text import printable
+from harness.scenario.environment import bare
 from harness.scenario.schema import json_schema
 
 FILE = "--set"
@@ -56,11 +57,14 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
         raise _error(mark, "", "is not UTF-8; type it again", found=printable(text))
     path = _split(name)
     node = _container(document, path, mark)
+    if _is_package(path) and isinstance(node, dict):
+        # The package that the file names, however it is written there, and with the extras it has there.
+        path = (*path[:-1], next((key for key in node if bare(key) == bare(str(path[-1]))), path[-1]))
     at = Mark(mark.file, mark.line, len(name) + 2)
     if len(path) == 2 and path[0] == "inputs" and not value.lstrip().startswith("{"):
         part = Document(hub_or_path(value), document.marks, [], set())
         marks: dict[Path, Mark] = {}
-    elif _is_text(path) and not value.startswith(("'", '"')):
+    elif _is_text(path) and not value.startswith(("'", '"', "{")):
         part, marks = Document(value, document.marks, [], set()), {}
     else:
         part = parse_value(value, at=at)
@@ -77,8 +81,13 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
 
 
 def _is_text(path: Path) -> bool:
-    versions = [(*place, "python") for place in ENVIRONMENTS], [(*place, "packages") for place in ENVIRONMENTS]
-    return path in ARM_TEXTS or path in versions[0] or path[:-1] in versions[1]
+    places = [(*place, "python") for place in ENVIRONMENTS]
+    of_a_checkout = path[-1] in ("path", "rev") and _is_package(path[:-1])
+    return path in ARM_TEXTS or path in places or _is_package(path) or of_a_checkout
+
+
+def _is_package(path: Path) -> bool:
+    return path[:-1] in [(*place, "packages") for place in ENVIRONMENTS]
 
 
 def _split(name: str) -> Path:

@@ -13,12 +13,11 @@ from harness.backends import KINDS as BACKENDS
 from harness.checks.finding import canonical
 from harness.faults.proof import STRUCK, noted
 from harness.forms.strict_json import JSON
-from harness.history import History, ended
+from harness.history import SLIPS, History, ended
 from harness.reason import DeviationCode, Void, VoidCode
 from harness.scenario import End
 
-# Errors that any typing mistake raises, and the codes with which a shell says that a program is not there.
-SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", "TypeError"})
+# Codes with which a shell says that a program is not there.
 NOT_STARTED = frozenset({126, 127})
 TEXT_LIMIT = 300
 

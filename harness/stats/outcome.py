@@ -12,7 +12,7 @@ from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
-from harness.history import History, ended
+from harness.history import FaultOnRank, History, ended
 from harness.reason import Deviation, DeviationCode, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.ends import harness_error, how_it_ended, short, shown
@@ -132,6 +132,7 @@ def judge(
     """
     proved = prove(of_arm(scenario.faults, arm), history)
     ended = {one.rank: one.fault for one in proved if one.proof.proved and one.proof.ends}
+    history = history.with_faults([_as_asked(one, history) for one in proved])
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {
@@ -182,6 +183,16 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     first = missing[0]
     reason = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}")
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
+
+
+def _as_asked(one: Proved, history: History) -> FaultOnRank:
+    return FaultOnRank(
+        fault=one.fault,
+        rank=one.rank,
+        struck=noted(history, STRUCK, fault=one.fault, rank=one.rank),
+        proved=one.proof.proved,
+        ends=one.proof.proved and one.proof.ends,
+    )
 
 
 def _strike(one: Proved) -> Strike:

@@ -37,6 +37,21 @@ def path_of(digest: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkout:
+    """A package that was built from a commit.
+
+    Attributes:
+        commit: its full id.
+        files: path in the commit's tree to sha256, of every file that a module of the package may be.
+        wheel: sha256 of every module that was built.
+    """
+
+    commit: str
+    files: Mapping[str, str]
+    wheel: Collection[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """What an arm's code under test is, as far as it was not staged.
 
@@ -46,6 +61,7 @@ class Source:
         inputs: sha256 of the files of the run's inputs: a model may bring code.
         plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their digests.
         named: packages that the scenario itself names for the arm's own environment, by normal name.
+        checkouts: those of them that were built from a commit.
         installed: whether the scenario says that the subject is what is installed.
         differing: normal names of the distributions that differ between the arms, whose files are told in full.
     """
@@ -55,6 +71,7 @@ class Source:
     inputs: Collection[str] = ()
     plugins: Collection[str] = ()
     named: Collection[str] = ()
+    checkouts: Mapping[str, Checkout] = field(default_factory=dict)
     installed: bool = False
     differing: Collection[str] = ()
 
@@ -201,7 +218,9 @@ def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]
     """Distributions of the repository's that were told like any package: their files would have to be compared."""
     for name in names:
         distribution = normal(name.rpartition(" ")[0])
-        if distribution in source.declared and not source.installed and distribution not in source.named:
+        if distribution in source.checkouts:
+            yield f"{package} was built from a checkout ({name}), and its files are not told"
+        elif distribution in source.declared and not source.installed and distribution not in source.named:
             yield f"{package} came from an installed copy ({name}) whose files are not told: {REMEDY}"
 
 
@@ -219,6 +238,8 @@ def _untold(loaded: Mapping[str, Any], installed: Mapping[str, str], source: Sou
 def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> tuple[list[str], dict[str, str]]:
     """The files of one package that are not proved; and those that need no proof, with why."""
     record, distribution = other["record"], other["distribution"]
+    if (built := source.checkouts.get(distribution)) is not None:
+        return _built(distribution, built, files)
     declared = distribution in source.declared
     if source.installed and distribution is not None and record in ("as", "absent"):
         return [], {} if record == "as" else dict.fromkeys(files, ", of an editable install")
@@ -246,9 +267,31 @@ def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -
     return sorted(failed), accepted
 
 
+def _built(distribution: str, built: Checkout, files: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Of a package from a checkout each file is of its wheel, and the commit's if that has such a one."""
+    tree = Source(declared=(), files=built.files)
+    failed: list[str] = []
+    accepted: dict[str, str] = {}
+    for file, sha256 in files.items():
+        if sha256 == EMPTY:
+            continue
+        if sha256 not in built.wheel or (tree.like(file) and not tree.holds(file, sha256)):
+            failed.append(file)
+        elif not tree.like(file):
+            accepted[file] = f", made by the build of {distribution}, in no file of commit {built.commit[:12]}"
+    return sorted(failed), accepted
+
+
 def _words(other: Mapping[str, Any], failed: list[str], source: Source) -> str:
     name, version, record = other["distribution"], other["version"], other["record"]
     what = failed[0] + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
+    if (built := source.checkouts.get(name)) is not None:
+        if other["files"][failed[0]] not in built.wheel:
+            return f"{what} is not in the wheel that was built of {name} {version}"
+        return (
+            f"{what} is not as commit {built.commit[:12]} has it: the build of {name} {version} changed it; commit it "
+            "as it is built, or name a release"
+        )
     theirs = "its own differs" if source.like(failed[0]) else "it has no such file"
     if name is None:
         return f"{what} came from outside, and is not the repository's ({theirs}): {STRANGER}"
@@ -265,16 +308,18 @@ class ArmEnvironment:
     """The environment that was made for an arm.
 
     Attributes:
-        digest: of everything that is installed in it.
+        digest: of every file that was installed in it, wherever from.
         python: version of its interpreter.
         implementation: such as `cpython`.
-        named: packages that the scenario names, by normal name, with version and sha256 of RECORD.
+        named: packages that the scenario names, by normal name, with version and digest of its files.
+        checkouts: those of them that were built from a commit.
     """
 
     digest: str
     python: str
     implementation: str
     named: Mapping[str, tuple[str, str]]
+    checkouts: Mapping[str, Checkout] = field(default_factory=dict)
 
 
 def unproven(arm: str, made: ArmEnvironment | None, reported: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ from harness.checks.arrays import AgainstCheck
 from harness.events import EventError
 from harness.forms.model import Model
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_FOUND, ARTEFACT_KEPT, History
+from harness.history import ARTEFACT_FOUND, ARTEFACT_KEPT, ENVIRONMENT_TOLD, History
 from harness.reason import VerdictCode, VerdictReason
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error, shown
@@ -22,7 +22,7 @@ from harness.stats.outcome import EVENTS, reference_folders
 RUNTIME = frozenset(
     {
         *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "ready"),
-        *("group.made", ARTEFACT_KEPT, "fault.env"),
+        *("group.made", ARTEFACT_KEPT, ENVIRONMENT_TOLD, "fault.env", "fault.skewed", "fault.torch-set"),
     }
 )
 

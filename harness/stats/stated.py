@@ -117,7 +117,8 @@ def _failed_as_stated(
     part = next(one for one in finding.ranks if one.rank == rank)
     if part.uncompared and not must_fail.says_how:
         return Deviation(DeviationCode.NOT_COMPARED, f"rank {rank} failed for want of a comparison: {part.reason}")
-    moment = KINDS[finding.kind].properties.fails(missing=part.missing)
+    properties = KINDS[finding.kind].properties
+    moment = properties.fails(missing=part.missing)
     end = found.get(rank)
     how = how_it_ended(history, rank)
     if must_fail.says_how:
@@ -125,6 +126,9 @@ def _failed_as_stated(
             return Deviation(DeviationCode.STOPPED, f"rank {rank} had not ended when the harness stopped it")
         if deviation := end.differs(must_fail):
             return Deviation(deviation[0], f"rank {rank} {deviation[1]}: {how}")
+    if properties.demands_an_error and not must_fail.says_how and end is not None and not _ignored(end):
+        code = DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END
+        return Deviation(code, f"rank {rank} ended by an error that must_fail does not name: {how}")
     if moment is FailsAt.EVENT and part.line is not None:
         return history.seen[part.line - 1].event.ns
     if moment is FailsAt.WORLD_END or end is None:
@@ -145,6 +149,11 @@ def _failed_as_stated(
         DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END,
         f"rank {rank} ended by an error that must_fail does not name: {how}",
     )
+
+
+def _ignored(end: RankEnd) -> bool:
+    """Whether a rank ended as one does that notices a peer's end too late or not at all, and by nothing else."""
+    return not end.is_slip and (end.is_clean or end.stopped or end.peer_gone)
 
 
 def _other_cause(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from harness.events import Event
-from harness.faults.link import UNDONE, links_of
+from harness.faults.link import STRUCK, UNDONE, links_of
 from harness.forms.strict_json import JSON
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
@@ -46,22 +45,22 @@ class Hosting:
             ahead = values["hosts"][host]["clock_ahead"]
             channels[rank].ahead = self._recorder.ahead[rank] = ahead
 
-    def said(self, ns: int, rank: int | None, values: dict[str, Any]) -> str:
-        """Take what the wire says; returns its name."""
+    def said(self, ns: int, rank: int | None, values: dict[str, Any]) -> tuple[str, bool]:
+        """Take what the wire says; returns what it is called, with the fault it is about, and whether it answers."""
         name = f"wire.{values.pop('what')}"
         if values.pop("holds", False):
             self._holding.add((values["fault"], rank))
         elif name == UNDONE:
             self._holding.discard((values.get("fault"), rank))
         self._recorder.add(Event(ns=ns, by="server", rank=rank, name=name, values=values))
-        return name
+        return f"{name} {values.get('fault')}", name in (STRUCK, UNDONE)
 
     def keeps_waiting(self) -> str:
         """Why a rank may wait for the wire alone: what waits for a packet that is on its way does not hang."""
         return "packets are held back on a wire" if self._holding else ""
 
-    def order(self, order: Mapping[str, Any]) -> bytes:
-        """A line for the keeper: an order for the wire, with the links of the rank's host that it is about.
+    def order(self, order: Mapping[str, Any]) -> dict[str, JSON]:
+        """An order for the wire, with the links of the rank's host that it is about.
 
         The wire draws what it does by chance from the trial's seed.
         """
@@ -69,4 +68,4 @@ class Hosting:
         host, to = self._hosts.of[order["rank"]], order.get("to")
         links = links_of(host, count=self._hosts.count, to=to, way=str(order.get("way")))
         seed = f"{self._seed} {order['fault']} {order['rank']}"
-        return json.dumps({"wire": {**order, "links": links, "seed": seed}}).encode() + b"\n"
+        return {**order, "links": list(links), "seed": seed}

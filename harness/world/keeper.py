@@ -4,7 +4,8 @@ One keeper per world, because the orphans a rank leaves are adopted by the neare
 to this world and to no other that runs at the same time. Pids, exit codes and resource use come from here (rule 13).
 
 It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
-`gone`, and `unable` where it cannot fork; it is told `signal`. When the socket closes, it kills what is left and ends.
+`gone`, and `unable` where it cannot fork. It is told `signal`, and what `Grip` can do, and says so when that is done.
+When the socket closes, it kills what is left and ends.
 Where its ranks are on test hosts, it says `hosts`, and `lost` where their wire is gone; what `wire` says, and is told,
 goes through it.
 """
@@ -29,15 +30,15 @@ from typing import Any
 from harness.rank.lifecycle import live
 from harness.rank.process import die_with_parent, keep_private, signal_name
 from harness.rank.spec import RankSpec
-from harness.world import program
+from harness.world import mounts, program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
+from harness.world.grip import PRESSED, WORK, Grip
 from harness.world.wiring import WireLost, Wiring
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
 PER_RANK = 3
 SURVIVOR_LIMIT = 50
-WORK = "work"  # a rank's current folder, below its scratch folder
 
 
 def keep(description: Path, descriptors: list[int], *, baseline: set[int], server: int) -> None:
@@ -47,7 +48,8 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
         description: JSON file of the world: `world` (its mark), `ranks` (specs), `start`, `python`, `env`, `program`,
             `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
             ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
-            forked, or null), and `hosts` where it has test hosts (see `harness.world.wiring`).
+            forked, or null), `own_mounts` (ranks that have mounts of their own), and `hosts` where it has test hosts
+            (see `harness.world.wiring`).
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -78,6 +80,7 @@ class Keeper:
         self._gone = False
         self._proof: dict[str, Any] = {}
         self._wiring: Wiring | None = None
+        self._grip = Grip()
 
     def run(self) -> None:
         """Fork the ranks and stay until all of them and all they left behind are gone."""
@@ -100,6 +103,7 @@ class Keeper:
             while (self._alive or self._late) and not self._gone:
                 self._start_who_is_due()
                 self._wait(wakeup, max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9) if self._late else None)
+            self._grip.release()
             if not self._gone:
                 self._await_descendants(wakeup)
                 self._count()
@@ -183,6 +187,8 @@ class Keeper:
         # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("500")
+        if index in self._world["own_mounts"]:
+            mounts.separate()
         events, gates, log = self._pipes[index]
         extra = [self._backend[i] for i in self._world["backend_fds"][index]]
         # First everything up and out of the way, then down to its number: the two ranges may overlap.
@@ -249,6 +255,7 @@ class Keeper:
                 self._tell("continued", index, pid)
                 continue
             del self._alive[pid]
+            self._grip.release(pid)
             code = os.waitstatus_to_exitcode(status)
             if pid in self._stopped and code != -signal.SIGKILL:
                 # The kernel forgets that a process went on once it has ended. But nothing except SIGKILL ends one that
@@ -280,6 +287,10 @@ class Keeper:
                 if self._wiring is not None:
                     self._wiring.order(order["wire"])
                 continue
+            if "signal" not in order:
+                index = order.pop("rank")
+                self._press(index, *order.popitem())
+                continue
             if order["rank"] is None and order["signal"] == signal.SIGKILL:
                 self._late.clear()  # the world is being stopped: nobody starts any more
             hit = []
@@ -294,6 +305,12 @@ class Keeper:
                 self._reap()
             # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
             self._say({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": hit})
+
+    def _press(self, index: int, what: str, order: dict[str, Any]) -> None:
+        """Do something to a rank and say so, also of one that has ended: a gate waits for the answer."""
+        pid = next((pid for pid, one in self._alive.items() if one == index), None)
+        done = getattr(self._grip, what)(pid, spec=self._world["ranks"][index], **order)
+        self._say({"is": PRESSED[what], "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done})
 
     def _await_descendants(self, wakeup: int) -> None:
         """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""

@@ -16,9 +16,10 @@ from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
+from harness.world.grip import WORK
 from harness.world.hang import Hang
 from harness.world.hosts import Hosts
-from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD, WORK
+from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD
 from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
@@ -57,6 +58,9 @@ class Launch:
         declared: normal names of the distributions that the arm's repository declares.
         differing: normal names of the distributions of which another release is in the other arm's environment.
         hosts: the test hosts that the ranks are on; None where all are on this machine.
+        own_mounts: ranks that have mounts of their own.
+        tells_environment: whether ranks tell what they run in.
+        collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
     """
 
     about: Mapping[str, JSON]
@@ -93,6 +97,9 @@ class Launch:
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     hosts: Hosts | None = None
+    own_mounts: frozenset[int] = frozenset()
+    tells_environment: bool = False
+    collective_timeout: float | None = None
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -109,6 +116,10 @@ class Launch:
     def with_inside(self, *, kind: str, file: Path) -> Launch:
         """With a file that the ranks load, in which a kind of fault acts."""
         return replace(self, inside={**self.inside, kind: file})
+
+    def with_own_mounts(self, *, ranks: Collection[int]) -> Launch:
+        """With mount namespaces for some ranks."""
+        return replace(self, own_mounts=self.own_mounts | {*ranks})
 
     def late(self, *, ranks: Collection[int], seconds: float) -> Launch:
         """With some ranks forked `seconds` after the others."""
@@ -153,6 +164,7 @@ def describe(
         "python": [*interpreter(launch.python), "-c", boot, ROOT],
         "env": server.environment,
         "grace": launch.after_failure,
+        "own_mounts": sorted(launch.own_mounts),
         "late": [launch.lateness.get(rank) for rank in range(launch.size)],
     }
     if launch.hosts is not None:
@@ -240,6 +252,8 @@ def _spec(
         declared=launch.declared,
         differing=launch.differing,
         begun=server.begun,
+        tells_environment=launch.tells_environment,
+        collective_timeout=launch.collective_timeout,
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
         on_host=launch.hosts is not None,

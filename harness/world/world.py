@@ -14,7 +14,6 @@ from typing import Any
 
 from harness.backends import prepare
 from harness.events import Event
-from harness.faults.link import STRUCK, UNDONE
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.rank.process import signal_name
@@ -23,6 +22,7 @@ from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.fork_server import Cancelled, Server, ServerFailed
 from harness.world.gates import Gates
+from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
 from harness.world.hosting import Hosting
 from harness.world.launch import Launch, describe
@@ -100,21 +100,22 @@ class World:
         It evidences it by `world.signalled`. A gate that is answered after this opens only when the signal has landed.
         Safe to call from another thread. Does nothing once the world is over.
         """
-        if self._over:
-            return
-        with contextlib.suppress(OSError):
-            self._gates.signalled()
-            self._pipes.control.sendall(json.dumps({"rank": rank, "signal": int(number)}).encode() + b"\n")
+        self._order(rank, signal=int(number))
 
-    def wire(self, order: Mapping[str, JSON]) -> None:
-        """Tell the wire between the test hosts what to do; a gate answered after this opens when that is in force.
+    def press(self, rank: int, what: str, **order: JSON) -> None:
+        """Have the keeper do something to a rank from outside: a method of `harness.world.grip.Grip`."""
+        self._order(rank, **{what: order})
 
-        It evidences it by `wire.struck` or `wire.undone`. Does nothing once the world is over.
-        """
-        if not self._over and self._hosting.is_there:
+    def _order(self, rank: int | None, **order: JSON) -> None:
+        if not self._over:
             with contextlib.suppress(OSError):
                 self._gates.signalled()
-                self._pipes.control.sendall(self._hosting.order(order))
+                self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
+
+    def wire(self, order: Mapping[str, JSON]) -> None:
+        """Tell the wire between the test hosts what to do; it says `wire.struck` or `wire.undone` when that is so."""
+        if self._hosting.is_there:
+            self._order(None, wire=self._hosting.order(order))
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
@@ -285,7 +286,9 @@ class World:
         told = f"rank.{kind}"
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
-            case "started" | "executed" | "stopped" | "continued":
+            case "started" | "executed" | "stopped" | "continued" | "limited" | "crowded" | "covered" | "spoiled":
+                if kind in PRESSED.values():
+                    self._gates.landed()
                 if kind == "started":
                     self._states.started[rank] = pid
                 name = "program.started" if kind == "executed" else f"rank.{kind}"
@@ -295,20 +298,17 @@ class World:
             case "hosts":
                 self._hosting.made(ns, message, self._channels)
             case "wire":
-                told = self._hosting.said(ns, rank, message)
-                if told in (STRUCK, UNDONE):
+                told, is_answer = self._hosting.said(ns, rank, message)
+                if is_answer:
                     self._gates.landed()
-                    told = f"{told} {message['fault']}"
             case "signalled":
                 values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
                 self._gates.landed()
             case "survivors":
                 self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
-            case "unable":
-                raise KeeperGone(f"the ranks could not be forked: {message['why']}")
-            case "lost":
-                raise KeeperGone(message["why"])
+            case "unable" | "lost":
+                raise KeeperGone(("the ranks could not be forked: " if kind == "unable" else "") + message["why"])
             case "gone":
                 self._gone = True
         for do in self._awaited.pop((told, rank), ()):

@@ -16,6 +16,7 @@ import pytest
 
 from harness.cli.commands import COMMANDS, MODULES, parser
 from harness.cli.load import load_all, wanted
+from harness.faults import KINDS
 from harness.scenario import schema_text
 
 ROOT = Path(__file__).parents[2]
@@ -177,8 +178,11 @@ def test_faults_lists_every_kind_with_what_it_needs_and_whether_it_can_run() -> 
     done = ours("faults")
     assert done.returncode == 0
     kinds = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
-    assert kinds == ["pause", "kill", "delay", "env", "start-late", "raise", "exit", "hub"]
-    assert done.stdout.count("needs: ") == done.stdout.count("here:  yes") == len(kinds)
+    assert kinds == list(KINDS)
+    can_run = [kind for kind, model in KINDS.items() if not model.refusal()]
+    assert done.stdout.count("needs: ") == len(kinds)
+    assert done.stdout.count("here:  yes") == len(can_run)
+    assert done.stdout.count("here:  no: ") == len(kinds) - len(can_run)
 
 
 def test_a_fault_that_cannot_run_here_says_why(

@@ -1,4 +1,4 @@
-"""A harness to be killed: one world with a rank that is paused, or held, for ten minutes. Prints a line when it is."""
+"""A harness to be killed: one world with a rank that a fault has in its grip for ten minutes. Prints a line when so."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from harness.world.world import Launch, World
 from tests.faults.conftest import a_fault
 
 SUBJECTS = Path(__file__).with_name("subjects")
+OPTIONS = {"no-space": {"folder": "home"}}
+# What tells that the fault is in force.
+TOLD = {"pause": "rank.stopped", "starve": "rank.crowded", "no-space": "rank.covered"}
 
 
 def main() -> None:
     """Run the world; it does not end."""
-    strikes = Strikes([a_fault(kind=sys.argv[1], ranks=[1], at="door", **{"for": "10min"})], size=2)
+    kind = sys.argv[1]
+    strikes = Strikes([a_fault(kind=kind, ranks=[1], at="door", **{"for": "10min"}, **OPTIONS.get(kind, {}))], size=2)
     launch = Launch(
         about={},
         size=2,
         backend="gloo",
         warm=True,
-        entry="struck:pass_by",
+        entry="struck:stay",
         folder=SUBJECTS,
         arguments={},
         inputs={},
@@ -33,11 +37,11 @@ def main() -> None:
 
     def begin(world: World) -> None:
         strikes.begin(world)
-        world.once("rank.stopped", rank=1, do=lambda: print("struck", flush=True))
+        world.once(TOLD.get(kind, ""), rank=1, do=lambda: print("struck", flush=True))
 
     def at_gate(world: World, event: object) -> None:
         strikes.at_gate(world, event)  # type: ignore[arg-type]
-        if sys.argv[1] == "delay":
+        if kind == "delay":
             print("struck", flush=True)
 
     with ServerPool() as pool:

@@ -46,9 +46,9 @@ def left_after(marker: str, seconds: float) -> set[int]:
     return left
 
 
-@pytest.mark.parametrize("kind", ["pause", "delay"])
+@pytest.mark.parametrize("kind", ["pause", "delay", "starve", "no-space"])
 def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, kind: str) -> None:
-    """SIGKILL with a rank stopped or held for ten minutes: two seconds later no process and no folder is left."""
+    """SIGKILL with a rank in a fault's grip for ten minutes: two seconds later no process, mount or folder is left."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.driver", kind],
         env={**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(ROOT)},
@@ -63,4 +63,5 @@ def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, 
     process.wait()
     process.stdout.close()
     assert left_after(f"TMPDIR={short_tmp}", GONE_WITHIN) == set()
+    assert str(short_tmp) not in Path("/proc/self/mounts").read_text()
     assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []

@@ -27,6 +27,18 @@ FAULTS = {
     "start-late": a_fault(kind="start-late", ranks=[1], **{"for": "1ms"}),
     "hub": a_fault(kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}),
     **{kind: a_fault(ranks=[1], at="door", kind=kind, **options) for kind, options in LINKS.items()},
+    "open-files": a_fault(kind="open-files", ranks=[1], at="door", to=1, **{"for": "1ms"}),
+    "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
+    "address-space": a_fault(kind="address-space", ranks=[1], at="door", more="1B"),
+    "starve": a_fault(kind="starve", ranks=[1], at="door", burners=2, **{"for": "1ms"}),
+    "read-only": a_fault(kind="read-only", ranks=[1], at="door", folder="home", **{"for": "1ms"}),
+    "no-space": a_fault(kind="no-space", ranks=[1], at="door", folder="home"),
+    "permission-denied": a_fault(kind="permission-denied", ranks=[1], at="door", folder="home"),
+    "truncated": a_fault(kind="truncated", ranks=[1], at="door", file="home/a"),
+    "replaced": a_fault(kind="replaced", ranks=[1], at="door", file="home/a"),
+    "clock-skew": a_fault(kind="clock-skew", ranks=[1], at="door", by="1ms"),
+    "torch-settings": a_fault(kind="torch-settings", ranks=[1], at="door", threads=2),
+    "start-order": a_fault(kind="start-order", ranks="every", gap="1ms"),
 }
 NAMES = (
     "door",
@@ -39,6 +51,12 @@ NAMES = (
     "rank.continued",
     "rank.exited",
     "rank.error",
+    "rank.limited",
+    "rank.crowded",
+    "rank.covered",
+    "rank.spoiled",
+    "fault.skewed",
+    "fault.torch-set",
     "subject.end",
     "world.begin",
     "world.signalled",
@@ -56,6 +74,8 @@ KEYS = (
     *("fault", "signal", "code", "ranks", "values", "at_start", "start", "error", "type", "message", "modules"),
     *("rules", "requests", "hosts", "links", "fault", "matched", "struck", "flips", "flows", "overtaken"),
     *("before", "after", "payload", "byte", "offset"),
+    *("rules", "requests", "resource", "before", "now", "mapped", "why", "burners", "ran", "waited"),
+    *("place", "how", "read_only", "free", "mode", "sha256", "after", "functions", "threads", "dtype"),
 )
 WORDS = st.sampled_from([*FAULTS, "SIGSTOP", "SIGKILL", "fresh", "RuntimeError", "A", "1", ""])
 VALUES = st.recursive(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.faults import prove
+from harness.faults import KINDS, prove
 from harness.history import History
 from harness.world import hosts
 from harness.world.hosts import Hosts
@@ -88,6 +88,83 @@ def answered_wrongly(struck: Struck, rank: int, options: Any) -> None:
     assert struck.one("rank", 1 - rank, "after").values["told"] == 200
 
 
+def limited(struck: Struck, rank: int, options: Any) -> None:
+    """It, and nobody else, could not do the one thing; what was limited for some time was given back."""
+    door, after = struck.one("rank", rank, "door").ns, struck.one("rank", rank, "after").ns
+    seen = [found.event for found in struck.history.served(rank, "rank.limited")]
+    assert door < seen[0].ns < after
+    told = [struck.one("rank", other, "after").values["told"] for other in (rank, 1 - rank)]
+    hurt, word = {
+        "open-files": (("open", "write"), "EMFILE"),
+        "file-size": (("write",), "EFBIG"),
+        "address-space": (("map",), "ENOMEM"),
+    }[options.kind]
+    assert told[0] == {name: word if name in hurt else "done" for name in ("open", "write", "map")}
+    assert set(told[1].values()) == {"done"}
+    assert struck.count("server", 1 - rank, "rank.limited") == 0
+    if options.for_ is not None:
+        assert seen[1].values["now"] == seen[0].values["before"]
+
+
+def starved(struck: Struck, rank: int, options: Any) -> None:
+    """It had company on one core, which was taken away: nobody is left, and it has its cores back."""
+    began, ended = (found.event for found in struck.history.served(rank, "rank.crowded"))
+    assert struck.one("rank", rank, "door").ns < began.ns < ended.ns
+    assert ended.ns - began.ns >= options.for_ * 1e9
+    assert struck.one("server", None, "world.survivors").values["count"] == 0
+
+
+def covered(struck: Struck, rank: int, options: Any) -> None:
+    """It could write nothing in the one folder, and read what was there; its peer noticed nothing."""
+    first, word = options.folder.split("/")[0], "EROFS" if options.kind == "read-only" else "ENOSPC"
+    hurt = "own" if first == "home" else first
+    told = struck.one("rank", rank, "after").values["told"]
+    fine = {"own": "done", "shared": "done", "own-kept": [1000, 1000], "shared-kept": [1000, 1000]}
+    assert told == {**fine, hurt: word}
+    assert struck.one("rank", 1 - rank, "after").values["told"] == fine
+    later = struck.one("rank", rank, "later").values["told"]
+    assert later == (fine if options.for_ is not None else {**fine, hurt: word})
+
+
+def denied(struck: Struck, rank: int, options: Any) -> None:
+    """Nobody could enter the folder while it was denied, and everybody could again."""
+    assert struck.one("rank", rank, "after").values["told"]["shared"] == "EACCES"
+    assert struck.one("rank", rank, "later").values["told"]["shared"] == "done"
+
+
+def spoiled(struck: Struck, rank: int, options: Any) -> None:
+    """The file that it reads is another one, for all; the others are not."""
+    told = struck.one("rank", rank, "after").values["told"]
+    assert told["shared-kept"] == ([options.keep, options.keep] if options.kind == "truncated" else [1000, 999])
+    assert told["own-kept"] == [1000, 1000]
+    assert struck.one("rank", 1 - rank, "after").values["told"]["shared-kept"] == [1000, 1000]
+
+
+def skewed(struck: Struck, rank: int, options: Any) -> None:
+    """All of Python's clocks are off alike, the kernel's is not, and its peer's are right."""
+    off = options.by * (1 if options.way == "ahead" else -1)
+    for one, expected in ((rank, off), (1 - rank, 0.0)):
+        told = struck.one("rank", one, "after").values
+        assert told["ns"] == pytest.approx(0, abs=1)
+        assert told["local"] == pytest.approx(0, abs=2)
+        assert told["utc"] == pytest.approx(0, abs=1)
+        assert told["kernel"] == pytest.approx(-expected, abs=1)
+
+
+def with_other_settings(struck: Struck, rank: int, options: Any) -> None:
+    """torch computes so in it, and as ever in its peer."""
+    told, usual = (struck.one("rank", one, "after").values for one in (rank, 1 - rank))
+    assert (usual["threads"], usual["dtype"]) == (1, "torch.float32")
+    assert told["threads"] == (options.threads or 1)
+    assert told["dtype"] == f"torch.{options.dtype or 'float32'}"
+
+
+def in_order(struck: Struck, rank: int, options: Any) -> None:
+    """The last rank was started first, and the first so much later."""
+    started = [struck.one("server", one, "rank.started").ns for one in (0, 1)]
+    assert started[0] - started[1] >= options.gap * 1e9
+
+
 LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "pause": paused,
     "delay": delayed,
@@ -97,7 +174,21 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "env": with_a_variable,
     "start-late": started_late,
     "hub": answered_wrongly,
+    "open-files": limited,
+    "file-size": limited,
+    "address-space": limited,
+    "starve": starved,
+    "start-order": in_order,
+    "read-only": covered,
+    "no-space": covered,
+    "permission-denied": denied,
+    "truncated": spoiled,
+    "replaced": spoiled,
+    "clock-skew": skewed,
+    "torch-settings": with_other_settings,
 }
+HERE = [kind for kind in KINDS if not KINDS[kind].refusal()]
+"""Nothing is denied to root."""
 
 
 ANSWERS: list[dict[str, Any]] = [
@@ -108,7 +199,15 @@ ANSWERS: list[dict[str, Any]] = [
     {"kind": "latency", "for": "5ms"},
 ]
 # What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
-WORLDS: dict[str, dict[str, Any]] = {"hub": {"entry": "struck:ask", "backend": "none"}}
+WORLDS: dict[str, dict[str, Any]] = {
+    "hub": {"entry": "struck:ask", "backend": "none"},
+    **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "starve")},
+    **{
+        kind: {"entry": "struck:store"}
+        for kind in ("read-only", "no-space", "permission-denied", "truncated", "replaced")
+    },
+    **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "torch-settings")},
+}
 # What strikes a wire is tried in test_links, on every backend; here it stands for the proof alone.
 ON_HOSTS = {
     "entry": "links:exchange",
@@ -123,6 +222,8 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
     """Options of a fault that follow from a seed."""
     dice = random.Random(f"{kind} {seed}")
     time = f"{dice.randrange(1, 60)}ms"
+    rank = dice.randrange(2)
+    folder = dice.choice([f"home/own-{rank}", "shared/all"])
     options: dict[str, dict[str, Any]] = {
         "pause": {"at": "door", "for": time},
         "delay": {"at": "door", "for": time},
@@ -132,20 +233,33 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "env": {"set": {"STRUCK": dice.choice(["", "é=1", "x" * 1000])}},
         "start-late": {"for": time},
         "hub": {"role": "model_info", "answer": dice.choice(ANSWERS)},
+        "open-files": {"at": "door", "to": dice.randrange(3), **dice.choice([{}, {"for": "100ms"}])},
+        "file-size": {"at": "door", "to": f"{dice.randrange(1, 200)}KiB"},
+        "address-space": {"at": "door", "more": f"{dice.randrange(1, 200)}MiB"},
+        "starve": {"at": "door", "for": f"{dice.randrange(80, 120)}ms", "burners": dice.randrange(2, 5)},
+        "start-order": {"ranks": "every", "gap": time},
+        "read-only": {"at": "door", "folder": folder, **dice.choice([{}, {"for": "100ms"}])},
+        "no-space": {"at": "door", "folder": folder, "left": f"{dice.randrange(4, 90)}KiB"},
+        "permission-denied": {"at": "door", "folder": "shared/all", "for": "100ms"},
+        "truncated": {"at": "door", "file": f"shared/all/kept-{rank}", "left": f"{dice.randrange(1000)}B"},
+        "replaced": {"at": "door", "file": f"shared/all/kept-{rank}", "offset": f"{dice.randrange(1000)}B"},
+        "clock-skew": {"at": "door", "by": f"{dice.randrange(5, 5000)}s", "way": dice.choice(["ahead", "back"])},
+        "torch-settings": {"at": "door", **dice.choice([{"threads": 3}, {"dtype": "float64"}])},
     }
     options |= {link: {"at": "step.begin", **given} for link, given in LINKS.items()}
-    return {"kind": kind, "ranks": [dice.randrange(2)], **options[kind]}
+    return {"kind": kind, "ranks": [rank], **options[kind]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", LANDED)
+@pytest.mark.parametrize("kind", [kind for kind in HERE if kind not in LINKS])
 def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., range]) -> None:
     """The proof is there each time, the strike lies between two events each time, and is undone each time."""
     for seed in often(4, soak=50):
         options = fault(**drawn(kind, seed))
         struck = live(options, **WORLDS.get(kind, {}))
-        rank = options.ranks.which[0]
-        (found,) = struck.proved
+        rank = options.ranks.of(2)[0]
+        found = struck.proved[0]
+        assert all(one.proof.proved for one in struck.proved)
         assert found.struck, (seed, found)
         assert found.proof.proved, (seed, found)
         assert found.undone, (seed, found)
@@ -157,19 +271,19 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*LANDED, *LINKS])
+@pytest.mark.parametrize("kind", HERE)
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
     """Take away any event of the harness or the server that a proof names, and nothing is proved."""
     if kind in LINKS and (why := hosts.refusal()) is not None:
         pytest.skip(str(why))
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))
-    (found,) = struck.proved
+    found = struck.proved[0]
     assert found.proof.proved, found
     assert list(found.proof.lines) == sorted(found.proof.lines)
     events = [seen.event for seen in struck.history.seen]
     for line in found.proof.lines:
         less = History([*events[: line - 1], *events[line:]], size=2)
-        (again,) = prove(struck.faults, less)
+        again = prove(struck.faults, less)[0]
         # What the rank did next, or how it told of its end, may be told by another event too.
         is_sequel = events[line - 1].name in ("rank.error", "after")
         assert again.proof.proved == is_sequel, (line, events[line - 1])

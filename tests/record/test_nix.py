@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.forms.distribution import wheel_digest
 from harness.record import nix
-from harness.record.environment import packages, wheel_digest
+from harness.record.environment import packages
 
 WHEELS = b"wheels"
 LOCK = b"lock"

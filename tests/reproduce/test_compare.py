@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.record.model import Record
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
 from harness.reproduce.comparison import OtherScenario, Row, compare
@@ -165,6 +166,29 @@ def test_context() -> None:
     assert found["scenario", "commit"] == ("abababababab, clean", "eeeeeeeeeeee, changed since")
     assert ("scenario", "candidate: subject.py") in found
     assert ("environment", "interpreter") not in found
+
+
+def test_environments_of_the_arms() -> None:
+    """What an arm's own environment holds is compared by version and files; where a wheel came from says nothing."""
+
+    def installed(**more: str) -> dict[str, object]:
+        return {"name": "tool", "version": "1.0", "wheel": "aa" * 32, "record": "bb" * 32, **more}
+
+    def made(*packages: dict[str, object]) -> Record:
+        own = {"python": "3.13.0", "implementation": "cpython", "packages": list(packages)}
+        return record(run={"environments": {"candidate": own}})
+
+    def found(*packages: dict[str, object]) -> dict[str, tuple[str, str]]:
+        rows = compare(made(installed()), made(*packages)).rows
+        return {each.what: each.values for each in rows if each.kind == "environment" and each.word == "changed"}
+
+    assert found(installed()) == {}
+    assert found(installed(wheel="cc" * 32)) == {}
+    assert found(installed(version="1.1")) == {"package tool of the candidate": ("1.0", "1.1")}
+    assert found(installed(record="dd" * 32)) == {
+        "package tool of the candidate": ("1.0 (bbbbbbbbbbbb)", "1.0 (dddddddddddd)")
+    }
+    assert found() == {"package tool of the candidate": ("1.0", "not there")}
 
 
 def test_two_scenarios_are_not_compared() -> None:

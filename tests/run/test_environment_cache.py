@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.forms.distribution import wheel_digest
 from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment, EnvironmentProblem, Unavailable, provide
 from harness.run.environments.pip import problem, scrubbed
@@ -23,6 +24,7 @@ from tests.run import wheels
 from tests.run.conftest import Ran, command, environment, needs_mount
 
 Run = Callable[..., Ran]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def asked(**packages: str) -> Environment:
@@ -39,7 +41,10 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
     """The second time it comes from the cache without a word, also where nothing can be installed any more."""
     told: list[str] = []
     made = provide(asked(greeting="2.0"), says=told.append)
-    assert len(told) == 1
+    assert [text.partition(" ")[0] for text in told] == ["making", "installing"]
+    sizes = [next(Path(offered["PIP_FIND_LINKS"]).glob(f"{name}*")).stat().st_size for name in ("greeting-2", "word")]
+    total, greeting, word = (f"{size / 1024:.1f} KiB" for size in (sum(sizes), *sizes))
+    assert told[1] == f"installing 2 packages, {total}: greeting 2.0 ({greeting}), word 1.2 ({word})"
     assert made.facts.versions == {"greeting": "2.0", "word": "1.2"}
     assert sorted(path.name for path in files(made).iterdir() if not path.name.startswith("__pycache__")) == [
         "greeting-2.0.dist-info",
@@ -49,8 +54,40 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
     ]
     shutil.rmtree(offered["PIP_FIND_LINKS"])
     assert provide(asked(greeting="2.0"), says=told.append) == made
-    assert len(told) == 1
+    assert len(told) == 2
     assert cache.is_unchanged(made)
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_where_an_environment_lies_makes_no_difference(
+    offered: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command's script names its interpreter, and pip notes where a wheel came from: neither tells two apart."""
+    wheel = wheels.write(Path(offered["PIP_FIND_LINKS"]), "tool", "1.0", "def main(): pass\n", script="tool")
+    made = provide(asked(tool="1.0"))
+    monkeypatch.setenv("RANKPROOF_ENVIRONMENTS", str(tmp_path / "another" / "place"))
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(moved))
+    wheel.rename(moved / wheel.name)
+    other = provide(asked(tool="1.0"))
+    records = [(files(one) / "tool-1.0.dist-info" / "RECORD").read_text() for one in (made, other)]
+    assert records[0] != records[1]
+    assert made.facts == other.facts
+    question = "from harness.rank.inventory import describe; print(describe(['tool'])['packages']['tool']['record'])"
+    for one in (made, other):
+        told = subprocess.run(
+            [str(one.python), "-c", f"import sys; sys.path.append({str(ROOT)!r}); {question}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told.stdout.strip() == one.facts.packages[0].record
+    (files(other) / "tool.py").write_text("def main(): raise SystemExit\n")
+    record = files(other) / "tool-1.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("tool.py,sha256=", "tool.py,sha256=0"))
+    assert wheel_digest(record.read_text()) != made.facts.packages[0].record
 
 
 @pytest.mark.slow
@@ -70,10 +107,10 @@ def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[st
     assert (files(made) / "word.py").read_text() == before
     (files(made) / "extra.pth").write_text("import sys\n")
     made = provide(asked(word="1.2"), says=told.append)
-    assert "extra.pth" in told[2]
+    assert "extra.pth" in told[3]
     (files(made) / "word.py").unlink()
     assert (files(provide(asked(word="1.2"), says=told.append)) / "word.py").read_text() == before
-    assert len(told) == 6
+    assert len(told) == 9
 
 
 @pytest.mark.slow

@@ -16,20 +16,38 @@ def write(
     text: str,
     *,
     requires: Sequence[str] = (),
+    extras: Mapping[str, str] | None = None,
+    script: str = "",
     tags: str = "py3-none-any",
     more: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write a wheel with one module, `name.py`, and `more` files; return its path."""
+    """Write a wheel with one module, `name.py`; return its path.
+
+    Args:
+        folder: of wheels.
+        name: of package and module.
+        version: of the package.
+        text: of the module.
+        requires: packages that it needs.
+        extras: extra to a package that it brings.
+        script: a command that it installs.
+        tags: of the file's name.
+        more: further files, by path.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     about = f"{name}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     metadata += [f"Requires-Dist: {one}" for one in requires]
+    for extra, package in (extras or {}).items():
+        metadata += [f"Provides-Extra: {extra}", f'Requires-Dist: {package}; extra == "{extra}"']
     files = {
         f"{name}.py": text.encode(),
         **(more or {}),
         f"{about}/METADATA": ("\n".join(metadata) + "\n").encode(),
         f"{about}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n".encode(),
     }
+    if script:
+        files[f"{about}/entry_points.txt"] = f"[console_scripts]\n{script} = {name}:main\n".encode()
     rows = [f"{path},sha256={digest(content)},{len(content)}" for path, content in files.items()]
     files[f"{about}/RECORD"] = ("\n".join([*rows, f"{about}/RECORD,,"]) + "\n").encode()
     wheel = folder / f"{name}-{version}-{tags}.whl"

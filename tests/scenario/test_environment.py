@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.forms.distribution import normal
 from harness.scenario import Environment, ScenarioError, parse_scenario
-from harness.scenario.environment import normal, same_version
+from harness.scenario.environment import Checkout, satisfies
 
 SCENARIO = """\
 schema: 1
@@ -61,7 +62,20 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {it: "latest"}}', "one exact version"),
         ('{packages: {it: "1 --index-url=x"}}', "one exact version"),
         ('{packages: {"-r": "1"}}', "must be the name of a package"),
-        ('{packages: {"it[extra]": "1"}}', "must be the name of a package"),
+        ('{packages: {"it[": "1"}}', "must be the name of a package"),
+        ('{packages: {"it[]": "1"}}', "must be the name of a package"),
+        ('{packages: {"it[a,,b]": "1"}}', "must be the name of a package"),
+        ('{packages: {"it[a] @ file:///x": "1"}}', "must be the name of a package"),
+        ('{packages: {it: "1", "it[cpu]": "1"}}', "is named twice"),
+        ("{packages: {it: [1]}}", "environment.packages.it: must be a text"),
+        ("{packages: {it: {rev: v1}}}", "environment.packages.it.path: is missing; add it here"),
+        ("{packages: {it: {path: ../it, rv: v1}}}", "environment.packages.it.rv: is not a known key here"),
+        ("{packages: {it: {path: /it}}}", "must be a path relative to the scenario's folder"),
+        ('{packages: {it: {path: ../it, rev: "--all"}}}', "none begins with a hyphen"),
+        ('{requirements: r.txt, packages: {it: "1"}}', "names it beside a file of requirements"),
+        ("{requirements: ../r.txt}", "must stay inside the scenario's folder"),
+        ('{packages: {torch: "2.13.0"}, torch: cuda}', "environment.torch: must be cpu or any"),
+        ("{torch: cpu}", "names neither python nor packages"),
         ('{packages: {"it @ file:///x": "1"}}', "must be the name of a package"),
         ('{packages: {hf_hub: "1", hf-hub: "2"}}', "is named twice"),
         ('{pakages: {it: "1"}}', "known key"),
@@ -104,6 +118,21 @@ def test_an_override_of_a_version_is_a_text() -> None:
     assert subject.environment == Environment(packages={"other": "2"})
 
 
+def test_an_override_finds_the_package_as_the_file_writes_it() -> None:
+    """Its extras stay, another spelling is the same package, a revision is a text, a checkout can be given whole."""
+    given = text(control='environment: {packages: {"MLX[cpu]": "1.0", own: {path: ../own}, more: "1"}}')
+    place = "subject.control.environment.packages"
+    overrides = (f"{place}.mlx=0.30", f"{place}.own.rev=7254e20", f"{place}.more={{path: ../more, rev: v1}}")
+    subject = parse_scenario(given, name="s.yaml", overrides=overrides).subject
+    assert subject.control is not None
+    assert subject.control.environment is not None
+    assert subject.control.environment.packages == {
+        "mlx[cpu]": "0.30",
+        "own": Checkout(path="../own", rev="7254e20"),
+        "more": Checkout(path="../more", rev="v1"),
+    }
+
+
 def test_programs_have_no_environment() -> None:
     """A program brings its own interpreter: an environment would say what is not so."""
     given = text(control='environment: {packages: {it: "1"}}').replace(b"entry: subject:check", b"program: [sh, x.sh]")
@@ -114,12 +143,43 @@ def test_programs_have_no_environment() -> None:
 def test_names_and_versions_are_compared_by_meaning() -> None:
     """Case and separators make no other package, trailing zeros no other version."""
     assert normal("Zope._Interface") == "zope-interface"
-    assert same_version("5.5", "5.5.0")
-    assert same_version("1.0rc1", "1.0.0rc1")
-    assert not same_version("5.5", "5.50")
-    assert not same_version("1.0", "1.0.post1")
-    asked = Environment(python="3.13", packages={"it": "1.0"})
-    assert asked.is_met_by(python="3.13.2", packages={"it": "1"})
-    assert not asked.is_met_by(python="3.1", packages={"it": "1"})
-    assert not asked.is_met_by(python="3.13.2", packages={"it": "1.1"})
-    assert not asked.is_met_by(python="3.13.2", packages={})
+    assert satisfies("5.5", "5.5.0")
+    assert satisfies("1.0rc1", "1.0.0rc1")
+    assert satisfies("2024.01.05", "2024.1.5")
+    assert satisfies("2.13.0+cpu", "2.13.0")
+    assert not satisfies("2.13.0", "2.13.0+cpu")
+    assert not satisfies("5.5", "5.50")
+    assert not satisfies("1.0", "1.0.post1")
+
+
+def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
+    """Each word tells the package, the version that was asked for, and the one that is there."""
+    asked = Environment(python="3.13", packages={"it[x]": "1.0", "own": Checkout(path="../own")}, torch="cpu")
+
+    def unmet(python: str = "3.13.2", **packages: str) -> list[str]:
+        return list(asked.unmet(python=python, packages=packages))
+
+    assert unmet(it="1", own="0") == []
+    assert unmet("3.1", it="1", own="0") == ["Python 3.13 was asked for, 3.1 is there"]
+    assert unmet(it="1.1", own="0") == ["it 1.0 was asked for, 1.1 is there"]
+    assert unmet() == [
+        "it 1.0 was asked for, and no it is there",
+        "own was asked for, from a checkout, and no own is there",
+    ]
+    assert unmet(it="1", own="0", torch="2.13.0+cpu", numpy="2") == []
+    brought = {"torch": "2.14.1", "nvidia-cublas": "13", "triton": "3", "cuda-toolkit": "13", "nvidia-nvtx": "1"}
+    assert unmet(it="1", own="0", **brought) == [
+        "torch for the CPU was asked for, and cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx 1 and 1 more is there"
+    ]
+    assert unmet(it="1", own="0", torch="2.13.0+cu126") == [
+        "torch for the CPU was asked for, and torch 2.13.0+cu126 is there"
+    ]
+    del brought["torch"]
+    assert unmet(it="1", own="0", **brought) == []
+
+
+def test_extras_are_written_in_one_way() -> None:
+    """Case, order and separators of extras make no other environment; other extras do."""
+    assert Environment(packages={"MLX[CPU, b_c,b-c]": "1"}) == Environment(packages={"mlx[b-c,cpu]": "1"})
+    assert Environment(packages={"mlx[cpu]": "1"}) != Environment(packages={"mlx": "1"})
+    assert Environment(packages={"mlx[cpu]": "1"}).versions == {"mlx": "1"}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.forms.git import Entry, batch, complaint, contents, entries_of, git
@@ -19,7 +20,9 @@ from harness.forms.problem import closest
 from harness.forms.text import printable
 
 LFS = b"version https://git-lfs.github.com/spec/v1\n"
-SUBMODULE, LINK = "160000", "120000"
+SUBMODULE, LINK, EXECUTABLE = "160000", "120000", "100755"
+BATCH = 64 * 2**20
+"""Bytes of files that are held at a time."""
 
 
 class RevisionError(Exception):
@@ -127,6 +130,32 @@ class GitRepository:
                     content |= self.read({path: entry})
             return content
 
+    def lay_out(self, entries: Mapping[str, Entry], target: Path) -> list[str]:
+        """Write files into a folder, as far as they can be had; links stay links where they lead to one of them.
+
+        Returns:
+            Those that cannot be had, by path: pointers of git-lfs, and objects that are not in this repository.
+
+        Raises:
+            RevisionError: git does not give them.
+        """
+        left = set(entries)
+        for some in _batches(entries):
+            for path, data in self.read_there(some).items():
+                left.discard(path)
+                place = target / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if some[path].mode != LINK:
+                    place.write_bytes(data)
+                    place.chmod(0o755 if some[path].mode == EXECUTABLE else 0o644)
+                elif posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(data))) in entries:
+                    place.symlink_to(os.fsdecode(data))
+        return sorted(left)
+
+    def is_changed(self) -> bool:
+        """Whether its working tree holds what the commit that is checked out does not, ignored files aside."""
+        return bool(self._ask("status", "--porcelain", "--untracked-files=normal", "--no-renames"))
+
     def working_files(self) -> list[str]:
         """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
         listed = self._demand("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--full-name", "--", ":/")
@@ -152,3 +181,16 @@ class GitRepository:
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return git(*arguments, folder=self._path, given=given)
+
+
+def _batches(entries: Mapping[str, Entry]) -> Iterator[dict[str, Entry]]:
+    some: dict[str, Entry] = {}
+    size = 0
+    for path, entry in entries.items():
+        if some and size + entry.size > BATCH:
+            yield some
+            some, size = {}, 0
+        some[path] = entry
+        size += entry.size
+    if some:
+        yield some

@@ -11,14 +11,10 @@ clears it away; a lock per key lets one process make it while others wait.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.metadata
 import json
-import os
 import secrets
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,20 +22,25 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
-from harness.forms.digest import fold, lines, sha256, sha256_of
-from harness.forms.distribution import normal
+from harness.forms.digest import fold, lines, sha256
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record.arms import own_environments
-from harness.record.facts import ArmEnvironmentFacts, Installed
-from harness.run.environments import interpreters, pip
+from harness.record.facts import ArmEnvironmentFacts
+from harness.run.environments import interpreters
+from harness.run.environments.checkout import named_as_now
+from harness.run.environments.contents import changed, digests, seen
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
+from harness.run.environments.make import WHEELS, Says, make, preview
 from harness.run.environments.pip import EnvironmentProblem, Unavailable
+from harness.run.environments.plan import Plan, for_cpu
+from harness.run.environments.supply import NOTHING, Supply
 from harness.scenario import Environment, Scenario
+from harness.scenario.environment import bare
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
 STAMP = "stamp.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +49,17 @@ class ArmEnvironment:
 
     Attributes:
         python: its interpreter.
-        named: the packages that the scenario names, by normal name.
+        named: the packages that the scenario or its file of requirements names, by normal name.
         facts: what is installed, for the record.
+        requirements: that file; None where there is none.
+        wheels: what was built from checkouts.
     """
 
     python: Path
     named: tuple[str, ...]
     facts: ArmEnvironmentFacts
+    requirements: bytes | None = None
+    wheels: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,36 +97,70 @@ def cache() -> Path:
     return cache_folder("environments", variable=VARIABLE)
 
 
-def provide(wanted: Environment, *, says: Callable[[str], None] = lambda _text: None) -> ArmEnvironment:
-    """Find an environment in the cache, or make it; `says` hears what takes long, and what was wrong with the cache.
+def provide(wanted: Environment, supply: Supply = NOTHING, *, says: Says = lambda _text: None) -> ArmEnvironment:
+    """Find an environment in the cache, or make it.
+
+    Args:
+        wanted: what the scenario asks for.
+        supply: the file of requirements and the checkouts that it names.
+        says: hears what takes long, what will be installed, and what was wrong with the cache.
 
     Raises:
         Unavailable: no such interpreter, or a package that cannot be had here: the cells are SKIPPED.
         EnvironmentProblem: a version that does not exist, versions that exclude each other, no space, no right.
     """
-    try:
-        base = interpreters.find(wanted.python)
-    except NoInterpreter as error:
-        raise Unavailable(str(error), code=SkipCode.MACHINE_INTERPRETER) from None
-    words = description(wanted, base)
-    place = cache() / key(wanted, base)
+    base = _base(wanted)
+    words = description(wanted, supply, base)
+    place = cache() / key(wanted, supply, base)
+    for source in supply.checkouts.values():
+        if source.caution:
+            says(source.caution)
     try:
         place.mkdir(parents=True, exist_ok=True)
         with _locked(place, words=words, says=says):
             stamp = _whole(place, says=says)
             if stamp is None:
                 says(f"making an environment with {words}")
-                stamp = _make(place, wanted, base)
+                stamp = _make(place, wanted, supply, base, says=says)
     except OSError as error:
         raise EnvironmentProblem(
             f"the environment with {words} cannot be kept in the cache: {error.strerror}"
         ) from None
+    folder = place / stamp.folder
+    facts = stamp.facts.model_copy(update={"checkouts": named_as_now(stamp.facts.checkouts, supply.checkouts)})
+    named = {*wanted.versions, *wanted.checkouts, *(one.name for one in supply.requirements)}
     return ArmEnvironment(
-        python=place / stamp.folder / "bin" / "python", named=tuple(sorted(wanted.packages)), facts=stamp.facts
+        python=folder / "bin" / "python",
+        named=tuple(sorted(named & facts.versions.keys())),
+        facts=facts,
+        requirements=supply.text,
+        wheels=tuple(folder / WHEELS / one.wheel for one in facts.checkouts.values()),
     )
 
 
-def of_arms(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[dict[str, ArmEnvironment], Skip | None]:
+def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Plan | None:
+    """What `provide` would do: install this, or nothing but an interpreter (None); or in words what is there already.
+
+    Raises:
+        Unavailable, EnvironmentProblem: as for `provide`.
+    """
+    base = _base(wanted)
+    with contextlib.suppress(OSError):
+        if _whole(cache() / key(wanted, supply, base), says=says) is not None:
+            return f"{description(wanted, supply, base)}: in the cache already"
+    return preview(wanted, supply, base=base, says=says)
+
+
+def _base(wanted: Environment) -> Interpreter:
+    try:
+        return interpreters.find(wanted.python)
+    except NoInterpreter as error:
+        raise Unavailable(str(error), code=SkipCode.MACHINE_INTERPRETER) from None
+
+
+def of_arms(
+    scenario: Scenario, supplies: Mapping[str, Supply], *, says: Says
+) -> tuple[dict[str, ArmEnvironment], Skip | None]:
     """The environments of the arms that have their own, and why one could not be had.
 
     Raises:
@@ -130,7 +169,7 @@ def of_arms(scenario: Scenario, *, says: Callable[[str], None]) -> tuple[dict[st
     made: dict[str, ArmEnvironment] = {}
     for arm, wanted in own_environments(scenario).items():
         try:
-            made[arm] = provide(wanted, says=says)
+            made[arm] = provide(wanted, supplies[arm], says=says)
         except Unavailable as error:
             return {}, Skip(error.code, f"environment of the {arm}: {error}")
         except EnvironmentProblem as error:
@@ -148,19 +187,30 @@ def is_unchanged(made: ArmEnvironment) -> bool:
         return False
 
 
-def key(wanted: Environment, base: Interpreter) -> str:
-    """The name of an environment in the cache."""
+def key(wanted: Environment, supply: Supply, base: Interpreter) -> str:
+    """The name of an environment in the cache: a file of requirements and a checkout by what they hold."""
     request = {
         "format": FORMAT,
         "python": [base.version, base.implementation, base.platform, str(base.path.resolve())],
-        "packages": dict(sorted(wanted.packages.items())),
+        "packages": dict(sorted((name, given) for name, given in wanted.packages.items() if isinstance(given, str))),
+        "checkouts": {
+            name: supply.checkouts[bare(name)].key
+            for name, given in sorted(wanted.packages.items())
+            if not isinstance(given, str)
+        },
+        "requirements": supply.digest,
+        "cpu": for_cpu(wanted),
     }
     return sha256(json.dumps(request, sort_keys=True).encode())[:32]
 
 
-def description(wanted: Environment, base: Interpreter) -> str:
+def description(wanted: Environment, supply: Supply, base: Interpreter) -> str:
     """An environment in words."""
-    return ", ".join([f"Python {base.version}", *(f"{name} {version}" for name, version in wanted.packages.items())])
+    words = [f"Python {base.version}"]
+    for name, given in wanted.packages.items():
+        commit = "" if isinstance(given, str) else supply.checkouts[bare(name)].facts.commit[:12]
+        words.append(f"{name} {given}" if isinstance(given, str) else f"{name} at commit {commit}")
+    return ", ".join(words + ([f"the packages of {wanted.requirements}"] if wanted.requirements else []))
 
 
 def cached() -> list[Cached]:
@@ -196,7 +246,7 @@ def _lock(place: Path) -> str:
 
 
 @contextlib.contextmanager
-def _locked(place: Path, *, words: str, says: Callable[[str], None]) -> Iterator[None]:
+def _locked(place: Path, *, words: str, says: Says) -> Iterator[None]:
     lock = FileLock(_lock(place))
     try:
         lock.acquire(timeout=0)
@@ -209,7 +259,7 @@ def _locked(place: Path, *, words: str, says: Callable[[str], None]) -> Iterator
         lock.release()
 
 
-def _make(place: Path, wanted: Environment, base: Interpreter) -> Stamp:
+def _make(place: Path, wanted: Environment, supply: Supply, base: Interpreter, *, says: Says) -> Stamp:
     """Make it, and write the stamp. What does not get that far leaves nothing."""
     for old in place.iterdir():
         if old.is_dir():
@@ -219,22 +269,16 @@ def _make(place: Path, wanted: Environment, base: Interpreter) -> Stamp:
     folder = place / secrets.token_hex(4)
     listing = folder.with_suffix(".files")
     try:
-        _venv(folder, base)
-        resolved = []
-        if wanted.packages:
-            report = folder / "report.json"
-            resolved = pip.install(folder / "bin" / "python", wanted.packages, base=base, report=report)
-            report.unlink()  # it holds addresses
-        facts = _facts(folder, wanted, base, resolved)
-        files = _digests(folder)
+        facts = make(folder, wanted, supply, base=base, says=says)
+        files = digests(folder)
         listing.write_bytes(lines(files))
         stamp = Stamp(
             format=FORMAT,
             folder=folder.name,
-            description=description(wanted, base),
+            description=description(wanted, supply, base),
             bytes=sum((folder / name).lstat().st_size for name in files),
             content=fold(files),
-            seen=_seen(folder),
+            seen=seen(folder),
             facts=facts,
         )
         _write(place, stamp)
@@ -243,53 +287,6 @@ def _make(place: Path, wanted: Environment, base: Interpreter) -> Stamp:
         listing.unlink(missing_ok=True)
         raise
     return stamp
-
-
-def _venv(folder: Path, base: Interpreter) -> None:
-    """A virtual environment without pip: what is not asked for is not there."""
-    done = subprocess.run(
-        [str(base.path), "-I", "-m", "venv", "--without-pip", str(folder)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode:
-        words = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-        if "No space left" in done.stderr:
-            raise pip.problem(done.stderr, requirements=[], python=base.version)
-        message = f"Python {base.version} makes no virtual environment: {pip.scrubbed(words)}"
-        raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
-
-
-def _facts(folder: Path, wanted: Environment, base: Interpreter, resolved: list[pip.Resolved]) -> ArmEnvironmentFacts:
-    facts = ArmEnvironmentFacts(
-        python=base.version, implementation=base.implementation, packages=_installed(folder, resolved)
-    )
-    if not wanted.is_met_by(python=facts.python, packages=facts.versions):
-        raise EnvironmentProblem(f"pip did not install what was asked for: {description(wanted, base)}")
-    return facts
-
-
-def _installed(folder: Path, resolved: list[pip.Resolved]) -> list[Installed]:
-    """Everything that is installed, each with the digest of its wheel and of its RECORD."""
-    places = [str(path) for path in folder.glob("lib/python*/site-packages")]
-    records: dict[str, tuple[str, str | None]] = {}
-    for distribution in importlib.metadata.distributions(path=places):
-        records[normal(distribution.metadata["Name"])] = (distribution.version, distribution.read_text("RECORD"))
-    if {name: version for name, (version, _) in records.items()} != {one.name: one.version for one in resolved}:
-        raise EnvironmentProblem(
-            "pip's report names other packages than are installed: is its configuration elsewhere?"
-        )
-    packages = []
-    for package in resolved:
-        _, record = records[package.name]
-        if record is None:
-            raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files are unknown")
-        digest = sha256(record.encode())
-        packages.append(Installed(name=package.name, version=package.version, wheel=package.wheel, record=digest))
-    return packages
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------
@@ -313,19 +310,20 @@ def _write(place: Path, stamp: Stamp) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _whole(place: Path, *, says: Callable[[str], None]) -> Stamp | None:
+def _whole(place: Path, *, says: Says) -> Stamp | None:
     """What is in the cache, where every file is as it was when it was made; else None, and why is said."""
     if (stamp := _read(place)) is None:
         if any(place.iterdir()):
             says("an environment in the cache was never finished: it is made again")
         return None
-    seen = _same(place / stamp.folder, stamp)
-    if seen is None:
-        name = _changed_file(place / stamp.folder)
+    folder = place / stamp.folder
+    now = _same(folder, stamp)
+    if now is None:
+        name = changed(folder, folder.with_suffix(".files"))
         says(f"an environment in the cache has changed since it was made ({name}): it is made again")
         return None
-    if seen != stamp.seen:
-        stamp = stamp.model_copy(update={"seen": seen})
+    if now != stamp.seen:
+        stamp = stamp.model_copy(update={"seen": now})
         _write(place, stamp)
     return stamp
 
@@ -338,46 +336,7 @@ def _same(folder: Path, stamp: Stamp) -> str | None:
     """
     if not folder.is_dir():
         return None
-    seen = _seen(folder)
-    if seen == stamp.seen or fold(_digests(folder)) == stamp.content:
-        return seen
+    now = seen(folder)
+    if now == stamp.seen or fold(digests(folder)) == stamp.content:
+        return now
     return None
-
-
-def _changed_file(folder: Path) -> str:
-    try:
-        lines = folder.with_suffix(".files").read_bytes().decode("utf-8", "surrogateescape").splitlines()
-        before = {line[66:]: line[:64] for line in lines}
-        now = _digests(folder)
-    except OSError:
-        return "its list of files is gone"
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    return (
-        f"{changed[0]}{f' and {len(changed) - 1} more' if len(changed) > 1 else ''}" if changed else "its list of files"
-    )
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for top, folders, files in os.walk(folder):
-        for name in (*files, *folders):
-            path = Path(top, name)
-            if name in files or path.is_symlink():
-                yield path
-
-
-def _seen(folder: Path) -> str:
-    digest = hashlib.sha256()
-    statuses = sorted((str(path.relative_to(folder)), path.lstat()) for path in _files(folder))
-    for name, status in statuses:
-        text = f"{status.st_ino} {status.st_size} {status.st_mode} {status.st_ctime_ns} {name}\n"
-        digest.update(text.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """Sha256 of each file by its name in the folder; of a link, that of its target's name."""
-    digests = {}
-    for path in _files(folder):
-        own = sha256(os.fsencode(path.readlink())) if path.is_symlink() else sha256_of(path)
-        digests[str(path.relative_to(folder))] = own
-    return digests

@@ -14,20 +14,28 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness.forms.distribution import normal
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
 from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
+from harness.scenario.environment import bare, extras, listing
 
 RUNNER = "__pip-runner__.py"
+INSTALL = "_internal/commands/install.py"
 # Settings of the user's that would install somewhere else, or something else.
 LEFT_OUT = re.compile(
     r"PYTHON.*|VIRTUAL_ENV|PIP_(TARGET|PREFIX|ROOT|USER|REPORT|DRY_RUN|PYTHON|NO_DEPS|IGNORE_INSTALLED)"
 )
+FLAGS = ["--no-input", "--disable-pip-version-check", "--no-color"]
+EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
+_ASKS_GIT = "setuptools-scm was unable to detect version"
 NEWEST = 5
 LINE_LIMIT = 300
 
@@ -47,48 +55,132 @@ class Unavailable(EnvironmentProblem):
         self.code = code
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What pip is asked for.
+
+    Attributes:
+        requirements: as on pip's command line; with `hashed` each names the sha256 of its files, and no package
+            without one is taken.
+        constraint: a version that a package has to have if anything needs it; empty for none.
+    """
+
+    requirements: Sequence[str]
+    hashed: bool = False
+    constraint: str = ""
+
+
 @dataclass(frozen=True)
 class Resolved:
-    """A package that pip installed, with the sha256 of its wheel. `name` is in its normal form."""
+    """A package that pip chose or installed. `name` is in its normal form.
+
+    Attributes:
+        wheel: sha256 of its file; empty where no index told it before the file was there.
+        url: where its file is. It may hold a password, and stays out of evidence.
+        direct: whether the file itself was asked for.
+    """
 
     name: str
     version: str
     wheel: str
+    url: str = field(default="", repr=False)
+    direct: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def requirement(self) -> str:
+        """This very file, as pip is asked for it."""
+        what = f"{self.name} @ {self.url}" if self.direct else f"{self.name}=={self.version}"
+        return f"{what} --hash=sha256:{self.wheel}"
 
 
-def install(python: Path, packages: Mapping[str, str], *, base: Interpreter, report: Path) -> list[Resolved]:
-    """Install exact versions, and what they depend on.
+def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolved]:
+    """What pip would install, with all that is depended on.
 
     Args:
         python: interpreter of the environment.
-        packages: name to version.
+        request: what is asked for.
         base: the interpreter that the environment was made from.
-        report: a file that is not there yet, for pip's report.
-
-    Returns:
-        Everything that was installed, by name.
 
     Raises:
         Unavailable: no pip, no network, a package that nobody offers here.
-        EnvironmentProblem: a version that does not exist, versions that exclude each other, no space.
+        EnvironmentProblem: a version that does not exist, versions that exclude each other, no such extra.
     """
-    requirements = [f"{name}=={version}" for name, version in packages.items()]
-    flags = ["--no-input", "--disable-pip-version-check", "--no-color"]
-    options = ["--no-user", "--only-binary", ":all:", "--progress-bar", "off", "--report", str(report)]
-    code, text = _run([*_pip(python, base), "install", *flags, *options, *requirements])
-    if code:
-        raise problem(text, requirements=requirements, python=base.version)
-    try:
-        items = json.loads(report.read_text())["install"]
-        return sorted((_resolved(item) for item in items), key=lambda package: package.name)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EnvironmentProblem(f"pip's report cannot be read ({error}): use a newer pip, 22.3 or later") from None
+    options = ["--dry-run", *(["--require-hashes"] if request.hashed else [])]
+    return _install(python, request, options, base=base)
 
 
-def _resolved(item: dict[str, dict[str, dict[str, dict[str, str]]]]) -> Resolved:
-    about: dict[str, object] = dict(item["metadata"])
-    archive = item["download_info"]["archive_info"]
-    return Resolved(name=normal(str(about["name"])), version=str(about["version"]), wheel=archive["hashes"]["sha256"])
+def install(python: Path, chosen: Sequence[Resolved], request: Request, *, base: Interpreter) -> list[Resolved]:
+    """Install what was chosen, file by file; where an index did not tell digests, what the request comes to now.
+
+    Raises:
+        Unavailable, EnvironmentProblem: as for `resolve`; no space.
+    """
+    if all(one.wheel for one in chosen):
+        exactly = Request(requirements=[one.requirement for one in chosen], hashed=True)
+        return _install(python, exactly, ["--no-deps", "--require-hashes"], base=base)
+    return _install(python, request, [], base=base)
+
+
+def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str) -> Path:
+    """Build the package in a folder; `what` names it in messages. What its build needs comes as wheels only.
+
+    Raises:
+        EnvironmentProblem: it cannot be built.
+    """
+    options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off"]
+    # Builders that write times into what they make take this one.
+    code, text = _run([*_pip(python, base), "wheel", *FLAGS, *options, "--wheel-dir", str(out), str(folder)], EPOCH)
+    made = sorted(out.glob("*.whl")) if out.is_dir() else []
+    if code or len(made) != 1:
+        if "No space left on device" in text:
+            raise problem(text, requirements=[], python=base.version)
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Looking in")]
+        errors = [line for line in lines if re.match(r"(?!error: subprocess)(?:\w+\.)*\w*(?:Error|Exception)\b", line)]
+        last = (errors or [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines)[-1:]
+        why = scrubbed(last[0] if last else "it said nothing").replace(str(folder), "")
+        hint = "; its version comes from git, which is not there: give a released version" if _ASKS_GIT in text else ""
+        raise EnvironmentProblem(f"{what} cannot be built: {why}{hint}")
+    return made[0]
+
+
+def _install(python: Path, request: Request, options: list[str], *, base: Interpreter) -> list[Resolved]:
+    with tempfile.TemporaryDirectory(prefix="rankproof-pip-") as folder:
+        report, asked, held = (Path(folder, name) for name in ("report.json", "requirements.txt", "constraints.txt"))
+        # Hashes are taken from files alone.
+        given = ["--requirement", str(asked)] if request.hashed else list(request.requirements)
+        asked.write_text("".join(f"{one}\n" for one in request.requirements))
+        if request.constraint:
+            held.write_text(f"{request.constraint}\n")
+            options = [*options, "--constraint", str(held)]
+        usual = ["--no-user", "--only-binary", ":all:", "--progress-bar", "off", "--report", str(report)]
+        code, text = _run([*_pip(python, base), "install", *FLAGS, *usual, *options, *given])
+        if code:
+            names = [re.split(" --hash| @ ", one)[0] for one in request.requirements]
+            raise problem(text, requirements=names, python=base.version)
+        asked_for = {(bare(one), extra) for one in request.requirements for extra in extras(one)}
+        for name, version, extra in re.findall(r"(\S+) (\S+) does not provide the extra '([^']*)'", text):
+            # Packages that ask each other for extras that are gone are nobody's slip here.
+            if (normal(name), normal(extra)) in asked_for:
+                raise EnvironmentProblem(f"{name} {version} has no extra {extra}: write one that it has, or none")
+        try:
+            items = json.loads(report.read_text())["install"]
+            return sorted((_resolved(item) for item in items), key=lambda package: package.name)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise EnvironmentProblem(f"pip's report cannot be read ({error}): use a newer pip, 22.3 or later") from None
+
+
+def _resolved(item: dict[str, Any]) -> Resolved:
+    about, origin = item["metadata"], item["download_info"]
+    return Resolved(
+        name=normal(about["name"]),
+        version=about["version"],
+        wheel=origin.get("archive_info", {}).get("hashes", {}).get("sha256", ""),
+        url=origin["url"],
+        direct=bool(item.get("is_direct")),
+    )
 
 
 def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentProblem:
@@ -103,13 +195,24 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
                 f"{wanted} does not exist, or has no wheel for Python {python} here (there are: {there})"
             )
         return Unavailable(f"{wanted} cannot be had: it is not in the cache, and pip finds no version of it")
+    if "--require-hashes mode" in text:
+        lacking = re.search(r"^ {4}([A-Za-z0-9][^\s;]*)(?:.*\(from ([^-\s()]+))?", text, re.MULTILINE)
+        what = "a package" if lacking is None else lacking[1]
+        who = f", which {lacking[2]} needs" if lacking is not None and lacking[2] else ""
+        return EnvironmentProblem(f"the file of requirements lacks {what}{who}: add it, with its version and hash")
+    if "DO NOT MATCH THE HASHES" in text:
+        found = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
+        what = scrubbed(found[1]) if found else "a package"
+        return EnvironmentProblem(f"{what} is offered here as another file than was pinned: its sha256 differs")
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
-        return EnvironmentProblem(f"{', '.join(requirements)} exclude each other: {scrubbed('; '.join(lines[:6]))}")
+        return EnvironmentProblem(
+            f"{listing(requirements, most=6)} exclude each other: {scrubbed('; '.join(lines[:6]))}"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     last = (errors or lines or ["it said nothing"])[-1]
-    return Unavailable(f"pip could not install {', '.join(requirements)}: {scrubbed(last)}")
+    return Unavailable(f"pip could not install {listing(requirements, most=6)}: {scrubbed(last)}")
 
 
 def scrubbed(text: str) -> str:
@@ -120,15 +223,47 @@ def scrubbed(text: str) -> str:
     return text[:LINE_LIMIT]
 
 
+def caution(base: Interpreter) -> str:
+    """What has to be said before pip is asked what it would install; empty where it tells without downloading that."""
+    if _chosen(base)[1]:
+        return ""
+    return (
+        "the pip that is here downloads wheels to tell what it would install, also those that are refused then; put a "
+        "newer one beside Rankproof (python -m pip install --upgrade pip)"
+    )
+
+
 def _pip(python: Path, base: Interpreter) -> list[str]:
-    """How to run pip in an environment that does not hold it: this interpreter's, the base's, or the bundled one."""
+    """How to run pip in an environment that does not hold it."""
+    return [str(python), "-s", str(_chosen(base)[0])]
+
+
+def _chosen(base: Interpreter) -> tuple[Path, bool]:
+    """The pip to run, and whether it tells what it would install before it downloads that: the first that does.
+
+    This interpreter's, the base's, or the bundled one.
+    """
+    first: Path | None = None
+    for runner, install in _pips(base):
+        # Newer ones download in the command, older ones at the end of every resolution.
+        if b"prepare_linked_requirements_more" in install:
+            return runner, True
+        first = first or runner
+    if first is None:
+        message = "no pip of 22.3 or later is here: install pip beside Rankproof"
+        raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
+    return first, False
+
+
+def _pips(base: Interpreter) -> Iterator[tuple[Path, bytes]]:
+    """What starts each pip that is here, and the source of its command `install`."""
     for folder in _folders(base):
-        if (runner := folder / RUNNER).is_file():
-            return [str(python), "-s", str(runner)]
+        if (folder / RUNNER).is_file():
+            with contextlib.suppress(OSError):
+                yield folder / RUNNER, (folder / INSTALL).read_bytes()
     for wheel in sorted((base.stdlib / "ensurepip" / "_bundled").glob("pip-*.whl")):
-        return [str(python), "-s", str(wheel / "pip")]
-    message = "no pip of 22.3 or later is here: install pip beside Rankproof"
-    raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
+        with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+            yield wheel / "pip", archive.read(f"pip/{INSTALL}")
 
 
 def _folders(base: Interpreter) -> Iterator[Path]:
@@ -146,8 +281,8 @@ def _folders(base: Interpreter) -> Iterator[Path]:
         yield Path(done.stdout.strip()).parent
 
 
-def _run(command: list[str]) -> tuple[int, str]:
-    """Run pip to its end; it goes with us, however we end."""
+def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Run pip to its end, with further variables; it goes with us, however we end."""
     environment = {name: value for name, value in os.environ.items() if not LEFT_OUT.fullmatch(name)}
     parent = os.getpid()
     try:
@@ -158,7 +293,7 @@ def _run(command: list[str]) -> tuple[int, str]:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=environment | {"LC_ALL": "C.UTF-8", "PYTHONUNBUFFERED": "1"},
+            env={**environment, "LC_ALL": "C.UTF-8", "PYTHONUNBUFFERED": "1", **(variables or {})},
             start_new_session=True,
             # A pip that outlives us would write into a folder that the next run clears away.
             preexec_fn=lambda: die_with_parent(parent) if sys.platform == "linux" else None,  # noqa: PLW1509

@@ -1,9 +1,11 @@
 """Subjects to be struck."""
 
+import errno
 import hashlib
 import os
 import signal
 import threading
+from pathlib import Path
 
 
 def pass_by(context):
@@ -11,6 +13,12 @@ def pass_by(context):
     context.emit("before")
     context.emit("door")
     context.emit("after", seen=os.environ.get("STRUCK"))
+
+
+def stay(context):
+    """Pass the door, and never return."""
+    context.emit("door")
+    threading.Event().wait()
 
 
 def end_when_continued(context, *, by=None):
@@ -29,6 +37,101 @@ def end_when_continued(context, *, by=None):
 
     threading.Thread(target=end, daemon=True).start()
     context.emit("door")
+
+
+def probe(context):
+    """After the door, open a file, write a large one, map much memory, compute; tell what came of each."""
+    import mmap
+    import tempfile
+    import time
+
+    folder = Path(tempfile.gettempdir())
+    context.emit("door")
+
+    def large(size=1 << 18):
+        with (folder / "large").open("wb", buffering=0) as file:
+            while size > 0:
+                size -= file.write(b"x" * min(size, 4096))
+
+    told = {}
+    for name, act in (
+        ("open", lambda: Path(os.devnull).open().close()),
+        ("write", large),
+        ("map", lambda: mmap.mmap(-1, 1 << 28).close()),
+    ):
+        try:
+            act()
+            told[name] = "done"
+        except OSError as error:
+            told[name] = errno.errorcode.get(error.errno, str(error))
+    until = time.monotonic() + 0.15
+    while time.monotonic() < until:
+        pass
+    context.emit("after", told=told)
+    context.group.barrier()
+
+
+def store(context):
+    """Keep a file in a folder of its own and one that all share; after the door use both, and tell what came of it.
+
+    Then again, as soon as nothing is refused any more, or after a while.
+    """
+    import time
+
+    for folder in _folders(context):
+        folder.mkdir(exist_ok=True)
+        (folder / f"kept-{context.rank}").write_bytes(b"k" * 1000)
+    context.group.barrier()
+    context.emit("door")
+    context.emit("after", told=_stored(context))
+    until = time.monotonic() + 0.5
+    while {(told := _stored(context))["own"], told["shared"]} != {"done"} and time.monotonic() < until:
+        pass
+    context.emit("later", told=told)
+
+
+def _folders(context):
+    return Path.home() / f"own-{context.rank}", Path(context.shared) / "all"
+
+
+def _stored(context):
+    told = {}
+    for name, folder in zip(("own", "shared"), _folders(context), strict=True):
+        try:
+            content = (folder / f"kept-{context.rank}").read_bytes()
+            told[f"{name}-kept"] = [len(content), content.count(b"k")]
+            (folder / f"new-{context.rank}").write_bytes(b"x" * 100_000)
+            told[name] = "done"
+        except OSError as error:
+            told[name] = errno.errorcode[error.errno]
+    return told
+
+
+def clocks(context):
+    """Tell what each of Python's clocks says, and how torch computes, behind the door."""
+    import datetime as dt
+    import time
+
+    import torch
+
+    context.emit("door")
+    now = time.time()
+    context.emit(
+        "after",
+        ns=time.time_ns() / 1e9 - now,
+        local=time.mktime(time.localtime()) - now,
+        utc=dt.datetime.now(dt.UTC).timestamp() - now,
+        kernel=_file_time(context) - now,
+        threads=torch.get_num_threads(),
+        dtype=str(torch.ones(1).dtype),
+    )
+
+
+def _file_time(context):
+    """The kernel's own wall clock, by way of a file."""
+    file = Path(context.shared) / f"now-{context.rank}"
+    file.touch()
+    return file.stat().st_mtime
 
 
 def catch(context):
@@ -123,6 +226,28 @@ def meet(context, *, how):
     context.emit("door")
     for _ in range(1000):
         MEETINGS[how](context)
+
+
+def reduce_and_swallow(context):
+    """Meet the others in sums; rank 2 waits for good where one of them fails, and says what it counted before."""
+    for number in range(1000):
+        context.emit("round", number=number)
+        context.emit("door")
+        try:
+            _reduce(context)
+        except RuntimeError:
+            if context.rank == 2:
+                threading.Event().wait()
+            raise
+
+
+def count(context, *, rounds):
+    """Count rounds of a sum, each said after it is done."""
+    for number in range(rounds):
+        if number == 2:
+            context.emit("door")
+        _reduce(context)
+        context.emit("round", number=number)
 
 
 def _reduce(context):

@@ -19,6 +19,8 @@ class IncreasingCheck(ValueCheck):
         compares_ranks=False,
         needs_an_event=True,
         needs_a_hub=False,
+        needs_the_environment=False,
+        demands_an_error=False,
         wrong=FailsAt.EVENT,
         missing=FailsAt.RANK_END,
     )

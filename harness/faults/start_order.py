@@ -1,0 +1,100 @@
+"""`start-order`: the ranks are forked in another order than by their numbers.
+
+Proof: the moments at which the process that forked them says it forked each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
+
+from harness.faults import proof
+from harness.faults.fault import Fault, FaultProperties, Place
+from harness.faults.proof import Proof
+from harness.faults.world_control import L
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
+from harness.forms.units import Duration
+from harness.history import History
+
+
+class StartOrderFault(Fault):
+    """The ranks start in the opposite order, each some time after the one before."""
+
+    does: ClassVar = "starts the ranks in the order `order` says, each `gap` after the one before"
+    needs: ClassVar = "a world of two ranks or more; `ranks: every`"
+    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    example: ClassVar = "{id: the-last-first, kind: start-order, ranks: every, order: reversed, gap: 200ms}"
+
+    kind: Literal["start-order"]
+    order: Literal["reversed", "rank-0-last"] = Field(
+        "reversed", description="reversed: the highest rank first; rank-0-last: rank 1 first, rank 0 after all others."
+    )
+    gap: Duration = Field(description="How long after the one before each starts, with a unit: 200ms, 10s.")
+
+    @property
+    def place(self) -> Place:
+        return Place("gap", ("",), "says when ranks start too")
+
+    def of(self, size: int) -> Sequence[int]:
+        """The ranks in the order in which they start."""
+        return [*range(1, size), 0] if self.order == "rank-0-last" else list(reversed(range(size)))
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """All ranks have a place in the order, there are two of them, and the last one starts in time."""
+        for index, fault in faults.items():
+            place = ("faults", index)
+            if fault.ranks.which != "every":
+                yield draft.problem((*place, "ranks"), "must be every: an order is one of all ranks")
+            sizes = draft.sizes()
+            if sizes and sizes[0] < 2:
+                yield draft.problem(place, "is none in a world of one rank; leave 1 out of matrix.ranks", at_key=True)
+            last = fault.gap * (sizes[-1] - 1) if sizes else 0.0
+            if fault.gap <= 0 or (draft.deadline is not None and last >= draft.deadline):
+                message = (
+                    f"must be more than 0s, and short enough that the last of {sizes[-1] if sizes else 2} ranks starts"
+                )
+                yield draft.problem((*place, "gap"), f"{message} before world.deadline")
+            late = [other.id for other in draft.faults.values() if other.kind == "start-late"]
+            if late:
+                yield draft.problem(place, f"meets the fault {late[0]}, which says when ranks start too", at_key=True)
+
+    def description(self) -> str:
+        order = "the highest first" if self.order == "reversed" else "rank 0 last"
+        return f"started {self.gap:g} s after each other, {order}"
+
+    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
+        """Hold all but the first back."""
+        for place, rank in enumerate(self.of(len(ranks))):
+            launch = launch.late(ranks=[rank], seconds=place * self.gap) if place else launch
+        return launch
+
+    def proof(self, history: History, *, rank: int) -> Proof:
+        """Each was forked after the one before it in this order, up to this rank."""
+        order = self.of(history.size)
+        started = {one: next(iter(history.served(one, "rank.started")), None) for one in order}
+        if (mine := started[rank]) is None:
+            return Proof(proved=False, description="it was never started: its world had ended before", overtaken=True)
+        struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
+        if struck is None:
+            return Proof(proved=False, description="the harness did not see it start", lines=(mine.line,))
+        place = order.index(rank)
+        before = [seen for one in order[:place] if (seen := started[one]) is not None]
+        lines = tuple(sorted({*(seen.line for seen in (*before, mine)), struck.line}))
+        in_order = all(first.event.ns < second.event.ns for first, second in pairwise([*before, mine]))
+        if len(before) < place or not in_order:
+            return Proof(proved=False, description="ranks that come before it started later, or not", lines=lines)
+        if not before:
+            later = [seen for one in order[1:] if (seen := started[one]) is not None]
+            first = all(mine.event.ns < seen.event.ns for seen in later)
+            return Proof(
+                proved=first, description="started first" if first else "another rank came before", lines=lines
+            )
+        since = proof.milliseconds(before[0], mine)
+        if not proof.lasted(before[0], mine, seconds=place * self.gap):
+            return Proof(proved=False, description=f"it started only {since} after rank {order[0]}", lines=lines)
+        return Proof(proved=True, description=f"started {since} after rank {order[0]}", lines=lines)

@@ -1,0 +1,58 @@
+"""What a gate asks of the environments that arms ran in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from harness.gate.basis import read_basis
+from harness.gate.discrepancies import differs
+from harness.gate.objects import Objects
+from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts
+from harness.record.model import Record
+from harness.scenario.environment import Checkout, Environment
+from tests.gate.conftest import Copy, Place
+
+Make = Callable[[], Copy]
+
+
+def test_what_an_environment_is_made_from(place: Place, copy: Make) -> None:
+    """A file of requirements is the trusted one, and a checkout is named by its whole commit, in either arm."""
+    text = f"own==1.0 --hash=sha256:{'1' * 64}\n"
+    file = {"scenarios/words/requirements.txt": text}
+    place.trust(file)
+    place.propose(file)
+    basis = read_basis(
+        Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main", now=datetime.now(UTC)
+    )
+    record = Record.decode((copy().facts(source={"commit": place.commit}).sign().folder / "results.json").read_bytes())
+    trusted = basis.scenarios["words"]
+    asked = Environment(requirements="requirements.txt", packages={"other": Checkout(path="../other")})
+    subject = trusted.scenario.subject.model_copy(update={"environment": asked})
+    known = replace(trusted, scenario=trusted.scenario.model_copy(update={"subject": subject}))
+
+    def ran(kept: str, *, rev: str, commit: str) -> tuple[str, ...]:
+        built = CheckoutFacts(
+            repo="./other", rev=rev, commit=commit, tree="2" * 40, folder="", changed=False, wheel="other.whl", files={}
+        )
+        own = ArmEnvironmentFacts(
+            python="3.13.0",
+            implementation="cpython",
+            packages=[],
+            requirements=hashlib.sha256(kept.encode()).hexdigest(),
+            checkouts={"other": built},
+        )
+        made = record.model_copy(update={"run": record.run.model_copy(update={"environments": {"candidate": own}})})
+        return differs(made, known, basis, lambda _name: kept.encode())
+
+    whole = "3" * 40
+    assert ran(text, rev=whole, commit=whole) == ()
+    assert ran(text, rev="HEAD", commit=place.commit) == (), "the commit under test"
+    assert ran(text, rev="HEAD", commit=whole) == (
+        "the candidate's other from HEAD of ./other may be any commit: give its whole id in the scenario",
+    )
+    assert ran(f"{text}# more\n", rev=whole, commit=whole) == (
+        "the candidate's file of requirements is not the trusted one",
+    )
