@@ -73,7 +73,7 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "A backend",
         "What a plug-in of the group `rankproof.backends` is an instance of.",
         "harness.backends.backend",
-        ("Backend", "BackendProperties", "PeerGone", "Rendezvous", "Ports"),
+        ("Backend", "BackendProperties", "PeerGone", "Rendezvous", "Opened", "Ports"),
     ),
     (
         "A ready subject",

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from harness.backends.backend import Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from collections.abc import Sequence
+
+from harness.backends.backend import Backend, BackendProperties, Opened, PeerGone, Ports, Rendezvous
 from harness.backends.gloo import Gloo
 from harness.backends.mlx_ring import MlxRing
 from harness.backends.nccl import Nccl
 from harness.backends.none import Nothing
 from harness.plugins import Registry
-from harness.reason import Skip
+from harness.reason import Skip, SkipCode
 
-__all__ = ["KINDS", "Backend", "BackendProperties", "PeerGone", "Rendezvous", "prepare", "refusal"]
+__all__ = [
+    "KINDS",
+    "Backend",
+    "BackendProperties",
+    "Opened",
+    "PeerGone",
+    "Rendezvous",
+    "hosts_refusal",
+    "prepare",
+    "refusal",
+]
 
 KINDS: Registry[Backend] = Registry(
     "rankproof.backends", Backend, {"gloo": Gloo(), "mlx-ring": MlxRing(), "nccl": Nccl(), "none": Nothing()}
 )
 
 
-def prepare(name: str, *, size: int, ports: Ports) -> Rendezvous:
+def prepare(name: str, *, size: int, ports: Ports, addresses: Sequence[str] | None = None) -> Rendezvous:
     """What a backend prepares for a world.
+
+    Args:
+        name: of the backend.
+        size: world size.
+        ports: to lease.
+        addresses: the address of each rank's host, where they are on test hosts.
 
     Raises:
         OSError: a port or descriptor could not be had.
         PluginFailed: a plug-in's backend raised, or what it prepared is not for as many ranks.
     """
     with KINDS.guarded(name, but=(OSError,)):
-        found = KINDS[name].prepare(size=size, ports=ports)
+        kind = KINDS[name]
+        found = kind.prepare(size=size, ports=ports) if addresses is None else kind.prepare_across(addresses=addresses)
         if len(found.ranks) != size or len(found.env or found.ranks) != size:
             raise ValueError(f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}")
         return found
@@ -42,3 +61,10 @@ def refusal(name: str, *, size: int) -> Skip | None:
         if not isinstance(found, Skip | None):
             raise TypeError(f"its refusal is not a Skip: {found}")
         return found
+
+
+def hosts_refusal(name: str) -> Skip | None:
+    """Why a backend cannot join ranks on test hosts, or None."""
+    if type(KINDS[name]).prepare_across is Backend.prepare_across:
+        return Skip(SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1")
+    return None

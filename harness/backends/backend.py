@@ -76,18 +76,36 @@ class Ports(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What is opened on a test host before its ranks are there.
+
+    Attributes:
+        rank: whose host it is.
+        port: where a socket listens on the host's address; None for the host's table of TCP connections, a file.
+        backlog: of the socket.
+    """
+
+    rank: int
+    port: int | None = None
+    backlog: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rendezvous:
     """What a backend prepared for one world.
 
     Attributes:
-        ranks: per rank, the JSON its `join` will read. A value `{"descriptor": i}` stands for `descriptors[i]`.
+        ranks: per rank, the JSON its `join` will read. A value `{"descriptor": i}` stands for the i-th of `descriptors`
+            and, after them, `opened`.
         descriptors: open descriptors of the harness that are handed to the ranks and closed here once they are.
         env: per rank, variables set before the backend's library looks at them.
+        opened: what is opened on test hosts.
     """
 
     ranks: Sequence[Mapping[str, JSON]]
     descriptors: Sequence[int] = ()
     env: Sequence[Mapping[str, str]] = field(default=())
+    opened: Sequence[Opened] = ()
 
 
 class Backend:
@@ -119,8 +137,21 @@ class Backend:
         del ports
         return Rendezvous(ranks=[{}] * size)
 
+    def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
+        """The same for ranks on test hosts, before these are made. A backend that cannot join them leaves it out.
+
+        The networks are new: every port is free, and nothing of the harness can be reached. The interface is `wire`.
+
+        Args:
+            addresses: the address of each rank's host.
+        """
+        raise NotImplementedError
+
 
 LOOPBACK = "127.0.0.1"
+# Where ranks on test hosts meet: a network of their own, in which every port is free.
+FIRST_PORT = 20_000
+WIRE = "wire"
 # What Python's own sockets, pipes and HTTP raise when the process at the other end is killed, refuses, or is gone.
 OF_PYTHON = (
     PeerGone("ConnectionResetError", r"Connection reset by peer"),

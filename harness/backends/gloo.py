@@ -11,11 +11,24 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from harness.backends.backend import LOOPBACK, OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.backends.backend import (
+    FIRST_PORT,
+    LOOPBACK,
+    OF_TORCHS_STORE,
+    WIRE,
+    Backend,
+    BackendProperties,
+    Opened,
+    PeerGone,
+    Ports,
+    Rendezvous,
+)
 from harness.forms.extras import missing
+from harness.forms.strict_json import JSON
 from harness.reason import Skip, SkipCode
 
 INTERFACE = "lo0" if os.uname().sysname == "Darwin" else "lo"
@@ -49,6 +62,9 @@ class Gloo(Backend):
         del ports
         return rendezvous(size, interface="GLOO_SOCKET_IFNAME")
 
+    def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
+        return rendezvous_across(addresses, interface="GLOO_SOCKET_IFNAME")
+
 
 def rendezvous(size: int, *, interface: str) -> Rendezvous:
     """The store's socket, and what each rank is given of it.
@@ -60,7 +76,26 @@ def rendezvous(size: int, *, interface: str) -> Rendezvous:
     listener = socket.create_server((LOOPBACK, 0), backlog=4 * size)
     port = listener.getsockname()[1]
     return Rendezvous(
-        ranks=[{"port": port, "listener": {"descriptor": 0} if rank == 0 else None} for rank in range(size)],
+        ranks=[_of_rank(rank, address=LOOPBACK, port=port) for rank in range(size)],
         descriptors=[listener.detach()],
         env=[{interface: INTERFACE}] * size,
     )
+
+
+def rendezvous_across(addresses: Sequence[str], *, interface: str) -> Rendezvous:
+    """The same for ranks on test hosts: the store's socket listens on the host of rank 0.
+
+    Args:
+        addresses: the address of each rank's host.
+        interface: the variable in which the library looks for the network interface.
+    """
+    size = len(addresses)
+    return Rendezvous(
+        ranks=[_of_rank(rank, address=addresses[0], port=FIRST_PORT) for rank in range(size)],
+        opened=[Opened(rank=0, port=FIRST_PORT, backlog=4 * size)],
+        env=[{interface: WIRE}] * size,
+    )
+
+
+def _of_rank(rank: int, *, address: str, port: int) -> dict[str, JSON]:
+    return {"address": address, "port": port, "listener": {"descriptor": 0} if rank == 0 else None}

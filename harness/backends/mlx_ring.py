@@ -12,10 +12,20 @@ import contextlib
 import importlib.util
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.backends.backend import LOOPBACK, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.backends.backend import (
+    FIRST_PORT,
+    LOOPBACK,
+    Backend,
+    BackendProperties,
+    Opened,
+    PeerGone,
+    Ports,
+    Rendezvous,
+)
 from harness.forms.extras import absence
 from harness.reason import Skip, SkipCode
 
@@ -49,11 +59,38 @@ class MlxRing(Backend):
             ends = [half_done.enter_context(end) for end in socket.socketpair()] if turn else []
             descriptors = [sock.detach() for sock in (*held, *ends)]
         ranks: list[dict[str, Any]] = [
-            {"ports": leased, "held": {"descriptor": rank}, "turn": None} for rank in range(size)
+            {
+                "places": [(LOOPBACK, port) for port in leased],
+                "held": {"descriptor": rank},
+                "turn": None,
+                "tables": None,
+            }
+            for rank in range(size)
         ]
         if turn:
             ranks[-2]["turn"], ranks[-1]["turn"] = {"descriptor": size}, {"descriptor": size + 1}
-        return Rendezvous(ranks=ranks, descriptors=descriptors, env=[{"MLX_RANK": str(rank)} for rank in range(size)])
+        return Rendezvous(ranks=ranks, descriptors=descriptors, env=_numbered(size))
+
+    def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
+        # A host's ports are nobody else's: none needs to be held. Who listens is seen in its host's table, because a
+        # rank cannot try the ports of another host.
+        size = len(addresses)
+        places = [[address, FIRST_PORT + rank] for rank, address in enumerate(addresses)]
+        with contextlib.ExitStack() as half_done:
+            descriptors = [half_done.enter_context(end).detach() for end in socket.socketpair()]
+        ranks: list[dict[str, Any]] = [
+            {"places": places, "held": None, "turn": None, "tables": None} for _ in range(size)
+        ]
+        for position, rank in enumerate((size - 2, size - 1)):
+            # One to read for each of the two, for both would move the other's place in it.
+            ranks[rank]["turn"] = {"descriptor": position}
+            ranks[rank]["tables"] = [{"descriptor": 2 + position * size + other} for other in range(size)]
+        opened = [Opened(rank=rank) for _ in range(2) for rank in range(size)]
+        return Rendezvous(ranks=ranks, descriptors=descriptors, opened=opened, env=_numbered(size))
+
+
+def _numbered(size: int) -> list[dict[str, str]]:
+    return [{"MLX_RANK": str(rank)} for rank in range(size)]
 
 
 def _is_installed() -> bool:

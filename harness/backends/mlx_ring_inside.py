@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -23,7 +24,6 @@ from typing import Any
 from harness.rank.process import die_with_parent, inspect
 from harness.rank.spec import RankSpec
 
-LOOPBACK = "127.0.0.1"
 # Between two looks at a port: an order below the time a rank needs to get there.
 PAUSE = 0.0003
 
@@ -84,7 +84,8 @@ class Turn:
 
     def __init__(self, spec: RankSpec) -> None:
         self._last = spec.rank == spec.size - 1
-        self._ports: Sequence[int] = spec.rendezvous["ports"]
+        self._places: Sequence[tuple[str, int]] = spec.rendezvous["places"]
+        self._tables: Sequence[int] | None = spec.rendezvous["tables"]
         self._end = socket.socket(fileno=spec.rendezvous["turn"])
 
     @contextlib.contextmanager
@@ -114,8 +115,8 @@ class Turn:
 
     def _await_the_others(self) -> None:
         """Connect when all the others listen, and the one before has been stopped, or is gone."""
-        for port in self._ports[:-1]:
-            while not listens(port):
+        for rank in range(len(self._places) - 1):
+            while not self._listens(rank):
                 time.sleep(PAUSE)
         with contextlib.suppress(OSError):
             self._end.sendall(b"?")
@@ -134,21 +135,35 @@ class Turn:
             while (found := inspect(parent)) is not None and found.state not in "TtZX":
                 time.sleep(PAUSE)
             self._end.sendall(b"!")
-            while not listens(self._ports[-1]) and not select.select([self._end], [], [], PAUSE)[0]:
+            while not self._listens(-1) and not select.select([self._end], [], [], PAUSE)[0]:
                 pass
         finally:
             signal.pidfd_send_signal(process, signal.SIGCONT)
 
+    def _listens(self, rank: int) -> bool:
+        address, port = self._places[rank]
+        return listens(address, port) if self._tables is None else is_listed(self._tables[rank], port)
 
-def listens(port: int) -> bool:
-    """Whether a socket listens on this port of loopback. Connecting would tell, and take the place of a rank.
+
+def is_listed(table: int, port: int) -> bool:
+    """Whether a socket listens on this port of a test host, by the host's table of TCP connections (Linux)."""
+    # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket that listens.
+    listening = re.compile(rb":%04X 0{8}:0000 0A " % port)
+    found, place = b"", 0
+    while data := os.pread(table, 65536, place):
+        found, place = found + data, place + len(data)
+    return listening.search(found) is not None
+
+
+def listens(address: str, port: int) -> bool:
+    """Whether a socket listens on this port of this machine. Connecting would tell, and take the place of a rank.
 
     With SO_REUSEADDR on both sides, Linux lets an address be bound twice unless one of the two listens.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, port))
+            probe.bind((address, port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -161,10 +176,11 @@ def join(spec: RankSpec) -> RingGroup:
     import mlx.core as mx
 
     hosts = Path(spec.scratch) / "mlx-hosts.json"
-    hosts.write_text(json.dumps([[f"{LOOPBACK}:{port}"] for port in spec.rendezvous["ports"]]))
+    hosts.write_text(json.dumps([[f"{address}:{port}"] for address, port in spec.rendezvous["places"]]))
     os.environ["MLX_HOSTFILE"] = str(hosts)
     turn = Turn(spec).taken() if spec.rendezvous["turn"] is not None else contextlib.nullcontext()
-    with socket.socket(fileno=spec.rendezvous["held"]), turn:
+    held = spec.rendezvous["held"]
+    with socket.socket(fileno=held) if held is not None else contextlib.nullcontext(), turn:
         # Strict: else MLX answers a setting it cannot use with a group of one.
         group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
     if (group.rank, group.size) != (spec.rank, spec.size):

@@ -30,6 +30,7 @@ def judge(
     return [
         _real(history),
         *(_excuse(found, ended_ranks) for found in (*group, _over_every("code-is-the-arms", history, code))),
+        *([_over_every("ranks-are-on-their-hosts", history, _placed)] if "hosts" in history.about() else []),
         _over_every("channel-is-whole", history, _heard),
         _excuse(_finished(history), ended_ranks),
         _kept(history),
@@ -92,6 +93,28 @@ def _joined(history: History, rank: int) -> RankFinding:
         if not reason and own.get("size") != history.size:
             observed, line = f"{own.get('rank')} of {own.get('size')}", seen.line
             reason = f"the subject made its own group with {own.get('library')}, of another size than the world"
+    return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+
+
+def _placed(history: History, rank: int) -> RankFinding:
+    """The rank ran on its own test host, as who forked it says, and as it says itself; a wire joined the hosts."""
+    placed = history.about().get("hosts")
+    host = placed[rank] if isinstance(placed, list) and rank < len(placed) else None
+    started, made = history.served(rank, "rank.started"), history.served(None, "hosts.made")
+    listed = made[0].event.values.get("hosts") if len(made) == 1 else None
+    names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    observed = started[0].event.values.get("host") if started else None
+    line = started[0].line if started else None
+    told = history.said(rank, "rank.begin")
+    if not isinstance(host, int) or host >= len(names) or len(set(map(str, names))) < len(names):
+        reason = "the hosts of its world were not made"
+    elif observed != names[host]:
+        reason = f"it was to be on {names[host]}"
+    elif told and not any(seen.event.values.get("host") == observed for seen in told):
+        # One that says so is enough: a subject may write into the channel of its rank what it likes.
+        reason, line = f"it says that it is on {told[0].event.values.get('host')}", told[0].line
+    else:
+        reason = ""
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
 

@@ -12,23 +12,33 @@ from typing import TYPE_CHECKING, Annotated, Union
 from pydantic import Field
 
 from harness.faults.address_space import AddressSpaceFault
+from harness.faults.bandwidth import BandwidthFault
 from harness.faults.clock_skew import ClockSkewFault
 from harness.faults.delay import DelayFault
+from harness.faults.duplicate import DuplicateFault
 from harness.faults.env import EnvFault
 from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault, FaultProperties
 from harness.faults.file_size import FileSizeFault
+from harness.faults.flip import FlipFault
+from harness.faults.flip_frame import FlipFrameFault
+from harness.faults.half_open import HalfOpenFault
 from harness.faults.hub import HubFault
 from harness.faults.kill import KillFault
+from harness.faults.latency import LatencyFault
+from harness.faults.loss import LossFault
 from harness.faults.no_space import NoSpaceFault
 from harness.faults.open_files import OpenFilesFault
+from harness.faults.partition import PartitionFault
 from harness.faults.pause import PauseFault
 from harness.faults.permission_denied import PermissionDeniedFault
 from harness.faults.perturb import PerturbFault
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.faults.raise_ import RaiseFault
 from harness.faults.read_only import ReadOnlyFault
+from harness.faults.reorder import ReorderFault
 from harness.faults.replaced import ReplacedFault
+from harness.faults.reset import ResetFault
 from harness.faults.start_late import StartLateFault
 from harness.faults.start_order import StartOrderFault
 from harness.faults.starve import StarveFault
@@ -64,6 +74,16 @@ KINDS: Registry[type[Fault]] = Registry(
         "replaced": ReplacedFault,
         "clock-skew": ClockSkewFault,
         "torch-settings": TorchSettingsFault,
+        "latency": LatencyFault,
+        "bandwidth": BandwidthFault,
+        "loss": LossFault,
+        "duplicate": DuplicateFault,
+        "reorder": ReorderFault,
+        "flip": FlipFault,
+        "flip-frame": FlipFrameFault,
+        "partition": PartitionFault,
+        "half-open": HalfOpenFault,
+        "reset": ResetFault,
     },
 )
 

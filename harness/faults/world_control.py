@@ -47,6 +47,9 @@ class WorldControl(Protocol):
         """Have the process that forked the rank send it a signal; a gate answered after this waits for it to land."""
         ...
 
+    def wire(self, order: Mapping[str, JSON]) -> None:
+        """Tell the wire between the test hosts what to do to the links of a rank's host; a gate waits for it."""
+
     def press(self, rank: int, what: str, **order: JSON) -> None:
         """Have that process do something to the rank from outside; a gate answered after this waits until it is done.
 

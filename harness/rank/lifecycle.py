@@ -97,9 +97,12 @@ def live(spec: RankSpec) -> None:
 
 
 def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, loaded: Loaded) -> None:
-    emitter.emit(
-        "rank.begin", {"python": sys.version.split()[0], "threads": threading.active_count(), "world": spec.world}
-    )
+    own: dict[str, Any] = {
+        "python": sys.version.split()[0],
+        "threads": threading.active_count(),
+        "world": spec.world,
+    }
+    emitter.emit("rank.begin", {**own, "host": os.uname().nodename} if spec.on_host else own)
     if spec.reported:
         emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.reported}, **_at_start(spec)})
     seed(spec.seed)

@@ -44,6 +44,7 @@ class RankSpec:
         tells_environment: whether the rank tells what it runs in, as its subject begins and ends.
         collective_timeout: seconds after which the backend gives up joining and each collective; None is its own bound.
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
+        on_host: whether it is on a test host, whose name it tells as it begins.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class RankSpec:
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     begun: int = 0
+    on_host: bool = False
     tells_environment: bool = False
     collective_timeout: float | None = None
 

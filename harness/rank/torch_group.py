@@ -8,7 +8,6 @@ from typing import Any
 from harness.rank.resolver import without_name_server
 from harness.rank.spec import RankSpec
 
-LOOPBACK = "127.0.0.1"
 # Where the scenario sets no bound, the world's deadline is the judge of a hang. This only has to be longer than the
 # longest deadline that a scenario may set.
 TIMEOUT = dt.timedelta(hours=2)
@@ -67,11 +66,12 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
     # Not declared by the module, though documented: https://docs.pytorch.org/docs/stable/distributed.html
     distributed: Any = torch.distributed
     port, listener = spec.rendezvous["port"], spec.rendezvous["listener"]
+    address = spec.rendezvous["address"]
     # TCPStore writes the name of whatever it connects to into its log. That of 127.0.0.1 in the form of IPv6 stands in
     # no file: each rank would ask a name server, and wait 5 s for an answer that is lost (docs/adr/0045).
     with without_name_server():
         store = distributed.TCPStore(
-            LOOPBACK,
+            address,
             port,
             world_size=spec.size,
             is_master=listener is not None,

@@ -294,6 +294,10 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return bool(compares_arrays(scenario.checks))
         case SkipCode.MACHINE_FAULT:
             return bool(scenario.faults)
+        case SkipCode.MACHINE_HOSTS:
+            return scenario.world.hosts > 1
+        case SkipCode.BACKEND_HOSTS:
+            return scenario.world.hosts > 1 and not program
         case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
             return bool(missing(scenario, run))
         case SkipCode.CELL_LIMIT:

@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import TypeVar
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
@@ -47,7 +47,8 @@ class ScenarioSummary(Model):
     """What the report says about the scenario; the file itself is evidence.
 
     `called` says what the arms of a comparison are called: `reference` a, `candidate` b, `control` b with the defect.
-    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code.
+    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code;
+    `hosts` is how many test hosts the ranks were on, 1 where they were on the machine as it is.
     """
 
     id: str
@@ -62,6 +63,8 @@ class ScenarioSummary(Model):
     use: str | None = None
     of: str | None = None
     program: list[str]
+    hosts: int = 1
+    placement: str = ""
     accept_rate: float
     accept_confidence: float
     candidate_trials: int
@@ -77,6 +80,12 @@ class ScenarioSummary(Model):
     def the(self, name: str) -> str:
         """The same within a sentence: `the candidate`, `b`."""
         return self.called.get(name) or f"the {name}"
+
+    @model_serializer(mode="wrap")
+    def _without_hosts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JSON]:
+        """A record of ranks on the machine as it is says nothing of hosts."""
+        found: dict[str, JSON] = handler(self)
+        return {name: value for name, value in found.items() if self.hosts > 1 or name not in ("hosts", "placement")}
 
 
 class ArmSummary(Model):

@@ -25,6 +25,8 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         use=scenario.subject.use,
         of=scenario.subject.of,
         program=list(scenario.subject.program or ()),
+        hosts=scenario.world.hosts,
+        placement=_placement(scenario),
         accept_rate=scenario.trials.accept.failure_rate_below,
         accept_confidence=scenario.trials.accept.confidence,
         candidate_trials=scenario.trials.candidate,
@@ -40,6 +42,13 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
 
 def _description(scenario: Scenario, fault: Fault) -> str:
     return faults.description(fault, whose="b" if scenario.subject.compare is not None else "")
+
+
+def _placement(scenario: Scenario) -> str:
+    placed = scenario.world.placement
+    if scenario.world.hosts == 1:
+        return ""
+    return placed if isinstance(placed, str) else f"rank by rank: {', '.join(map(str, placed))}"
 
 
 def _must_fail(scenario: Scenario) -> str:

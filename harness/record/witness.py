@@ -251,7 +251,9 @@ def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Itera
     """Every trial and every run of a reference, by the path of its events, with what its first line has to say."""
     known: set[str] = set()
     for cell, facts in planned:
-        place = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
+        placed = scenario.world.hosts_of(cell.ranks)
+        place: dict[str, JSON] = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
+        place["hosts"] = None if placed is None else list(placed)
         for arm, count in facts.trials.items():
             for index in range(count):
                 seed = str(derive_seed(scenario.seed, scenario.id, cell.id, index))
@@ -264,7 +266,8 @@ def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Itera
                 known.add(folder)
                 seed = str(derive_seed(scenario.seed, scenario.id, plan.owner, 0))
                 about = {"cell": plan.owner, "size": plan.size, "backend": plan.backend, "arm": "reference"}
-                yield f"{folder}/{EVENTS}", {**about, "trial": index, "seed": seed}
+                alone = {"hosts": None} if plan.offered else {"hosts": place["hosts"]}
+                yield f"{folder}/{EVENTS}", {**about, **alone, "trial": index, "seed": seed}
 
 
 def demand_planned(scenario: Scenario, judgement: Judgement) -> None:

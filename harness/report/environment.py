@@ -53,8 +53,11 @@ def environment_section(record: Record) -> list[Block]:
         ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
         ("home, caches, temporary folder", _room(run)),
     ]
-    rows = tuple((name, Claim(fact, (RUN,))) for name, fact in facts_of_run)
-    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), rows), *nix_warnings(here)]
+    rows = [(name, Claim(fact, (RUN,))) for name, fact in facts_of_run]
+    if record.scenario.hosts > 1:
+        placed = f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"
+        rows.append(("test hosts", Claim(placed, (Evidence(facts.SCENARIO_PATH),))))
+    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
     section += _own(record)
     if run.inputs:
         section.append(

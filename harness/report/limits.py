@@ -44,6 +44,11 @@ COMPARED = (
     "what it computed: whether b's code can make such a difference is not shown."
 )
 ONE_MACHINE = "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed machines."
+TEST_HOSTS = (
+    "The ranks were on {count} test hosts of one machine: networks, joined by a wire that is a process, host names, "
+    "temporary folders and monotonic clocks were their own; processors, all other files and the clock on the wall were "
+    "shared. Nothing is shown about network cards, their drivers, or machines that differ."
+)
 TIME = "Time in the signature is the signer's own claim."
 
 
@@ -84,7 +89,8 @@ def limits_section(record: Record) -> list[Block]:
         items.append(READY.format(use=record.scenario.use))
     items += _of_code(record)
     room = SHARED_HOME if record.run.room.home == "shared" else ROOM
-    items += [ONE_MACHINE, SHARED, LOADED, room, TIME]
+    hosts = record.scenario.hosts
+    items += [TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
 
 

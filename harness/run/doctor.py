@@ -25,8 +25,9 @@ from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
-from harness.world import cost, driver, limits
+from harness.world import cost, driver, hosts, limits
 from harness.world.fork_server import ServerFailed
+from harness.world.namespaces import has_clocks
 from harness.world.pool import ServerPool, is_linux
 from harness.world.ports import NoPort, PortLease
 
@@ -65,7 +66,7 @@ def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     costs = _costs() if measure else {}
     sizes = [found.private for found in costs.values() if isinstance(found, cost.Cost)]
     looks = (
-        *(_starts(), _backends(), _faults(), _plugins(), _tools(machine), _signing(), _ranks(costs)),
+        *(_starts(), _hosts(), _backends(), _faults(), _plugins(), _tools(machine), _signing(), _ranks(costs)),
         *(_limits(sizes), _storage(results), _nix(machine), _environment(machine), _cached()),
     )
     return [answer for look in looks for answer in look]
@@ -83,6 +84,17 @@ def _starts() -> Iterator[Answer]:
             "start", "warm", "note", f"not on {sys.platform}: every rank starts fresh, which takes seconds more"
         )
     yield Answer("start", "fresh", "yes", "a new interpreter per rank")
+
+
+def _hosts() -> Iterator[Answer]:
+    why = hosts.refusal()
+    if why is not None:
+        what, _, remedy = why.text.rpartition(": ")
+        yield Answer("start", "test hosts", "no", what, f"{remedy}; till then, cells with them are SKIPPED")
+    elif not has_clocks():
+        yield Answer("start", "test hosts", "note", "made here, but this kernel gives them no clocks of their own")
+    else:
+        yield Answer("start", "test hosts", "yes", "each with a network, a name, a /tmp and a clock of its own")
 
 
 def _backends() -> Iterator[Answer]:

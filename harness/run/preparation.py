@@ -21,7 +21,7 @@ from harness.run.environments.supply import Supply
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
-from harness.world import limits, program
+from harness.world import hosts, limits, program
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,8 @@ def _refusal(
         return Skip(SkipCode.MACHINE_NUMERIC, f"arrays are compared: {absent}")
     if unavailable:
         return unavailable
+    if scenario.world.hosts > 1 and (forbidden := hosts.refusal()):
+        return forbidden
     # What a program takes is known of none.
     if lacking := limits.shortage(cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY):
         return Skip(SkipCode.CELL_LIMIT, lacking)
@@ -105,6 +107,8 @@ def _refusal(
         why = program.refusal(words[0], staged=staged)
         return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
     refusal = _backend_refusal(scenario, cell, environments)
+    if refusal is None and scenario.world.hosts > 1:
+        refusal = backends.hosts_refusal(cell.backend)
     return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
 
 

@@ -148,6 +148,7 @@ class References:
             about={**model.about, "cell": plan.owner, "arm": INPUT, "seed": str(seeds[0])},
             size=plan.size,
             backend=plan.backend,
+            hosts=None if plan.offered else model.hosts,
             entry=plan.entry,
             arguments=plan.arguments,
             seeds=seeds[1:],

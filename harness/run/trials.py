@@ -34,6 +34,7 @@ from harness.world.capture import Capture
 from harness.world.environment import is_import_time
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
+from harness.world.hosts import Hosts
 from harness.world.pool import ServerPool, is_linux
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World
@@ -272,6 +273,7 @@ class Trials:
         # What is compared with one run of a must be asked of b by the same seeds.
         sown = index if scenario.subject.compare is None else 0
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
+        placed = scenario.world.hosts_of(cell.ranks)
         return Launch(
             about={
                 "scenario": scenario.id,
@@ -305,6 +307,7 @@ class Trials:
             preload=self._preload,
             declared=tuple(sorted(self._declared.get(arm, ()))),
             differing=self._differing,
+            hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
             tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
             collective_timeout=scenario.world.collective_timeout,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.events import is_name
+from harness.faults.link import LinkFault
 from harness.forms.problem import Problem, closest
 from harness.scenario.draft import Draft
 
@@ -22,6 +23,11 @@ NOT_THE_RANKS_OWN = (
     "fault.planned",
     "fault.struck",
     "fault.undone",
+    "hosts.made",
+    "wire.struck",
+    "wire.undone",
+    "wire.counted",
+    "wire.carried",
 )
 
 
@@ -98,4 +104,40 @@ def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "arm"), "names the control, and there is none", at_key=True)
 
 
-FAULT_RULES = (claims_strike_both_arms, strikes_at_an_event, hubs_are_there, faults_do_not_meet)
+def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
+    """Every rank has a host, and nothing is asked of test hosts that they cannot have."""
+    if draft.world is None or draft.world.hosts == 1:
+        return
+    placed, sizes = draft.world.placement, draft.sizes()
+    if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
+        message = f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each rank"
+        yield draft.problem(("world", "placement"), message)
+    if draft.has("hub"):
+        message = "cannot be had beside a hub, which test hosts cannot reach; keep one of them"
+        yield draft.problem(("world", "hosts"), message, at_key=True)
+    for index, fault in draft.faults.items():
+        if isinstance(fault, LinkFault) and fault.to is not None and len(fault.to) == 1:
+            yield from _without_link(draft, index, fault, to=fault.to[0])
+
+
+def _without_link(draft: Draft, index: int, fault: LinkFault, *, to: int) -> Iterator[Problem]:
+    """A host has no link to itself."""
+    for size in draft.sizes():
+        placed = draft.world.hosts_of(size) if draft.world is not None else None
+        try:
+            own = {placed[rank] for rank in fault.ranks.of(size)} if placed else set[int]()
+        except (IndexError, ValueError):
+            return  # ranks that are not there, or have no host, have rules of their own
+        if to in own:
+            message = f"has no link for a rank on host {to} in a world of {size}; name another host"
+            yield draft.problem(("faults", index, "to"), message)
+            return
+
+
+FAULT_RULES = (
+    claims_strike_both_arms,
+    strikes_at_an_event,
+    hubs_are_there,
+    faults_do_not_meet,
+    hosts_have_what_they_need,
+)

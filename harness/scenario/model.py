@@ -34,6 +34,7 @@ from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration, Percent, Size
 from harness.scenario.compare import control_of, faults_of
 from harness.scenario.matrix import Matrix
+from harness.scenario.placement import MOST_HOSTS, Placement, hosts_of
 from harness.scenario.subject import Subject
 
 DEADLINE_LIMIT = 3600.0
@@ -111,6 +112,30 @@ class World(Model):
         description="What ranks find in their home folder: a copy of this folder of the scenario, or with shared the "
         "user's own. Default: a room that is empty before each world.",
     )
+
+    hosts: Annotated[int, Field(ge=1, le=MOST_HOSTS)] = Field(
+        1,
+        description="How many test hosts the ranks are on, each with a network, a name, a /tmp and a monotonic clock "
+        f"of its own, 1 to {MOST_HOSTS}; 1 is this machine as it is.",
+    )
+    placement: Placement = Field(
+        "round-robin", description="Which rank is on which host: round-robin, blocks, or a list with one for each rank."
+    )
+
+    @model_validator(mode="after")
+    def _hosts_exist(self) -> Self:
+        if "placement" in self.model_fields_set and self.hosts == 1:
+            raise complaint("places ranks on test hosts, and there are none; add hosts", at="placement")
+        if isinstance(self.placement, tuple):
+            for host in self.placement:
+                if host >= self.hosts:
+                    last = self.hosts - 1
+                    raise complaint(f"names host {host}, and the hosts are 0 to {last}", at="placement")
+        return self
+
+    def hosts_of(self, size: int) -> tuple[int, ...] | None:
+        """The host of each rank of a world of this size; None where all are on this machine."""
+        return hosts_of(self.placement, hosts=self.hosts, size=size) if self.hosts > 1 else None
 
     @model_validator(mode="after")
     def _one_home(self) -> Self:

@@ -68,6 +68,8 @@ class Recorder:
         self.room: Room | None = None
         self._python = python
         self._events: list[Event] = []
+        # Nanoseconds that the clock of a rank's test host is ahead of ours.
+        self.ahead: dict[int, int] = {}
         self._stacks: dict[int, bytes] = {}
 
     def add(self, event: Event) -> None:
@@ -77,6 +79,10 @@ class Recorder:
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness, that happens now."""
         self.add(Event(ns=time.monotonic_ns(), by="harness", rank=rank, name=name, values=values))
+
+    def failed(self, kind: str, error: Exception) -> None:
+        """Add an error of the harness itself."""
+        self.note("harness.error", type=kind, message=self.shortened(str(error))[:2000])
 
     def collect(self, scratch: Path, *, states: RankStates, begun: int, stacks: bool) -> None:
         """Take what the ranks left in their folders. To be called when all have ended.
@@ -96,6 +102,8 @@ class Recorder:
                     self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
                 ns = error.pop("ns")
                 last = states.exited.get(rank, time.monotonic_ns())
+                if isinstance(ns, int):
+                    ns -= self.ahead.get(rank, 0)
                 in_time = isinstance(ns, int) and begun <= ns <= last
                 self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=error))
             if dropped := log.dropped():

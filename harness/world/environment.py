@@ -72,24 +72,29 @@ def own_environment(variables: Mapping[str, str], *, requested: Mapping[str, str
     return {name: value for name, value in following(own).items() if name not in requested} | own
 
 
-def launcher_environment(*, rank: int, size: int, port: int) -> dict[str, str]:
-    """What torchrun would set for a rank on one machine: libraries read it, some while a subject's module is imported.
+def launcher_environment(
+    *, rank: int, size: int, port: int, local: tuple[int, int] | None = None, master: str = "127.0.0.1"
+) -> dict[str, str]:
+    """What torchrun would set for a rank: libraries read it, some while a subject's module is imported.
 
     transformers splits nothing where WORLD_SIZE is missing, and says nothing of it.
 
     Args:
         rank: 0 <= rank < size.
         size: world size.
-        port: of loopback, leased for this world; rank 0 may listen there, as with `init_method="env://"`.
+        port: leased for this world; rank 0 may listen there, as with `init_method="env://"`.
+        local: which of the ranks on its host it is, and how many there are; None where all are on one.
+        master: the address of the host of rank 0.
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
+    own, beside = local or (rank, size)
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(own),
         "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_WORLD_SIZE": str(beside),
+        "MASTER_ADDR": master,
         "MASTER_PORT": str(port),
     }
 

@@ -96,7 +96,7 @@ class HangWatch:
             self._stillness.restart(why)
         else:
             try:
-                self._stillness.look(living)
+                self._stillness.look(living, spare=self._states.wire)
             except Unreadable as error:
                 return self._give_up("unreadable", str(error))
         window = self._stillness.window()

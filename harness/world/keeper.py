@@ -6,6 +6,8 @@ to this world and to no other that runs at the same time. Pids, exit codes and r
 It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
 `gone`, and `unable` where it cannot fork. It is told `signal`, and what `Grip` can do, and says so when that is done.
 When the socket closes, it kills what is left and ends.
+Where its ranks are on test hosts, it says `hosts`, and `lost` where their wire is gone; what `wire` says, and is told,
+goes through it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from harness.rank.spec import RankSpec
 from harness.world import mounts, program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.grip import PRESSED, WORK, Grip
+from harness.world.wiring import WireLost, Wiring
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -45,7 +48,8 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
         description: JSON file of the world: `world` (its mark), `ranks` (specs), `start`, `python`, `env`, `program`,
             `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
             ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
-            forked, or null), `own_mounts` (ranks that have mounts of their own).
+            forked, or null), `own_mounts` (ranks that have mounts of their own), and `hosts` where it has test hosts
+            (see `harness.world.wiring`).
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -75,12 +79,15 @@ class Keeper:
         self._buffer = b""
         self._gone = False
         self._proof: dict[str, Any] = {}
+        self._wiring: Wiring | None = None
         self._grip = Grip()
 
     def run(self) -> None:
         """Fork the ranks and stay until all of them and all they left behind are gone."""
         wakeup = child_alarm()
         try:
+            if "hosts" in self._world:
+                self._make_hosts()
             # Before any rank runs: the folder is shared, and what a rank changes in it must not be what is told.
             if self._world.get("program"):
                 self._proof = program.proof(self._world["program"], code=Path(self._world["code"]))
@@ -99,12 +106,42 @@ class Keeper:
             self._grip.release()
             if not self._gone:
                 self._await_descendants(wakeup)
+                self._count()
+        except WireLost as error:
+            self._say({"is": "lost", "ns": time.monotonic_ns(), "why": str(error)})
         except OSError as error:  # too many processes or descriptors: an error of the harness
             self._say({"is": "unable", "ns": time.monotonic_ns(), "why": str(error)})
         finally:
             signal.set_wakeup_fd(-1)
-            extinguish()
+            extinguish(spare=self._of_ours)
             self._say({"is": "gone", "ns": time.monotonic_ns()})
+            if self._wiring is not None:
+                # Nobody waits for it any more: its devices go with it, which takes a tenth of a second.
+                self._wiring.close()
+
+    @property
+    def _of_ours(self) -> set[int]:
+        """Children that are nobody's rank, nor what a rank left."""
+        return {self._wiring.pid} if self._wiring is not None else set()
+
+    def _make_hosts(self) -> None:
+        server = os.getppid()
+        self._wiring = Wiring(self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent)
+        # A process whose rights change may lose the first; the second was given up for the wire. No rank is there yet.
+        die_with_parent(server)
+        keep_private(private=True)
+        self._backend += self._wiring.opened
+        self._handed += self._wiring.opened
+        made = {"hosts": self._wiring.evidence(), "wire": self._wiring.pid}
+        self._say({"is": "hosts", "ns": time.monotonic_ns(), **made})
+
+    def _count(self) -> None:
+        if self._wiring is not None:
+            for message in self._wiring.last_words():
+                self._tell_of_wire(message)
+
+    def _tell_of_wire(self, message: dict[str, Any]) -> None:
+        self._say({**message, "is": "wire", "what": message["is"]})
 
     def _start_who_is_due(self) -> None:
         while self._late and self._late[0][0] <= time.monotonic_ns():
@@ -129,7 +166,10 @@ class Keeper:
                 _exit(70)
         self._alive[pid] = index
         # Of which world it is, so that the evidence of one cannot be taken for another's.
-        self._say({"is": "started", "rank": index, "pid": pid, "ns": before, "world": self._world["world"]})
+        told = {"rank": index, "pid": pid, "ns": before, "world": self._world["world"]}
+        if self._wiring is not None:
+            told["host"] = self._wiring.name_of(index)
+        self._say({"is": "started", **told})
         if self._proof:
             self._say({"is": "executed", "rank": index, "pid": pid, "ns": time.monotonic_ns(), **self._proof})
 
@@ -140,6 +180,10 @@ class Keeper:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
+        if self._wiring is not None:
+            self._wiring.enter(index)
+            # What a rank holds is looked at from outside, and a change of its rights may close that.
+            keep_private(private=False)
         # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("500")
@@ -178,9 +222,16 @@ class Keeper:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
+        if self._wiring is not None:
+            poll.register(self._wiring, select.POLLIN)
         ready = dict(poll.poll(None if seconds is None else seconds * 1000))
         if wakeup in ready:
             os.read(wakeup, 4096)
+        if self._wiring is not None and self._wiring.fileno() in ready:
+            for message in self._wiring.said():
+                self._tell_of_wire(message)
+            if self._wiring.is_lost:
+                raise WireLost("the wire between the hosts ended before the ranks did")
         self._reap()
         if self._control.fileno() in ready:
             self._listen()
@@ -232,6 +283,10 @@ class Keeper:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             order = json.loads(line)
+            if "wire" in order:
+                if self._wiring is not None:
+                    self._wiring.order(order["wire"])
+                continue
             if "signal" not in order:
                 index = order.pop("rank")
                 self._press(index, *order.popitem())
@@ -261,7 +316,7 @@ class Keeper:
         """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""
         end = time.monotonic() + self._world["grace"]
         pause = 0.002
-        while (left := descendants()) and time.monotonic() < end and not self._gone:
+        while (left := descendants(spare=self._of_ours)) and time.monotonic() < end and not self._gone:
             self._wait(wakeup, pause)
             pause = min(pause * 2, 0.05)
         survivors = [

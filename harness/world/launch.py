@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.world.environment import is_import_time, launcher_environment, own_
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.grip import WORK
 from harness.world.hang import Hang
+from harness.world.hosts import Hosts
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD
 from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
@@ -55,6 +57,7 @@ class Launch:
         preload: what a warm server holds before it forks these ranks.
         declared: normal names of the distributions that the arm's repository declares.
         differing: normal names of the distributions of which another release is in the other arm's environment.
+        hosts: the test hosts that the ranks are on; None where all are on this machine.
         own_mounts: ranks that have mounts of their own.
         tells_environment: whether ranks tell what they run in.
         collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
@@ -93,6 +96,7 @@ class Launch:
     preload: Preload = EVERYTHING
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
+    hosts: Hosts | None = None
     own_mounts: frozenset[int] = frozenset()
     tells_environment: bool = False
     collective_timeout: float | None = None
@@ -163,6 +167,8 @@ def describe(
         "own_mounts": sorted(launch.own_mounts),
         "late": [launch.lateness.get(rank) for rank in range(launch.size)],
     }
+    if launch.hosts is not None:
+        description["hosts"] = _hosts(launch, launch.hosts, server=server, rendezvous=rendezvous)
     if launch.program:
         search = server.environment.get("PATH", os.defpath)
         words = command(launch.program, code=code, arguments=launch.arguments, path=search)
@@ -175,6 +181,23 @@ def describe(
     path = scratch / "world.json"
     path.write_text(json.dumps(description))
     return path
+
+
+def _hosts(launch: Launch, hosts: Hosts, *, server: Server, rendezvous: Rendezvous) -> dict[str, JSON]:
+    """What `harness.world.wiring.Wiring` is given."""
+    # What a rank reads, where it lies below /tmp: the code and the rooms of its server, inputs, its interpreter.
+    needed = [str(server.scratch), ROOT, *launch.inputs.values(), *sys.path, sys.prefix, sys.base_prefix]
+    needed += server.environment.get("PATH", "").split(os.pathsep)
+    needed += [server.environment[name] for name in ("HOME", "LD_LIBRARY_PATH") if name in server.environment]
+    needed += [str(launch.python.parent.parent)] if launch.python is not None else []
+    opened = [{"host": hosts.of[one.rank], "port": one.port, "backlog": one.backlog} for one in rendezvous.opened]
+    return {
+        "count": hosts.count,
+        "of": list(hosts.of),
+        "open": list(opened),
+        "kept": [path for path in needed if path.startswith(os.sep)],
+        "temporary": str(server.room.temporary) if server.room is not None else None,
+    }
 
 
 def _spec(
@@ -193,14 +216,18 @@ def _spec(
     (own / WORK).mkdir(parents=True)
     (own / KEPT_FOLDER).mkdir()
     wanted: list[int] = []
-    values: dict[str, JSON] = {}
-    for key, value in rendezvous.ranks[rank].items():
+
+    def take(value: JSON) -> JSON:
         if isinstance(value, dict) and set(value) == {"descriptor"}:
-            values[key] = BACKEND_FD + len(wanted)
             wanted.append(value["descriptor"])
-        else:
-            values[key] = value
+            return BACKEND_FD + len(wanted) - 1
+        return [take(item) for item in value] if isinstance(value, list) else value
+
+    values = {key: take(value) for key, value in rendezvous.ranks[rank].items()}
     env = launcher_environment(rank=rank, size=launch.size, port=port)
+    if launch.hosts is not None:
+        local, master = launch.hosts.local(rank), launch.hosts.addresses[0]
+        env = launcher_environment(rank=rank, size=launch.size, port=port, local=local, master=master)
     env |= rendezvous.env[rank] if rendezvous.env else {}
     spec = RankSpec(
         rank=rank,
@@ -229,6 +256,7 @@ def _spec(
         collective_timeout=launch.collective_timeout,
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
+        on_host=launch.hosts is not None,
     )
     if not launch.warm:
         (own / "spec.json").write_text(json.dumps(asdict(spec)))

@@ -9,7 +9,7 @@ import selectors
 import socket
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 # The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
@@ -101,6 +101,14 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
     def waiting(self, descriptor: int) -> int:
         """How many bytes wait to be read right now. A child of a rank may write on for ever: this much is enough."""
         return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4), "little")
+
+    def drain(self, rank: int, descriptor: int, read: Callable[[int, int], int]) -> None:
+        """Read what was written so far, and no more: a child of the rank may hold the pipe and write on for ever."""
+        waiting = self.waiting(descriptor)
+        while waiting > 0 and (taken := read(rank, descriptor)):
+            waiting -= taken
+        if waiting <= 0 and not self.waiting(descriptor):
+            read(rank, descriptor)
 
     def answer(self, rank: int, order: bytes = b"") -> None:
         """Open the gate a rank waits at. One that is gone, or does not read its answers, needs none.

@@ -16,6 +16,7 @@ class RankStates:
         finished: ranks whose subject returned.
         joined: ranks that have joined the group and wait at the start line, or have left it.
         exited: rank to the CLOCK_MONOTONIC nanoseconds of its end.
+        wire: the process beside the ranks that joins their test hosts; None where there are none.
     """
 
     size: int
@@ -24,6 +25,7 @@ class RankStates:
     finished: set[int] = field(default_factory=set)
     joined: set[int] = field(default_factory=set)
     exited: dict[int, int] = field(default_factory=dict)
+    wire: int | None = None
 
     def living(self) -> list[int]:
         """Ranks that were started and have not ended."""

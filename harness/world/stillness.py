@@ -81,17 +81,18 @@ class Stillness:
     _first: Threads = field(default_factory=dict)
     _last: Threads = field(default_factory=dict)
 
-    def look(self, pids: Collection[int]) -> None:
+    def look(self, pids: Collection[int], *, spare: int | None = None) -> None:
         """Compare with what was seen before; where something moved, begin anew.
 
         Args:
             pids: processes of the ranks that live.
+            spare: a process beside them that is none of theirs, and says itself whether it keeps them waiting.
 
         Raises:
             Unreadable: the kernel does not show it.
         """
         now = time.monotonic()
-        threads = self._last = snapshot(pids)
+        threads = self._last = snapshot(pids, spare=spare)
         # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
@@ -175,7 +176,7 @@ class Stillness:
         return waits_in(pid, thread.call, begun=self.begun)
 
 
-def snapshot(pids: Collection[int]) -> Threads:
+def snapshot(pids: Collection[int], *, spare: int | None = None) -> Threads:
     """Every thread of these processes and of those below them; zombies have none.
 
     Raises:
@@ -184,7 +185,7 @@ def snapshot(pids: Collection[int]) -> Threads:
     if not (PROC / "self" / "task").is_dir():
         raise Unreadable("this system does not show in /proc what threads wait in")
     threads: dict[tuple[int, int], ThreadState] = {}
-    for pid in _family(pids):
+    for pid in _family(pids, spare=spare):
         try:
             tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
         except OSError:
@@ -221,12 +222,12 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     return ThreadState(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call)
 
 
-def _family(pids: Collection[int]) -> list[int]:
+def _family(pids: Collection[int], *, spare: int | None) -> list[int]:
     """The ranks, and every other process below their keeper, who adopts what ranks leave behind."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     keepers = set()
     for process in processes():
-        if process.state not in "ZX":
+        if process.state not in "ZX" and process.pid != spare:
             children[process.parent].append(process.pid)
             if process.pid in pids:
                 keepers.add(process.parent)

@@ -24,6 +24,7 @@ from harness.world.fork_server import Cancelled, Server, ServerFailed
 from harness.world.gates import Gates
 from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
+from harness.world.hosting import Hosting
 from harness.world.launch import Launch, describe
 from harness.world.pipes import CHUNK, Pipes
 from harness.world.pool import ServerPool
@@ -70,6 +71,7 @@ class World:
         self._begun = 0
         self._mark = ""
         self._states = RankStates(size=launch.size)
+        self._hosting = Hosting(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
@@ -110,6 +112,11 @@ class World:
                 self._gates.signalled()
                 self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
 
+    def wire(self, order: Mapping[str, JSON]) -> None:
+        """Tell the wire between the test hosts what to do; it says `wire.struck` or `wire.undone` when that is so."""
+        if self._hosting.is_there:
+            self._order(None, wire=self._hosting.order(order))
+
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
         self._recorder.note(name, rank=rank, **values)
@@ -136,7 +143,7 @@ class World:
         self._timers.enter(seconds, 0, do)
 
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
-        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`."""
+        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`, or `wire.struck FAULT`."""
         self._awaited.setdefault((name, rank), []).append(do)
 
     def expect_end(self, rank: int) -> None:
@@ -156,7 +163,7 @@ class World:
         """
         launch = self._launch
         program = {"program": True} if launch.program else {}
-        about = {**launch.about, **program, "size": launch.size, "backend": launch.backend}
+        about = {**launch.about, **program, **self._hosting.about(), "size": launch.size, "backend": launch.backend}
         begun = Event(
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
@@ -178,10 +185,10 @@ class World:
             self._run(server)
             over = True
         except ServerFailed as error:
-            self._harness_error("ServerFailed", error)
+            self._recorder.failed("ServerFailed", error)
             usable = isinstance(error, KeeperGone)
         except OSError as error:
-            self._harness_error(type(error).__name__, error)
+            self._recorder.failed(type(error).__name__, error)
             usable = usable and not isinstance(error, RoomNotEmpty)
         finally:
             self._over = True
@@ -222,7 +229,7 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
-        rendezvous = prepare(launch.backend, size=launch.size, ports=ports)
+        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=self._hosting.addresses())
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
@@ -236,9 +243,6 @@ class World:
             self._ending.prove(self._hang)
         server.request(description, handed)
         self._pipes.handed()
-
-    def _harness_error(self, kind: str, error: Exception) -> None:
-        self.note("harness.error", type=kind, message=self._recorder.shortened(str(error))[:2000])
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
@@ -262,9 +266,9 @@ class World:
                 self._timers.run(blocking=False)
                 self._ending.judge()
         for rank, descriptor in self._pipes.open(kind="events"):
-            self._read_what_waits(rank, descriptor, self._read_events)
+            self._pipes.drain(rank, descriptor, self._read_events)
         for rank, descriptor in self._pipes.open(kind="log"):
-            self._read_what_waits(rank, descriptor, self._read_log)
+            self._pipes.drain(rank, descriptor, self._read_log)
 
     def _listen(self) -> None:
         try:
@@ -279,6 +283,7 @@ class World:
 
     def _hear(self, message: dict[str, Any]) -> None:
         kind, ns = message.pop("is"), message.pop("ns")
+        told = f"rank.{kind}"
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
             case "started" | "executed" | "stopped" | "continued" | "limited" | "crowded" | "covered" | "spoiled":
@@ -290,22 +295,28 @@ class World:
                 self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
+            case "hosts":
+                self._hosting.made(ns, message, self._channels)
+            case "wire":
+                told, is_answer = self._hosting.said(ns, rank, message)
+                if is_answer:
+                    self._gates.landed()
             case "signalled":
                 values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
                 self._gates.landed()
             case "survivors":
                 self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
-            case "unable":
-                raise KeeperGone(f"the ranks could not be forked: {message['why']}")
+            case "unable" | "lost":
+                raise KeeperGone(("the ranks could not be forked: " if kind == "unable" else "") + message["why"])
             case "gone":
                 self._gone = True
-        for do in self._awaited.pop((f"rank.{kind}", rank), ()):
+        for do in self._awaited.pop((told, rank), ()):
             do()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
         for _, descriptor in self._pipes.open(rank=rank, kind="events"):
-            self._read_what_waits(rank, descriptor, self._read_events)
+            self._pipes.drain(rank, descriptor, self._read_events)
         self._states.exited[rank] = ns
         if self._hang is not None:
             self._hang.heard()
@@ -319,14 +330,6 @@ class World:
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
             self._ending.failed()
         self._start_line()
-
-    def _read_what_waits(self, rank: int, descriptor: int, read: Callable[[int, int], int]) -> None:
-        """Read what was written so far, and no more: a child of the rank may hold the pipe and write on for ever."""
-        waiting = self._pipes.waiting(descriptor)
-        while waiting > 0 and (taken := read(rank, descriptor)):
-            waiting -= taken
-        if waiting <= 0 and not self._pipes.waiting(descriptor):
-            read(rank, descriptor)
 
     def _read_events(self, rank: int, descriptor: int) -> int:
         channel = self._channels[rank]
@@ -394,4 +397,4 @@ class World:
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
-        return self._keeps_waiting() if self._keeps_waiting is not None else ""
+        return self._hosting.keeps_waiting() or (self._keeps_waiting() if self._keeps_waiting is not None else "")

@@ -1,6 +1,6 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
-And what the identity of a large tokenizer costs.
+And what the identity of a large tokenizer costs, and test hosts.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -19,8 +19,9 @@ from typing import Any
 
 from harness.backends import KINDS
 from harness.forms.ranks import MOST_RANKS
+from harness.world.hosts import refusal
 from harness.world.pool import ServerPool
-from tests.bench import verifying
+from tests.bench import hosts, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -68,7 +69,7 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    given.add_argument("--only", choices=("worlds", "verify", "tokenizers"), help="measure one of the three")
+    given.add_argument("--only", choices=("worlds", "hosts", "verify", "tokenizers"), help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = {}
     if options.only in (None, "verify"):
@@ -78,6 +79,11 @@ def main() -> None:
             verifying.show(found["verify"])
     if options.only in (None, "worlds"):
         found |= worlds(options)
+    if options.only in (None, "hosts") and refusal() is None:
+        with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
+            found["hosts"] = hosts.measure(pool, Path(name), rounds=options.rounds)
+        if not options.json:
+            hosts.show(found["hosts"])
     if options.only in (None, "tokenizers"):
         found["tokenizers"] = identity_seconds()
         if not options.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.world.hosts import Hosts
 from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
 
@@ -14,7 +15,7 @@ def noop(context):
 """
 
 
-def warm_world(pool: ServerPool, folder: Path, *, backend: str, ranks: int) -> float:
+def warm_world(pool: ServerPool, folder: Path, *, backend: str, ranks: int, hosts: Hosts | None = None) -> float:
     """Seconds from the request until the last rank has passed its first barrier (on the ring: an evaluated all_sum)."""
     (folder / "subject.py").write_text(SUBJECT)
     launch = Launch(
@@ -27,6 +28,7 @@ def warm_world(pool: ServerPool, folder: Path, *, backend: str, ranks: int) -> f
         arguments={},
         inputs={},
         seeds=[1] * ranks,
+        hosts=hosts,
     )
     capture = World(launch, pool).run()
     begin = next(event.ns for event in capture.events if event.name == "world.begin")

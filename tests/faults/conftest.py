@@ -36,6 +36,21 @@ checks: [{id: nobody-left, kind: no-survivors}]
 """
 
 
+# Of every fault of a wire, what it cannot be without.
+LINKS: dict[str, dict[str, Any]] = {
+    "latency": {"by": "5ms"},
+    "bandwidth": {"per_second": "8MiB"},
+    "loss": {"share": "2%"},
+    "duplicate": {"share": "20%"},
+    "reorder": {"share": "20%"},
+    "flip": {},
+    "flip-frame": {},
+    "partition": {},
+    "half-open": {},
+    "reset": {},
+}
+
+
 def a_fault(**options: Any) -> Any:
     """A fault as a scenario would give it; its id is its kind."""
     return FAULT.validate_python({"id": options["kind"], **options})

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from harness.scenario.placement import hosts_of
+
 
 def with_faults(good: str, *faults: str) -> str:
     """The example with these faults instead of its own."""
@@ -43,6 +45,80 @@ def with_faults(good: str, *faults: str) -> str:
 def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> None:
     """A fault of every kind is read without a problem."""
     assert problems(with_faults(good, fault)) == ()
+
+
+LINKS = (
+    "kind: latency, by: 20ms, jitter: 5ms",
+    "kind: bandwidth, per_second: 1MiB",
+    "kind: loss, share: 1%",
+    "kind: duplicate, share: 99%, way: in",
+    "kind: reorder, share: 5%, by: 1ms, for: 2s",
+    "kind: flip, message: 3, byte: 17, mask: 1, way: out",
+    "kind: flip-frame, to: [0, 2]",
+    "kind: partition, for: 1s",
+    "kind: half-open, way: out",
+    "kind: reset",
+)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_every_link_fault_takes_test_hosts(good: str, problems: Any, link: str) -> None:
+    """A link fault of every kind is read where there are hosts, and without them says what to add."""
+    fault = f"id: f, ranks: [1], at: tokenizer.load.begin, {link}"
+    hosted = good.replace("world: {", "world: {hosts: 3, ")
+    assert problems(with_faults(hosted, fault)) == ()
+    (problem,) = problems(with_faults(good, fault))
+    assert (problem.key, "add world: {hosts: 2}" in problem.message) == ("faults[0].kind", True)
+    assert problems(with_faults(hosted, fault, fault.replace("id: f", "id: g"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("link", "key", "words"),
+    [
+        ("kind: latency, by: 0s", "by", "more than 0"),
+        ("kind: bandwidth, per_second: 0B", "per_second", "at least 1"),
+        ("kind: reset, to: [3]", "to[0]", "is not a host; the hosts are 0 to 2"),
+        ("kind: reset, to: [1]", "to", "has no link for a rank on host 1 in a world of 2"),
+        ("kind: reset, to: []", "to", "is empty"),
+        ("kind: partition, way: out", "way", "both"),
+        ("kind: half-open, way: both", "way", "out"),
+        ("kind: flip, mask: 0", "mask", "1"),
+        ("kind: flip, byte: 4096", "byte", "4096"),
+    ],
+)
+def test_a_link_fault_that_could_do_nothing_is_told(good: str, problems: Any, link: str, key: str, words: str) -> None:
+    """No link, no time, no bit: said at its place."""
+    hosted = good.replace("world: {", "world: {hosts: 3, ")
+    (problem,) = problems(with_faults(hosted, f"id: f, ranks: [1], at: a, {link}"))
+    assert problem.key == f"faults[0].{key}"
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("world", "key", "words"),
+    [
+        ("hosts: 0", "world.hosts", "1"),
+        ("hosts: 65", "world.hosts", "64"),
+        ("placement: blocks", "world.placement", "there are none; add hosts"),
+        ("hosts: 2, placement: block", "world.placement", "must be round-robin, blocks, or a list"),
+        ("hosts: 2, placement: [0, 1, 2, 0]", "world.placement", "names host 2, and the hosts are 0 to 1"),
+        ("hosts: 2, placement: [0, 1, 1]", "world.placement", "has no host for rank 3 of a world of 4"),
+        ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be a host"),
+    ],
+)
+def test_a_rank_without_a_host_is_told(good: str, problems: Any, world: str, key: str, words: str) -> None:
+    """Hosts that are not there, and ranks that have none: said at their place."""
+    (problem,) = problems(good.replace("world: {", f"world: {{{world}, "))
+    assert problem.key == key
+    assert words in problem.message
+
+
+def test_ranks_are_placed_as_it_is_written() -> None:
+    """Round and round, in blocks as equal as can be, or one by one."""
+    assert hosts_of("round-robin", hosts=3, size=5) == (0, 1, 2, 0, 1)
+    assert hosts_of("blocks", hosts=3, size=5) == (0, 0, 1, 1, 2)
+    assert hosts_of("blocks", hosts=3, size=2) == (0, 1)
+    assert hosts_of((1, 0, 1), hosts=2, size=2) == (1, 0)
 
 
 @pytest.mark.parametrize(

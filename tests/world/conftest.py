@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -18,6 +19,7 @@ from harness.checks import Finding
 from harness.checks import world as world_checks
 from harness.events import Event
 from harness.history import History
+from harness.rank.process import inspect
 from harness.world import fork_server
 from harness.world.capture import Capture
 from harness.world.pool import ServerPool
@@ -100,6 +102,24 @@ def survivors(marker: str, *, spare: set[int], within: float) -> set[int]:
             select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
             os.close(descriptor)
     return left
+
+
+def wire_of(world: World) -> int:
+    """The wire of a world on test hosts: it was forked from the same process as the ranks, before any of them."""
+    keeper = inspect(next(iter(world.pids.values())))
+    assert keeper is not None
+    listed = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return min(pid for pid in listed if (one := inspect(pid)) is not None and one.parent == keeper.parent)
+
+
+def networks(marker: str = "") -> set[str]:
+    """The network namespaces, other than our own, in which there is a process; of marked ones where a mark is given."""
+    pids = marked(marker) if marker else [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found.add(str(Path(f"/proc/{pid}/ns/net").readlink()))
+    return found - {str(Path("/proc/self/ns/net").readlink())}
 
 
 def descriptors() -> int:

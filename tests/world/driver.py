@@ -1,7 +1,8 @@
 """A harness for the tests to kill: worlds without end, one that hangs with stopped and departed ranks among them.
 
 Prints a line when its servers start and one per gate, and `cancelled` when it was interrupted. With the argument
-`hold`, one gate is never answered; with `many`, there is one world, of 64 ranks, and a line for each that has begun.
+`hold`, one gate is never answered; with `many`, there is one world, of 64 ranks, and a line for each that has begun;
+with `hosts`, ranks are on test hosts, and the wire of the world that hangs is stopped.
 """
 
 import os
@@ -10,9 +11,11 @@ import sys
 import threading
 from pathlib import Path
 
+from harness.world.hosts import Hosts
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
 from harness.world.world import Cancelled, Launch, World
+from tests.world.conftest import wire_of
 
 SUBJECTS = Path(__file__).with_name("subjects")
 
@@ -23,7 +26,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.write(write, b"x"))
 
-    many = "many" in sys.argv
+    many, hosted = "many" in sys.argv, "hosts" in sys.argv
     size = 64 if many else 2
 
     def run(entry: str, warm: bool, groups: bool) -> None:
@@ -39,10 +42,13 @@ def main() -> None:
             seeds=list(range(size)),
             deadline=600.0,
             preload=Preload(modules=("torch", "torch.distributed") if groups else ()),
+            hosts=Hosts(count=size, of=tuple(range(size))) if hosted else None,
             gates=("rank.begin" if many else "child" if entry.startswith("breeding") else "subject.begin",),
         )
 
-        def at_gate(*_: object) -> None:
+        def at_gate(world: World, _: object) -> None:
+            if hosted and entry == "stuck:stop_itself":
+                os.kill(wire_of(world), signal.SIGSTOP)
             print(entry, warm, flush=True)
             if "hold" in sys.argv and entry == "breeding:daemon":
                 threading.Event().wait()

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from harness.world import hosts
 from harness.world.ports import PortLease
 from harness.world.world import World
-from tests.world.conftest import ENGINES
+from tests.world.conftest import ENGINES, networks
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -91,6 +92,24 @@ def test_sigkill_at_a_random_moment(
     driver.process.kill()
     driver.process.wait()
     _nothing_left(driver, leftovers)
+
+
+HOSTED = [pytest.param(["hosts"], round(MOMENTS.uniform(0.0, 0.5), 2), id=f"moment-{turn}") for turn in range(2)]
+
+
+@pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts")
+@pytest.mark.parametrize(("driver", "later"), HOSTED, indirect=["driver"])
+def test_sigkill_with_ranks_on_test_hosts(driver: Driver, leftovers: Callable[..., set[int]], later: float) -> None:
+    """SIGKILL while worlds on test hosts come and go and a wire is stopped: no process stays, and so no network."""
+    driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+    with pytest.raises(subprocess.TimeoutExpired):
+        driver.process.wait(later)
+    own = networks(f"TMPDIR={driver.folder}")
+    assert len(own) >= 2
+    driver.process.kill()
+    driver.process.wait()
+    _nothing_left(driver, leftovers)
+    assert networks().isdisjoint(own)
 
 
 @pytest.mark.parametrize("driver", [["hold"]], indirect=True, ids=["gate-held"])

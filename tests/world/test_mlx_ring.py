@@ -175,7 +175,7 @@ def test_another_group_than_the_world_is_refused(
     monkeypatch.setenv("MLX_RANK", "")
     held = mlx_ring._bound(0)
     port = held.getsockname()[1]
-    spec = _spec(tmp_path, {"ports": [port, port], "held": held.detach(), "turn": None})
+    spec = _spec(tmp_path, {"places": [["127.0.0.1", port]] * 2, "held": held.detach(), "turn": None})
     with pytest.raises(mlx_ring_inside.NotTheRing, match=f"{found[0]} of {found[1]}; it was started as 1 of 2"):
         mlx_ring_inside.join(spec)
 
@@ -204,9 +204,9 @@ def test_ports_are_held_while_ranks_start_and_given_back(tmp_path: Path) -> None
     before = len(list(Path("/proc/self/fd").iterdir()))
     with PortLease(folder=tmp_path) as ports:
         rendezvous = RING.prepare(size=3, ports=ports)
-        taken = rendezvous.ranks[0]["ports"]
+        taken = [port for _, port in rendezvous.ranks[0]["places"]]
         for port in taken:
-            assert not mlx_ring_inside.listens(port)
+            assert not mlx_ring_inside.listens(mlx_ring.LOOPBACK, port)
             with socket.socket() as other, pytest.raises(OSError, match="in use"):
                 other.bind((mlx_ring.LOOPBACK, port))
         for descriptor in rendezvous.descriptors:
@@ -214,7 +214,24 @@ def test_ports_are_held_while_ranks_start_and_given_back(tmp_path: Path) -> None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     for port in taken:
         with socket.create_server((mlx_ring.LOOPBACK, port)):
-            assert mlx_ring_inside.listens(port)
+            assert mlx_ring_inside.listens(mlx_ring.LOOPBACK, port)
+
+
+def test_who_listens_on_a_host_is_in_its_table() -> None:
+    """A port that is bound, or connected, is not one that somebody listens on; one that is listened on is found."""
+    table = os.open("/proc/self/net/tcp", os.O_RDONLY)
+    try:
+        with socket.socket() as server:
+            server.bind((mlx_ring.LOOPBACK, 0))
+            port = server.getsockname()[1]
+            assert not mlx_ring_inside.is_listed(table, port)
+            server.listen()
+            assert mlx_ring_inside.is_listed(table, port)
+            with socket.create_connection((mlx_ring.LOOPBACK, port)) as client:
+                assert not mlx_ring_inside.is_listed(table, client.getsockname()[1])
+        assert not mlx_ring_inside.is_listed(table, port)
+    finally:
+        os.close(table)
 
 
 def test_without_ports_the_trial_is_void(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

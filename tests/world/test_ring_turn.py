@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.mlx_ring_inside import LOOPBACK
+from harness.backends.backend import LOOPBACK
 from harness.rank.process import inspect
 from harness.world.ports import PortLease
 
@@ -22,8 +22,9 @@ RANK = """
 import sys
 from types import SimpleNamespace
 from harness.backends.mlx_ring_inside import Turn
-port, turn = int(sys.argv[1]), int(sys.argv[2])
-with Turn(SimpleNamespace(rank=0, size=2, rendezvous={"ports": [0, port], "turn": turn})).taken():
+places, turn = [["127.0.0.1", 0], ["127.0.0.1", int(sys.argv[1])]], int(sys.argv[2])
+rendezvous = {"places": places, "turn": turn, "tables": None}
+with Turn(SimpleNamespace(rank=0, size=2, rendezvous=rendezvous)).taken():
     print("joining", flush=True)
     sys.stdin.read()
 print("joined")

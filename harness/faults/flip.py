@@ -1,0 +1,66 @@
+"""`flip`: bits of one byte of a data message are flipped, and its checksum mended: only who checks the data can tell.
+
+Proof: beside the count, the flow and offset of the byte, and what it was before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.faults.link import NEEDS, OF_A_LINK, LinkFault
+from harness.forms.strict_json import JSON
+
+DATA = 4096
+"""Bytes of payload from which on a packet is one of data, and not of what a library says of it."""
+MOST = 65_535
+Mask = Annotated[int, Field(ge=1, le=255)]
+
+
+class FlipFault(LinkFault):
+    """Bits of one byte of a data message are flipped, with its checksum mended."""
+
+    does: ClassVar = "flips bits of one byte in a packet of 4 KiB of data or more, and mends the checksum"
+    needs: ClassVar = NEEDS
+    properties: ClassVar = OF_A_LINK
+    example: ClassVar = "{id: one-byte, kind: flip, ranks: [1], at: gather.begin, way: out}"
+    effect: ClassVar = "silent"
+    what: ClassVar = "flip"
+
+    kind: Literal["flip"]
+    message: Annotated[int, Field(ge=1)] = Field(1, description="Which of the packets with data, from 1.")
+    byte: Annotated[int, Field(ge=0, lt=DATA)] | None = Field(
+        None, description="Which byte of its payload, from 0; the one in the middle by default."
+    )
+    mask: Mask = Field(64, description="Which bits, as a number from 1 to 255.")
+
+    def done(self) -> str:
+        where = "in the middle" if self.byte is None else str(self.byte)
+        return f"byte {where} of data packet {self.message} flipped by {self.mask:#04x}"
+
+    def options(self) -> dict[str, JSON]:
+        return {"least": DATA, "most": MOST, "message": self.message, "byte": self.byte, "mask": self.mask}
+
+    def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
+        return flips(values, mask=self.mask, least=DATA, byte=self.byte)
+
+
+def flips(values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None) -> tuple[str, str]:
+    """Whether the wire's log shows that exactly this was flipped, and what to say of it."""
+    listed = values.get("flips")
+    log = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    if not log:
+        return "the wire's log shows no byte that it flipped", ""
+    first = log[0]
+    # Where TCP sent the byte again, it was flipped again.
+    if any(one.get(name) != first.get(name) for one in log for name in ("flow", "offset", "before", "after")):
+        return "the wire flipped more than one byte of one stream", ""
+    before, after, size, at = (first.get(name) for name in ("before", "after", "payload", "byte"))
+    whole = all(type(number) is int for number in (before, after, size, at))
+    if not whole or before ^ after != mask or size < least or (byte is not None and at != byte):  # type: ignore[operator]
+        return f"the wire flipped otherwise: {before} to {after} at byte {at} of {size}", ""
+    offset = first.get("offset")
+    where = f"byte {offset} of" if isinstance(offset, int) else f"byte {at} of a segment of"
+    return "", f": {where} {first.get('flow')} was {before:#04x} and became {after:#04x}"

@@ -1,0 +1,173 @@
+"""What every fault of a wire is: which links between test hosts it strikes, from when on, and how that is proved.
+
+It strikes the links of the host of a rank, from an event of that rank on. Proof: the wire's own word that it was in
+force on exactly these links, and its own count of the packets it was done to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from harness.faults import proof
+from harness.faults.fault import FaultAtEvent, FaultProperties, Place
+from harness.faults.proof import Landing, Proof
+from harness.faults.world_control import WorldControl
+from harness.forms.draft import Draft
+from harness.forms.fields import Distinct
+from harness.forms.problem import Problem, complaint
+from harness.forms.strict_json import JSON
+from harness.forms.units import Duration
+from harness.history import History, Seen
+
+NEEDS = "test hosts (`world.hosts`), and an event of the subject to strike at"
+OF_A_LINK = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+STRUCK, UNDONE, COUNTED = "wire.struck", "wire.undone", "wire.counted"
+# What each effect means, for a reader.
+EFFECTS = {
+    "masked": "TCP makes up for it: the result must be right, and may be late",
+    "silent": "nothing below the application can tell",
+    "breaking": "what reads the stream raises, aborts, hangs, or does not notice",
+    "stopping": "no step that needs the link completes",
+}
+
+
+def _some(seconds: float) -> float:
+    if not seconds:
+        raise complaint("must be more than 0")
+    return seconds
+
+
+Delay = Annotated[Duration, AfterValidator(_some)]
+
+
+class LinkFault(FaultAtEvent):
+    """A fault of the wire, on the links of a rank's host."""
+
+    effect: ClassVar[Literal["masked", "silent", "breaking", "stopping"]]
+    what: ClassVar[str]
+    """The word that the wire knows it by."""
+
+    to: Distinct[Annotated[int, Field(ge=0)]] | None = Field(
+        None, description="The hosts at the other end of the links; every other host by default."
+    )
+    way: Literal["both", "out", "in"] = Field(
+        "both", description="Which packets: those that the rank's host sends (out), those it is sent (in), or both."
+    )
+    for_: Duration | None = Field(
+        None, alias="for", description="How long, with a unit: 200ms, 60s; to the end of the world by default."
+    )
+
+    @property
+    def duration(self) -> float | None:
+        return self.for_
+
+    @property
+    def place(self) -> Place:
+        # Several may be in force on one link: each is done to what the one before it leaves.
+        return Place("id", (), "")
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """There is a wire, and each fault has a link on it."""
+        count = draft.at("world", "hosts")
+        if not isinstance(count, int) or count < 2:
+            for index in faults:
+                message = "is done by the wire between test hosts, and there are none: add world: {hosts: 2}"
+                yield draft.problem(("faults", index, "kind"), message)
+            return
+        for index, fault in faults.items():
+            for position, host in enumerate(fault.to or ()):
+                if host >= count:
+                    message = f"is not a host; the hosts are 0 to {count - 1}"
+                    yield draft.problem(("faults", index, "to", position), message)
+
+    def options(self) -> dict[str, JSON]:
+        """What the wire has to know of it."""
+        return {}
+
+    def done(self) -> str:
+        """What is done to packets, in words."""
+        raise NotImplementedError
+
+    def description(self) -> str:
+        ways = {"both": "to and from", "out": "from", "in": "to"}[self.way]
+        others = "" if self.to is None else f" and hosts {list(self.to)}"
+        lasting = "" if self.for_ is None else f", for {self.for_:g} s"
+        return f"{self.done()}, {ways} its host{others}, from {self.at} on{lasting} ({self.effect})"
+
+    def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
+        """Put it in force; the rank waits until it is, and its time runs from then."""
+        if (seconds := self.for_) is not None:
+            world.once(f"{STRUCK} {self.id}", rank=rank, do=lambda: world.after(seconds, done))
+        hosts: JSON = None if self.to is None else list(self.to)
+        world.wire({"do": "strike", **self._name(rank), "to": hosts, "way": self.way, **self.options()})
+
+    def undo(self, world: WorldControl, *, rank: int) -> None:
+        world.wire({"do": "undo", **self._name(rank)})
+
+    def _name(self, rank: int) -> dict[str, JSON]:
+        return {"fault": self.id, "rank": rank, "what": self.what}
+
+    def links(self, history: History, rank: int) -> list[list[int]]:
+        """The links that it strikes for a rank, as the trial's hosts are: source and target; none where none are."""
+        placed = history.about().get("hosts")
+        made = history.served(None, "hosts.made")
+        listed = made[0].event.values.get("hosts") if made else None
+        if not isinstance(placed, list) or not isinstance(listed, list) or rank >= len(placed):
+            return []
+        return links_of(placed[rank], count=len(listed), to=self.to, way=self.way)
+
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+        """Event, in force on its links, and packets that it was done to."""
+        struck = proof.first_after(self._said(history, rank, STRUCK), found.struck)
+        if struck is None:
+            return Proof(proved=False, description="the wire did not say that it was in force", lines=found.lines)
+        lines: tuple[int, ...] = (*found.lines, struck.line)
+        links = self.links(history, rank)
+        if not links or struck.event.values.get("links") != links:
+            shown = f"the wire struck {struck.event.values.get('links')}, not {links}"
+            return Proof(proved=False, description=shown, lines=lines)
+        undone = proof.first_after(self._said(history, rank, UNDONE), struck)
+        counted = undone or proof.first_after(self._said(history, rank, COUNTED), struck)
+        if counted is None:
+            shown = "nobody counted what it was done to"
+            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+        lines = (*lines, counted.line)
+        if self.for_ is not None and (undone is None or not proof.lasted(struck, undone, seconds=self.for_)):
+            shown = f"it was not in force for {self.for_:g} s"
+            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+        numbers = [counted.event.values.get(name) for name in ("matched", "struck")]
+        if not all(type(number) is int for number in numbers) or not 1 <= numbers[1] <= numbers[0]:  # type: ignore[operator]
+            shown = f"it was done to {numbers[1]} of {numbers[0]} packets that passed"
+            return proof.missed(history, rank=rank, what=shown)
+        wrong, more = self.counted(counted.event.values)
+        if wrong:
+            return Proof(proved=False, description=wrong, lines=lines)
+        time = proof.milliseconds(struck, counted)
+        shown = f"done to {numbers[1]} of {numbers[0]} packets in {time}{more}"
+        return Proof(proved=True, description=shown, lines=lines)
+
+    def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
+        """What else its count shows: why it proves nothing, if so, and what to say beside the packets."""
+        del values
+        return "", ""
+
+    def _said(self, history: History, rank: int, name: str) -> list[Seen]:
+        return [seen for seen in history.served(rank, name) if seen.event.values.get("fault") == self.id]
+
+
+def links_of(host: Any, *, count: int, to: tuple[int, ...] | None, way: str) -> list[list[int]]:
+    """The links of a host: source and target, out before in.
+
+    Args:
+        host: the rank's.
+        count: how many there are.
+        to: those at the other end; None for every other one.
+        way: out, in or both.
+    """
+    others = [other for other in (range(count) if to is None else to) if other != host and other < count]
+    out = [[host, other] for other in others] if way in ("both", "out") else []
+    return out + ([[other, host] for other in others] if way in ("both", "in") else [])

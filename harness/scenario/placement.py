@@ -1,0 +1,40 @@
+"""Which rank is on which test host, as a scenario writes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from harness.forms.problem import closest, complaint
+from harness.forms.ranks import MOST_RANKS
+from harness.forms.units import written
+
+MOST_HOSTS = MOST_RANKS
+RULES = ("round-robin", "blocks")
+"""round-robin: rank r is on host r modulo their number; blocks: ranks that follow one another are together."""
+
+
+def placement(value: Any) -> str | tuple[int, ...]:
+    """Read round-robin, blocks, or a list with the host of each rank."""
+    if isinstance(value, str) and value in RULES:
+        return value
+    wanted = "must be round-robin, blocks, or a list with the host of each rank, like [0, 1, 1]"
+    if not isinstance(value, list | tuple) or not value:
+        raise complaint(wanted, suggestion=closest(value, list(RULES)))
+    for index, host in enumerate(value):
+        if type(host) is not int or not 0 <= host < MOST_HOSTS:
+            raise complaint("must be a host: a whole number from 0", at=index)
+    return tuple(value)
+
+
+def hosts_of(rule: str | tuple[int, ...], *, hosts: int, size: int) -> tuple[int, ...]:
+    """The host of each rank of a world; of a list that is too short, what there is."""
+    if isinstance(rule, tuple):
+        return rule[:size]
+    if rule == "blocks":
+        return tuple(rank * hosts // size for rank in range(size))
+    return tuple(rank % hosts for rank in range(size))
+
+
+_HOST = {"type": "integer", "minimum": 0, "maximum": MOST_HOSTS - 1}
+_SCHEMA = {"anyOf": [{"enum": list(RULES)}, {"type": "array", "items": _HOST, "minItems": 1}]}
+Placement = Annotated[str | tuple[int, ...], *written(placement, _SCHEMA)]

@@ -1,0 +1,229 @@
+"""Test hosts: machines of a world that are none, each with a network, a name, a /tmp and a monotonic clock of its own.
+
+A host is a set of namespaces. The wire (`harness.world.wire`) makes them, one after the other, and hands their
+descriptors to the keeper; a rank enters those of its host after it was forked. What hosts share, as no real ones do:
+processes, every file outside /tmp and the ranks' temporary folder, the clock on the wall.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.reason import Skip, SkipCode
+from harness.world import namespaces
+from harness.world.names import ROOT
+
+# As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.
+INTERFACE = "wire"
+NETWORK = "10.77.0"
+"""Its first address is that of host 0. Nobody else is there: the networks are new."""
+# The longest packet that fits: fewer of them carry more.
+MTU = 65_000
+# So far apart that a time of one host taken for another's cannot be overlooked.
+CLOCK_STEP = 100_000
+TUN = Path("/dev/net/tun")
+TEMPORARY = Path("/tmp")  # noqa: S108 - what is at this path is what a host has of its own
+KINDS = ("net", "uts", "ipc", "mnt", "time_for_children")
+_TUNSETIFF, _TUN_WITHOUT_HEADER = 0x400454CA, 0x1001
+_SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x891C, 0x8922
+_UP_AND_RUNNING = 0x41
+ANSWER_WITHIN = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The hosts of one world.
+
+    Attributes:
+        count: how many there are.
+        of: the host of each rank.
+    """
+
+    count: int
+    of: tuple[int, ...]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of each rank's host."""
+        return [address(host) for host in self.of]
+
+    def local(self, rank: int) -> tuple[int, int]:
+        """Which of the ranks on its host a rank is, and how many there are."""
+        beside = [other for other, host in enumerate(self.of) if host == self.of[rank]]
+        return beside.index(rank), len(beside)
+
+
+def name_of(host: int) -> str:
+    """What a host is called."""
+    return f"host-{host}"
+
+
+def address(host: int) -> str:
+    """The IPv4 address of a host."""
+    return f"{NETWORK}.{host + 1}"
+
+
+def names_file(count: int) -> str:
+    """An /etc/hosts in which every host stands by its name."""
+    lines = ["127.0.0.1 localhost", *(f"{address(host)} {name_of(host)}" for host in range(count))]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """One that was made.
+
+    Attributes:
+        tun: descriptor of its end of the wire: what it sends is read there, what is written there it receives.
+        namespaces: descriptors of its namespaces, by the name the kernel has for their kind.
+        clock_ahead: nanoseconds that its monotonic clock is ahead of the harness's; 0 where it shares that clock.
+    """
+
+    tun: int
+    namespaces: dict[str, int]
+    clock_ahead: int
+
+
+def make(host: int, *, places: Mapping[str, Any]) -> Host:
+    """Make a host around this process, which is left in it. In a user namespace of its own, with one thread.
+
+    Args:
+        host: its number.
+        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts; `temporary`, the temporary
+            folder of the ranks, or null; `kept`, what must be seen below /tmp as it is outside.
+
+    Raises:
+        OSError: something is not allowed here; the message says which step.
+    """
+    flags = namespaces.CLONE_NEWNET | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWNS
+    ahead = CLOCK_STEP * (host + 1) if namespaces.has_clocks() else 0
+    namespaces.unshare(flags | (namespaces.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host")
+    if ahead:
+        namespaces.set_clock_ahead(ahead)
+    socket.sethostname(name_of(host))
+    namespaces.without_ipv6()
+    tun = _interface(address(host))
+    _mount(places, Path(places["own"]))
+    kinds = KINDS if ahead else KINDS[:-1]
+    made = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
+    return Host(tun=tun, namespaces=made, clock_ahead=ahead * 1_000_000_000)
+
+
+def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:
+    """Enter a host with this process, and keep of its rights what it had `before` it came near one."""
+    for descriptor in descriptors:
+        namespaces.enter(descriptor, step="enter the namespaces of a host")
+    namespaces.keep_capabilities(before)
+
+
+def _interface(own: str) -> int:
+    """Make the interface to the wire, and bring it and the loopback up; returns the wire's end."""
+    try:
+        tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise namespaces.NotAllowed(error.errno, f"open {TUN}: {error.strerror}") from None
+    name = INTERFACE.encode()
+    try:
+        fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH", name, _TUN_WITHOUT_HEADER))
+    except OSError as error:
+        raise namespaces.NotAllowed(error.errno, f"make a TUN device: {error.strerror}") from None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+
+        def tell(request: int, interface: bytes, value: bytes) -> None:
+            fcntl.ioctl(control, request, struct.pack("16s24s", interface, value))
+
+        def as_address(text: str) -> bytes:
+            return struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(text))
+
+        tell(_SIOCSIFFLAGS, b"lo", struct.pack("h", _UP_AND_RUNNING))
+        tell(_SIOCSIFADDR, name, as_address(own))
+        tell(_SIOCSIFNETMASK, name, as_address("255.255.255.0"))
+        tell(_SIOCSIFMTU, name, struct.pack("i", MTU))
+        tell(_SIOCSIFFLAGS, name, struct.pack("h", _UP_AND_RUNNING))
+    return tun
+
+
+def _mount(places: Mapping[str, Any], own: Path) -> None:
+    """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it was."""
+    namespaces.keep_mounts_private()
+    kept = {Path(path): os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places["kept"]}
+    own.mkdir()
+    # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR leads, to the disk.
+    namespaces.mount_memory(TEMPORARY)
+    for path, descriptor in kept.items():
+        outside = Path(f"/proc/self/fd/{descriptor}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if outside.is_dir():
+            path.mkdir()
+        else:
+            path.touch()
+        namespaces.mount_over(outside, path)
+        os.close(descriptor)
+    if places["temporary"]:
+        namespaces.mount_over(own, Path(places["temporary"]))
+    with suppress(OSError):  # a system without the file resolves no name by it
+        namespaces.mount_over(Path(places["names"]), Path("/etc/hosts"))
+
+
+def below_tmp(paths: Iterable[str | Path]) -> list[str]:
+    """Of these files and folders, what lies below /tmp, without what lies below another of them."""
+    real = os.path.realpath(TEMPORARY)
+    inside = {
+        Path(found)
+        for found in map(os.path.realpath, paths)
+        if found.startswith(real + os.sep) and os.access(found, os.F_OK)
+    }
+    # Where a path leads to it through a link below /tmp, the link is needed as well as its target: both are kept.
+    inside |= {Path(path) for path in map(os.path.abspath, paths) if Path(path).is_relative_to(TEMPORARY)}
+    tops = [path for path in inside if path != TEMPORARY and inside.isdisjoint(path.parents) and path.exists()]
+    return sorted(map(str, tops))
+
+
+@cache
+def refusal(count: int = 2) -> Skip | None:
+    """Why this machine cannot have test hosts, and what to do, or None. Makes some to find out, in another process."""
+    if not sys.platform.startswith("linux"):
+        return Skip(SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine")
+    code = f"import sys; sys.path.insert(0, {ROOT!r}); from harness.world.wire import attempt; attempt({count})"
+    argv = [sys.executable, "-s", "-P", "-c", code]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {error}")
+    if done.returncode == 0:
+        return None
+    why = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
+    return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {why}: {_remedy(why)}")
+
+
+def _remedy(why: str) -> str:
+    """What to do about a refusal, in words."""
+    if str(TUN) in why or "TUN" in why:
+        return f"load the module tun, and let this user open {TUN} (a container by --device {TUN})"
+    return _setting() or "let this user make namespaces (a container by --security-opt seccomp=unconfined)"
+
+
+def _setting() -> str:
+    """The setting of this system that forbids it, and the value that does not; empty where none is known to."""
+    settings: Sequence[tuple[str, str]] = (
+        ("kernel/apparmor_restrict_unprivileged_userns", "1"),
+        ("kernel/unprivileged_userns_clone", "0"),
+        ("user/max_user_namespaces", "0"),
+    )
+    for name, forbids in settings:
+        with suppress(OSError):
+            if Path("/proc/sys", name).read_text().strip() == forbids and os.geteuid() != 0:
+                allows = {"0": "1", "1": "0"}[forbids] if "max" not in name else "1000"
+                return f"set sysctl {name.replace('/', '.')}={allows}"
+    return ""

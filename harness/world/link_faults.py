@@ -1,0 +1,331 @@
+"""What a wire can do to the packets of a link, and the links it does it to. Seeded, counted, and without a clock.
+
+Each class is one thing that can be done. It is given a packet and when that is due, and gives back what is to be
+delivered on which link and when: nothing where it is lost, more than one where it is repeated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from harness.world.packets import SYN, TCP, altered, resets, segment
+
+LOG_LIMIT = 20
+WORD = 2**32
+
+
+@dataclass(kw_only=True, eq=False)
+class Link:
+    """The way from one host to another.
+
+    Attributes:
+        source, target: numbers of the hosts.
+        faults: what is done to its packets now, in the order it was begun.
+        packets: that were sent on it, and their `size` in bytes.
+        lost: packets that the target's kernel did not take.
+        first: where the stream of each flow begins.
+    """
+
+    source: int
+    target: int
+    faults: list[LinkFault] = field(default_factory=list)
+    packets: int = 0
+    size: int = 0
+    lost: int = 0
+    first: dict[str, int] = field(default_factory=dict)
+
+    def count(self, packet: bytes) -> None:
+        """A packet was sent."""
+        self.packets += 1
+        self.size += len(packet)
+        begins = packet[0] == 0x45 and packet[9] == TCP and len(packet) >= 40 and packet[33] & SYN
+        if begins and (found := segment(packet)) is not None:
+            self.first[found.flow] = (found.sequence + 1) % WORD
+
+    def pass_through(self, packet: bytes, *, now: int) -> list[Passing]:
+        """What becomes of a packet, after all that is done to it here."""
+        passing: list[Passing] = [(now, self, packet)]
+        for fault in self.faults:
+            passing = [
+                after
+                for due, on, one in passing
+                for after in (fault.act(one, due, self) if on is self else ((due, on, one),))
+            ]
+        return passing
+
+    def evidence(self) -> dict[str, int]:
+        """What was counted."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "packets": self.packets,
+            "bytes": self.size,
+            "lost": self.lost,
+        }
+
+
+Passing = tuple[int, Link, bytes]
+Links = Mapping[tuple[int, int], Link]
+
+
+class LinkFault:
+    """One thing that is done to packets, on some links, by one fault of the scenario.
+
+    Attributes:
+        does: the word for it in an order.
+        pairs: the links, as source and target.
+        matched: packets that passed while it was in force.
+        struck: packets that it was done to, and their `size` in bytes.
+    """
+
+    does: ClassVar[str]
+    holds: ClassVar = False
+    """Whether packets wait on the wire for a time."""
+    kinds: ClassVar[dict[str, type[LinkFault]]] = {}
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self.pairs = [(source, target) for source, target in order["links"]]
+        self.matched = self.struck = self.size = 0
+        self._random = random.Random(order["seed"])  # noqa: S311 - to be repeated, not to be secret
+        self._links: Links = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.kinds[cls.does] = cls
+
+    @staticmethod
+    def of(order: Mapping[str, Any]) -> LinkFault:
+        """What an order asks for."""
+        return LinkFault.kinds[order["what"]](order)
+
+    def act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        """Do it to a packet, or let it pass."""
+        self.matched += 1
+        return self._act(packet, due, link)
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        raise NotImplementedError
+
+    def join(self, links: Links) -> None:
+        """Know every link: some things are done on the way back too."""
+        self._links = links
+
+    def evidence(self) -> dict[str, Any]:
+        """What was counted."""
+        return {"matched": self.matched, "struck": self.struck, "bytes": self.size}
+
+    def _hit(self, packet: bytes) -> None:
+        self.struck += 1
+        self.size += len(packet)
+
+
+def on_links(fault: LinkFault, links: Links) -> None:
+    """Put it in force."""
+    fault.join(links)
+    for pair in fault.pairs:
+        links[pair].faults.append(fault)
+
+
+class ByChance(LinkFault):
+    """Done to the first packet, so that it is done at all, and to a share of those after it."""
+
+    does = ""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__(order)
+        self._share: float = order["share"]
+
+    def _is_hit(self, packet: bytes) -> bool:
+        hit = self.matched == 1 or self._random.random() < self._share
+        if hit:
+            self._hit(packet)
+        return hit
+
+
+class Latency(LinkFault):
+    """Every packet is later by a time, and by chance by up to another; none overtakes one of its link."""
+
+    does = "latency"
+    holds: ClassVar = True
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__(order)
+        self._by, self._jitter = order["by_ns"], order["jitter_ns"]
+        self._last: dict[tuple[int, int], int] = {}
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        self._hit(packet)
+        pair = link.source, link.target
+        due += self._by + (self._random.randrange(self._jitter + 1) if self._jitter else 0)
+        self._last[pair] = due = max(due, self._last.get(pair, 0))
+        yield due, link, packet
+
+
+class Bandwidth(LinkFault):
+    """So many bytes pass in a second, one packet after the other."""
+
+    does = "bandwidth"
+    holds: ClassVar = True
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__(order)
+        self._rate = order["bytes_per_second"]
+        self._free: dict[tuple[int, int], int] = {}
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        self._hit(packet)
+        pair = link.source, link.target
+        self._free[pair] = due = max(due, self._free.get(pair, 0)) + round(len(packet) * 1e9 / self._rate)
+        yield due, link, packet
+
+
+class Loss(ByChance):
+    """Packets are lost."""
+
+    does = "loss"
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        if not self._is_hit(packet):
+            yield due, link, packet
+
+
+class Duplicate(ByChance):
+    """Packets come twice."""
+
+    does = "duplicate"
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        yield due, link, packet
+        if self._is_hit(packet):
+            yield due, link, packet
+
+
+class Reorder(ByChance):
+    """Packets are held back, so that those after them come first."""
+
+    does = "reorder"
+    holds: ClassVar = True
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__(order)
+        self._by = order["by_ns"]
+        self._until: dict[tuple[int, int], list[int]] = {}
+        self.overtaken = 0
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        held = self._until.setdefault((link.source, link.target), [])
+        if self._is_hit(packet):
+            held.append(due + self._by)
+            yield due + self._by, link, packet
+            return
+        # This one comes before all that are held still; each of them is counted once.
+        self.overtaken += sum(until > due for until in held)
+        held.clear()
+        yield due, link, packet
+
+    def evidence(self) -> dict[str, Any]:
+        return {**super().evidence(), "overtaken": self.overtaken}
+
+
+class Drop(LinkFault):
+    """No packet passes."""
+
+    does = "drop"
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        del due, link
+        self._hit(packet)
+        return ()
+
+
+class Reset(LinkFault):
+    """Every connection of which a segment comes by is ended at both ends, as if each heard of it from the other."""
+
+    does = "reset"
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__(order)
+        self._flows: dict[str, None] = {}
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        found = segment(packet)
+        if found is None or found.flags & SYN:
+            yield due, link, packet
+            return
+        self._hit(packet)
+        self._flows[found.flow] = None
+        there, here = resets(packet, found)
+        yield due, link, there
+        yield due, self._links[link.target, link.source], here
+
+    def evidence(self) -> dict[str, Any]:
+        return {**super().evidence(), "flows": list(self._flows)[:LOG_LIMIT], "connections": len(self._flows)}
+
+
+@dataclass(frozen=True)
+class Flipped:
+    """A byte of a stream that was changed: it is changed again where TCP sends it again."""
+
+    flow: str
+    sequence: int
+    mask: int
+
+
+class Flip(LinkFault):
+    """A byte of one segment's payload is changed, and its checksum mended: nothing below the application can tell."""
+
+    does = "flip"
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__(order)
+        self._least, self._most = order["least"], order["most"]
+        self._left: int = order["message"]
+        self._at: int | None = order["byte"]
+        self._mask: int = order["mask"]
+        self._flipped: Flipped | None = None
+        self._log: list[dict[str, Any]] = []
+
+    def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
+        yield due, link, self._changed(packet, link)
+
+    def _changed(self, packet: bytes, link: Link) -> bytes:
+        found = segment(packet)
+        if found is None:
+            return packet
+        if (done := self._flipped) is not None:
+            at = (done.sequence - found.sequence) % WORD
+            return self._flip(packet, at, link) if found.flow == done.flow and at < found.size else packet
+        if not self._least <= found.size <= self._most or (self._at or 0) >= found.size:
+            return packet
+        self._left -= 1
+        if self._left:
+            return packet
+        at = found.size // 2 if self._at is None else self._at
+        self._flipped = Flipped(found.flow, (found.sequence + at) % WORD, self._mask)
+        return self._flip(packet, at, link)
+
+    def _flip(self, packet: bytes, at: int, link: Link) -> bytes:
+        found = segment(packet)
+        assert found is not None
+        changed = altered(packet, found, at=at, mask=self._mask)
+        self._hit(packet)
+        if len(self._log) < LOG_LIMIT:
+            begin = link.first.get(found.flow)
+            place = found.payload + at
+            self._log.append(
+                {
+                    "flow": found.flow,
+                    # In the stream; null where its beginning was not seen.
+                    "offset": None if begin is None else (found.sequence + at - begin) % WORD,
+                    "payload": found.size,
+                    "byte": at,
+                    "before": packet[place],
+                    "after": changed[place],
+                }
+            )
+        return changed
+
+    def evidence(self) -> dict[str, Any]:
+        return {**super().evidence(), "flips": self._log}

@@ -1,0 +1,115 @@
+"""Linux namespaces by system call: what makes a process a host of its own. Standard library only, no thread but one.
+
+Everything here works for any user where the kernel lets users have namespaces, because the first that is made is a
+user namespace, in which its maker may make the others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
+CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWTIME = 0x10000000, 0x40000000, 0x80
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+# Of capget and capset: version 3, two halves of effective, permitted and inheritable.
+_CAPABILITIES, _HEADER = "6I", struct.pack("Ii", 0x20080522, 0)
+OWN = Path("/proc/self/ns")
+_MAPS = ("uid_map", "gid_map")
+
+
+class NotAllowed(OSError):
+    """The kernel, or what contains this process, does not let it make a namespace; the message says which step."""
+
+
+def _call(step: str, name: str, *arguments: object) -> None:
+    """Call the C library.
+
+    Raises:
+        NotAllowed: it failed; the message names the step and what the kernel says.
+    """
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise NotAllowed(number, f"{step}: {os.strerror(number)}")
+
+
+def unshare(flags: int, *, step: str) -> None:
+    """Leave the namespaces of these kinds for new ones. Of time, only children forked later are in the new one."""
+    _call(step, "unshare", flags)
+
+
+def enter(descriptor: int, *, step: str) -> None:
+    """Enter the namespace that a descriptor stands for."""
+    _call(step, "setns", descriptor, 0)
+
+
+def mount_over(source: Path, target: Path) -> None:
+    """Have a file or folder appear at another place too, in this mount namespace."""
+    _call(f"mount over {target}", "mount", bytes(source), bytes(target), None, MS_BIND | MS_REC, None)
+
+
+def mount_memory(target: Path) -> None:
+    """Have an empty folder in memory, in which everybody may write, at a place in this mount namespace."""
+    _call(f"mount a folder at {target}", "mount", b"tmpfs", bytes(target), b"tmpfs", 0, b"mode=1777")
+
+
+def keep_mounts_private() -> None:
+    """Mounts made in this namespace are made in no other."""
+    _call("keep mounts private", "mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+
+
+def map_users(pid: int) -> None:
+    """Give a process that has just made its user namespace its users: everybody for root, else itself alone.
+
+    To be called from the namespace above: in its own, a process may map itself and nobody else.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    place = Path("/proc", str(pid))
+    if os.geteuid() == 0:
+        # Of a container's root, everybody is those whom the container has.
+        known = [[line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()] for name in _MAPS]
+        maps = ["".join(f"{inside} {inside} {count}\n" for inside, _, count in lines) for lines in known]
+    else:
+        maps = [f"{number} {number} 1" for number in (os.geteuid(), os.getegid())]
+        (place / "setgroups").write_text("deny")
+    for name, text in zip(_MAPS, maps, strict=True):
+        (place / name).write_text(text)
+
+
+def capabilities() -> tuple[int, ...]:
+    """What this process may do beyond its user, as the kernel writes it."""
+    held = ctypes.create_string_buffer(struct.calcsize(_CAPABILITIES))
+    _call("capget", "capget", _HEADER, held)
+    return struct.unpack(_CAPABILITIES, held.raw)
+
+
+def keep_capabilities(before: tuple[int, ...]) -> None:
+    """Give up what this process may not have done before: inside a user namespace, its maker may do everything."""
+    kept = [now & then for now, then in zip(capabilities(), before, strict=True)]
+    _call("capset", "capset", _HEADER, struct.pack(_CAPABILITIES, *kept))
+
+
+def has_clocks() -> bool:
+    """Whether this kernel gives a namespace a monotonic clock of its own (Linux 5.6 and newer)."""
+    return (OWN / "time_for_children").exists()
+
+
+def set_clock_ahead(seconds: int) -> None:
+    """Set the clocks of a new time namespace, in which nobody is yet: monotonic time and time since boot.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    Path("/proc/self/timens_offsets").write_text(f"monotonic {seconds} 0\nboottime {seconds} 0\n")
+
+
+def without_ipv6() -> None:
+    """Let no interface of this network namespace speak of itself by IPv6, where the kernel has it."""
+    for name in ("all", "default"):
+        with suppress(OSError):
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
