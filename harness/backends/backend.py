@@ -99,11 +99,13 @@ class Backend:
         inside_file: the file whose function `join(spec)` joins the group in a rank and returns it (see
             `harness.rank.context.Group`); it imports the standard library, `harness.rank` and the backend's own
             library.
+        unobserved: why the calls of its ranks cannot be observed; empty where they can.
     """
 
     description: ClassVar[str]
     properties: ClassVar[BackendProperties]
     inside_file: ClassVar[Path]
+    unobserved: ClassVar[str] = ""
 
     def refusal(self, *, size: int) -> Skip | None:
         """Why a world of `size` cannot run on this machine, or None. A refused cell is SKIPPED with this reason."""

@@ -41,6 +41,7 @@ class Nccl(Backend):
         ),
     )
     inside_file: ClassVar = Path(__file__).with_name("nccl_inside.py")
+    unobserved: ClassVar = "the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs"
 
     def refusal(self, *, size: int) -> Skip | None:
         if lacks := missing("torch"):

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from os import _exit
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.history import ENVIRONMENT_TOLD
 from harness.rank import failure
@@ -38,6 +38,9 @@ from harness.rank.inventory import describe
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, names_swallowed, parameters
 from harness.rank.spec import RankSpec
+
+if TYPE_CHECKING:
+    from harness.rank.ledger import Book
 
 STACKS = "stacks.txt"
 # A signal subjects hardly use; SIGUSR1 and SIGUSR2 belong to them.
@@ -105,7 +108,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
-    watch = Watch(emitter.emit, size=spec.size)
+    watch = Watch(emitter.emit, size=spec.size, book=_book(spec) if spec.observe else None)
     watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
@@ -134,6 +137,15 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     watch.look()
     emitter.emit("subject.end", {})
     group.leave()
+
+
+def _book(spec: RankSpec) -> Book | None:
+    """The rank's ledger. Without room for it the rank goes on without, which the harness finds out."""
+    from harness.rank.ledger import Book
+
+    with contextlib.suppress(OSError):
+        return Book(spec)
+    return None
 
 
 def seed(number: int) -> None:

@@ -44,6 +44,7 @@ class RankSpec:
         tells_environment: whether the rank tells what it runs in, as its subject begins and ends.
         collective_timeout: seconds after which the backend gives up joining and each collective; None is its own bound.
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
+        observe: whether the rank writes a ledger of its collective calls.
     """
 
     rank: int
@@ -71,6 +72,7 @@ class RankSpec:
     begun: int = 0
     tells_environment: bool = False
     collective_timeout: float | None = None
+    observe: bool = False
 
     @property
     def shared(self) -> str:

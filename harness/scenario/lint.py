@@ -169,6 +169,20 @@ def programs(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "kind"), message)
 
 
+def observed(draft: Draft) -> Iterator[Problem]:
+    """Calls are observed in ranks of Python, of backends whose library is known."""
+    if not draft.has("observe"):
+        return
+    if draft.has("subject", "program"):
+        message = "stands in functions of Python; nothing of ours is inside a program: remove it"
+        yield draft.problem(("observe",), message, at_key=True)
+    for index, name in enumerate(draft.axes().get("backend", [])):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.unobserved:
+            message = f"cannot be had beside observe: {known.unobserved}; leave it out"
+            yield draft.problem(("matrix", "backend", index), message)
+
+
 def environments(draft: Draft) -> Iterator[Problem]:
     """An environment is for functions of Python, and holds the library of the backend."""
     shared: Path = ("subject", "environment")
@@ -334,6 +348,7 @@ RULES = (
     exclusions,
     *ARM_RULES,
     programs,
+    observed,
     environments,
     *TRIAL_RULES,
     times,

@@ -92,6 +92,11 @@ class World:
         """Rank to pid, of the ranks that were started."""
         return self._states.started
 
+    @property
+    def mark(self) -> str:
+        """Which world this is, as its ranks were told."""
+        return self._mark
+
     def signal(self, number: int, *, rank: int | None = None) -> None:
         """Send a signal to a rank, or to all that live; the keeper sends it, so that no reused pid is ever hit.
 

@@ -1,0 +1,260 @@
+"""A rank's ledger while it is written: the file mapped into memory, a record for each call as it begins and ends.
+
+What is mapped belongs to the kernel, so a rank that is killed in the middle of a call leaves it. Safe with threads:
+each takes a number and a record of its own. `harness.ledger.file` is the format; what the libraries' calls are is in
+`ledger_torch.py` and `ledger_mlx.py`, which stand between a subject and its library from before it is imported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+
+from harness.ledger.file import (
+    ARTEFACT,
+    HEADER,
+    LARGEST,
+    MAGIC,
+    NUMBER,
+    RECORD,
+    SLOTS,
+    STATES,
+    TEXT_LIMIT,
+    TEXTS_LIMIT,
+    TEXTS_MOST,
+    Group,
+    Texts,
+    visible,
+)
+from harness.rank.artefacts import BYTES, FOLDER
+from harness.rank.failure import short_name
+from harness.rank.spec import RankSpec
+
+OPEN, ENDED, FAILED, STARTED = range(len(STATES))
+# Where the fields of the header and of a record lie that change after they were first written.
+WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
+END_AT, STATE_AT = 16, 58
+RECORDS_AT = HEADER.size + TEXTS_LIMIT
+NUMBERS = struct.Struct("<QQQIiiHHHHHHHB")  # a record without its own number: begin, end, elements, …
+# Texts of places and shapes leave so much room for those without which a call cannot be written.
+RESERVED, RESERVED_TEXTS = 16 * 1024, 500
+LIBRARIES = ("torch", "mlx.core")
+
+
+class Book:
+    """The ledger of this rank.
+
+    Attributes:
+        size: world size.
+        rank: this rank.
+    """
+
+    def __init__(self, spec: RankSpec) -> None:
+        """Make the file.
+
+        Raises:
+            OSError: no space, or no right to write there.
+        """
+        self.rank, self.size = spec.rank, spec.size
+        self._pid = os.getpid()
+        self._sites = Sites(spec.folder)
+        path = Path(spec.scratch, FOLDER, ARTEFACT + BYTES)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            # All of it now: a full disk would otherwise kill the rank at a call (SIGBUS).
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, LARGEST)
+            else:
+                os.write(descriptor, bytes(LARGEST))
+            self._map = mmap.mmap(descriptor, LARGEST)
+        finally:
+            os.close(descriptor)
+        places = (HEADER.size, TEXTS_LIMIT, 0, RECORDS_AT)
+        who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, self._pid, SLOTS)
+        HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"))
+        self._texts = Texts()
+        self._lock = threading.Lock()
+        self._known: dict[str, int] = {"": 0}
+        self._threads: dict[int, int] = {}
+        self._numbers = itertools.count(1)
+        self._indices: dict[tuple[int, ...], Iterator[int]] = {}
+        self._full = self._number("the table of its texts is full")
+
+    def begin(
+        self,
+        operation: str,
+        group: int,
+        *,
+        peer: int = -1,
+        tag: int = 0,
+        elements: int = 0,
+        shape: str = "",
+        dtype: str = "",
+        reduction: str = "",
+        channel: tuple[int, ...] = (),
+        depth: int = 1,
+    ) -> int | None:
+        """Write that a call begins.
+
+        Args:
+            operation: as `harness.ledger.file` names it.
+            group: what `group` gave.
+            peer: root or other end, as a rank of the world; -1 for none.
+            tag: of a point-to-point call.
+            elements: what the group has to state alike.
+            shape: of its first tensor.
+            dtype: of its first tensor.
+            reduction: such as `sum`.
+            channel: of a point-to-point call, what it is counted by beside its group.
+            depth: how many frames lie between this and the library's call.
+
+        Returns:
+            What `end` and `started` take; None where it was not written, which the ledger says.
+        """
+        if os.getpid() != self._pid:
+            self._count_a_child()
+            return None
+        known = self._known.get
+        texts = (
+            known(operation) or self._number(operation),
+            group,
+            self._site(sys._getframe(depth)),  # noqa: SLF001 - what every tracer uses
+            known(dtype) or self._number(dtype),
+            known(shape) or self._number(shape, needed=False),
+            known(reduction) or self._number(reduction),
+        )
+        thread = self._thread()
+        key = (group, *channel)
+        index = next(self._indices.get(key) or self._indices.setdefault(key, itertools.count(1)))
+        number = next(self._numbers)
+        at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
+        if number > SLOTS:
+            NUMBER.pack_into(self._map, at, 0)
+        now = time.monotonic_ns()
+        NUMBERS.pack_into(self._map, at + NUMBER.size, now, 0, elements, index, peer, tag, *texts, thread, OPEN)
+        # Last: a record without its number was not written.
+        NUMBER.pack_into(self._map, at, number)
+        return at
+
+    def end(self, at: int | None, *, failed: bool = False) -> None:
+        """Write that a call has ended."""
+        if at is not None:
+            NUMBER.pack_into(self._map, at + END_AT, time.monotonic_ns())
+            self._map[at + STATE_AT] = FAILED if failed else ENDED
+
+    def started(self, at: int | None) -> None:
+        """Write that a call came back whose end is not observed."""
+        if at is not None:
+            self._map[at + STATE_AT] = STARTED
+
+    def group(self, group: Group) -> int:
+        """The number of a group.
+
+        Raises:
+            ValueError: it cannot be written.
+        """
+        return self._number(group.text())
+
+    def refuse(self, why: str) -> None:
+        """Write why calls are made that are not in it; the first reason stays."""
+        if os.getpid() != self._pid:
+            self._count_a_child()
+            return
+        try:
+            number = self._number(visible(why).decode("ascii"))
+        except ValueError:
+            number = self._full
+        with self._lock:
+            if not struct.unpack_from("<H", self._map, WHY_AT)[0]:
+                struct.pack_into("<H", self._map, WHY_AT, number)
+
+    def _number(self, text: str, *, needed: bool = True) -> int:
+        """The number of a text.
+
+        Raises:
+            ValueError: there is no room for one that a record needs.
+        """
+        if not text:
+            return 0
+        with self._lock:
+            if (number := self._known.get(text)) is not None:
+                return number
+            known = len(self._texts.data)
+            full = known > TEXTS_LIMIT - RESERVED or len(self._known) > TEXTS_MOST - RESERVED_TEXTS
+            cut = len(visible(text)) >= TEXT_LIMIT
+            number = 0 if (cut if needed else full) else self._texts.number(text)
+            if number:
+                data = self._texts.data[known:]
+                self._map[HEADER.size + known : HEADER.size + known + len(data)] = bytes(data)
+                struct.pack_into("<I", self._map, USED_AT, known + len(data))
+                self._known[text] = number
+            elif needed:
+                raise ValueError(f"there is no room for {text[:60]!r}")
+            else:
+                struct.pack_into("<I", self._map, LOST_AT, struct.unpack_from("<I", self._map, LOST_AT)[0] + 1)
+        return number
+
+    def _site(self, frame: FrameType | None) -> int:
+        """The number of the place that a call comes from."""
+        site = self._sites.of(frame)
+        if site is None:
+            return 0
+        code, line = site
+        if (number := self._sites.numbers.get(site)) is None:
+            text = f"{self._sites.name(code)}:{line} in {code.co_name}"
+            number = self._sites.numbers[site] = self._number(text, needed=False)
+        return number
+
+    def _thread(self) -> int:
+        ident = threading.get_ident()
+        if (number := self._threads.get(ident)) is None:
+            number = self._threads.setdefault(ident, min(len(self._threads), 0xFFFF))
+        return number
+
+    def _count_a_child(self) -> None:
+        """In a process that the rank forked, which has the same map: its calls are not the rank's."""
+        NUMBER.pack_into(self._map, CHILDREN_AT, NUMBER.unpack_from(self._map, CHILDREN_AT)[0] + 1)
+
+
+class Sites:
+    """Which line of whose code made a call: the innermost frame that is neither the library's nor our own.
+
+    Attributes:
+        numbers: place to the number of its text.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._own = os.path.realpath(Path(__file__).parents[1]) + os.sep
+        self._passed: dict[CodeType, bool] = {}
+        self.numbers: dict[tuple[CodeType, int], int] = {}
+
+    def of(self, frame: FrameType | None) -> tuple[CodeType, int] | None:
+        """The place, seen from a frame; None where native code made the call."""
+        passed = self._passed
+        while frame is not None:
+            code = frame.f_code
+            if (skip := passed.get(code)) is None:
+                skip = passed[code] = self._is_passed(code)
+            if not skip:
+                return code, frame.f_lineno
+            frame = frame.f_back
+        return None
+
+    def name(self, code: CodeType) -> str:
+        """Its file, without the machine's folders."""
+        return short_name(code.co_filename, folder=self._folder)
+
+    def _is_passed(self, code: CodeType) -> bool:
+        file = os.path.realpath(code.co_filename)
+        found = [getattr(sys.modules.get(name), "__file__", None) for name in LIBRARIES]
+        libraries = [str(Path(os.path.realpath(one)).parent) + os.sep for one in found if one]
+        return file.startswith((self._own, *libraries)) or code.co_filename.startswith("<")

@@ -1,0 +1,333 @@
+"""The ledger's place in torch: in front of the kernels of c10d, through which every call of a process group goes.
+
+So `torch.distributed`'s functions, its functional collectives, DTensor, asynchronous and batched calls and those of
+other threads are seen, whoever imported which function when. Only the kernels whose schema stands here are understood:
+with another release of torch that has others the ledger says so, and shows nothing. What goes past the dispatcher (a
+backend's own object) is found when the subject has returned: gloo counts its calls too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.ledger.file import RECEIVE, SEND, Group
+from harness.rank.ledger import Book
+
+# Kernels for dense and for sparse tensors on the CPU; gloo has no others here.
+KEYS = ("CPU", "SparseCPU")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """An operation of c10d.
+
+    Attributes:
+        name: as `torch.distributed` calls it.
+        arguments: names and types of its schema, those that every call has.
+        own: place of this rank's tensors.
+        stated: place of the tensors whose elements every member has to state alike.
+        root: place of the root or of the other end; None where there is none.
+        tag: place of the tag.
+        counted: what gloo adds to its own count for one; None where ranks count differently.
+    """
+
+    name: str
+    arguments: str
+    own: int = 0
+    stated: int = 0
+    root: int | None = None
+    tag: int | None = None
+    counted: int | None = 1
+
+    @property
+    def reduction(self) -> int | None:
+        """Place of the reduction."""
+        places = [place for place, one in enumerate(self.arguments.split(", ")) if one.startswith("ReduceOp ")]
+        return places[0] if places else None
+
+    @property
+    def group(self) -> int:
+        """Place of the group."""
+        return next(place for place, one in enumerate(self.arguments.split(", ")) if one.startswith("ProcessGroup "))
+
+    @property
+    def asynchronous(self) -> int | None:
+        """Place of `async_op`; None where the operation always comes back at once."""
+        places = [place for place, one in enumerate(self.arguments.split(", ")) if one.startswith("bool async_op")]
+        return places[0] if places else None
+
+
+_GROUP, _OP = "ProcessGroup process_group", "ReduceOp reduce_op"
+_ASYNC, _TIMEOUT = "bool async_op=True", "int timeout=-1"
+
+
+def _operation(name: str, *arguments: str, **places: Any) -> Operation:
+    return Operation(name=name, arguments=", ".join(arguments), **places)
+
+
+# torch 2.13
+OPERATIONS = {
+    "allreduce_": _operation("all_reduce", "Tensor[] tensors", _GROUP, _OP, "Tensor? sparse_indices", _ASYNC, _TIMEOUT),
+    "allreduce_coalesced_": _operation("all_reduce_coalesced", "Tensor[] tensors", _GROUP, _OP, _ASYNC, _TIMEOUT),
+    "broadcast_": _operation(
+        "broadcast", "Tensor[] tensors", _GROUP, "int root_rank", "int root_tensor", _ASYNC, _TIMEOUT, root=2
+    ),
+    "reduce_": _operation(
+        "reduce", "Tensor[] tensors", _GROUP, _OP, "int root_rank", "int root_tensor", _ASYNC, _TIMEOUT, root=3
+    ),
+    "allgather_": _operation(
+        "all_gather", "Tensor[][] output_tensors", "Tensor[] input_tensors", _GROUP, _ASYNC, _TIMEOUT, own=1
+    ),
+    "_allgather_base_": _operation(
+        "all_gather_into_tensor", "Tensor output_tensor", "Tensor input_tensor", _GROUP, _ASYNC, _TIMEOUT, own=1
+    ),
+    "allgather_coalesced_": _operation(
+        "all_gather_coalesced", "Tensor[][] output_lists", "Tensor[] input_list", _GROUP, _ASYNC, own=1
+    ),
+    "allgather_into_tensor_coalesced_": _operation(
+        "all_gather_into_tensor_coalesced", "Tensor[] outputs", "Tensor[] inputs", _GROUP, _ASYNC, own=1
+    ),
+    "gather_": _operation(
+        *("gather", "Tensor[][] output_tensors", "Tensor[] input_tensors", _GROUP, "int root_rank", _ASYNC, _TIMEOUT),
+        own=1,
+        stated=1,
+        root=3,
+    ),
+    "scatter_": _operation(
+        *("scatter", "Tensor[] output_tensors", "Tensor[][] input_tensors", _GROUP, "int root_rank", _ASYNC, _TIMEOUT),
+        root=3,
+    ),
+    "reduce_scatter_": _operation(
+        *("reduce_scatter", "Tensor[] output_tensors", "Tensor[][] input_tensors", _GROUP, _OP, _ASYNC, _TIMEOUT),
+        stated=1,
+        counted=2,
+    ),
+    "_reduce_scatter_base_": _operation(
+        *("reduce_scatter_tensor", "Tensor output_tensor", "Tensor input_tensor", _GROUP, _OP, _ASYNC, _TIMEOUT),
+        stated=1,
+    ),
+    "reduce_scatter_tensor_coalesced_": _operation(
+        *("reduce_scatter_tensor_coalesced", "Tensor[] outputs", "Tensor[] inputs", _GROUP, _OP, _ASYNC, _TIMEOUT),
+        stated=1,
+    ),
+    "alltoall_": _operation(
+        "all_to_all", "Tensor[] output_tensors", "Tensor[] input_tensors", _GROUP, _ASYNC, _TIMEOUT, own=1
+    ),
+    "alltoall_base_": _operation(
+        *("all_to_all_single", "Tensor output", "Tensor input", _GROUP),
+        *("int[] output_split_sizes", "int[] input_split_sizes", _ASYNC, _TIMEOUT),
+        own=1,
+    ),
+    "barrier": _operation("barrier", "Tensor tensor", _GROUP, "int[] device_ids", _ASYNC, _TIMEOUT),
+    "monitored_barrier_": _operation(
+        *("monitored_barrier", "Tensor tensor", _GROUP, "int[] device_ids", "int timeout", "bool wait_all_ranks"),
+        counted=None,
+    ),
+    "send": _operation(SEND, "Tensor[] tensors", _GROUP, "int dst", "int tag", root=2, tag=3),
+    "recv_": _operation(RECEIVE, "Tensor[] tensors", _GROUP, "int src", "int tag", root=2, tag=3),
+    "recv_any_source_": _operation(RECEIVE, "Tensor[] tensors", _GROUP, "int tag", tag=2),
+}
+NOT_CALLS = frozenset({"check_for_nan"})
+BARRIERS = frozenset({"barrier", "monitored_barrier"})
+
+
+class Hook:
+    """Writes the calls of torch's process groups into a rank's ledger."""
+
+    def __init__(self, book: Book, torch: Any) -> None:
+        self._book = book
+        self._torch = torch
+        self._distributed: Any = torch.distributed
+        self._groups: dict[str, tuple[Any, int, Group]] = {}
+        self._counts: dict[str, Count] = {}
+        self._dtypes: dict[Any, str] = {}
+        self._reductions: dict[Any, str] = {}
+        self._library: Any = None
+
+    def install(self) -> None:
+        """Stand in front of every kernel, or say in the ledger why not. To be called once."""
+        try:
+            why = self._cannot()
+            if not why:
+                self._stand_before_kernels()
+        except Exception as error:  # noqa: BLE001 - whatever another release does, the rank goes on
+            why = f"torch {self._torch.__version__}: {type(error).__name__}: {error}"
+        if why:
+            self._book.refuse(why)
+
+    def conclude(self) -> None:
+        """When the subject has returned: hold what was seen of each group against what its backend counted."""
+        world = getattr(self._distributed.distributed_c10d, "_world", None)
+        for name, count in list(self._counts.items()):
+            group = next((one for one in getattr(world, "pg_map", ()) if one.group_name == name), None)
+            if group is None or count.unknown or self._ranks(group) is not self._groups[name][0]:
+                continue  # the subject ended it
+            counted = group._get_sequence_number_for_group()  # noqa: SLF001 - torch shows it nowhere else
+            if not count.seen - count.failed <= counted <= count.seen:
+                self._book.refuse(f"{counted} calls were made in group {name} of torch, and {count.seen} were seen")
+
+    def _cannot(self) -> str:
+        """Why this torch is not understood; empty where it is."""
+        torch = self._torch
+        if not hasattr(torch.library, "get_kernel"):
+            return f"torch {torch.__version__} has no torch.library.get_kernel"
+        schemas = {one.name: one for one in torch._C._jit_get_all_schemas() if one.name.startswith("c10d::")}  # noqa: SLF001
+        for name, schema in sorted(schemas.items()):
+            short = name.removeprefix("c10d::")
+            if short in NOT_CALLS:
+                continue
+            stated = str(schema).partition("(")[2].rpartition(") -> ")[0]
+            stated = stated.replace("__torch__.torch.classes.c10d.", "")
+            if short not in OPERATIONS or OPERATIONS[short].arguments != stated:
+                return f"torch {torch.__version__} has another c10d::{short} than is known here"
+        if missing := sorted(OPERATIONS.keys() - {name.removeprefix("c10d::") for name in schemas}):
+            return f"torch {torch.__version__} has no c10d::{missing[0]}"
+        return ""
+
+    def _stand_before_kernels(self) -> None:
+        torch = self._torch
+        # It lives as long as the rank: with it the kernels would be taken back.
+        self._library = torch.library.Library("c10d", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a kernel is overridden is what is meant
+            for short, operation in OPERATIONS.items():
+                for key in KEYS:
+                    if torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{short}", key):  # noqa: SLF001
+                        kernel = torch.library.get_kernel(f"c10d::{short}", key)
+                        before = self._before(operation, kernel)
+                        self._library.impl(short, before, key, with_keyset=True, allow_override=True)
+
+    def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
+        """What takes the place of a kernel, and calls it."""
+        work = self._distributed.Work
+        book, place = self._book, operation.asynchronous
+
+        def call(keys: Any, *arguments: Any, **options: Any) -> Any:
+            at, count = self._begin(operation, arguments)
+            try:
+                result = kernel.call_boxed(keys, *arguments, **options)
+                if place is None or len(arguments) <= place or arguments[place]:
+                    if operation.counted is None:
+                        book.end(at)  # it has waited itself
+                    else:
+                        book.started(at)
+                    return result
+                # The caller would wait at once: here the end is seen.
+                work.unbox(result[-1] if isinstance(result, tuple) else result).wait()
+            except BaseException:
+                if count is not None:
+                    count.failed += operation.counted or 0
+                book.end(at, failed=True)
+                raise
+            book.end(at)
+            return result
+
+        return call
+
+    def _begin(self, operation: Operation, arguments: Sequence[Any]) -> tuple[int | None, Count | None]:
+        """Write that a call begins. Whatever goes wrong costs the ledger, and never the call."""
+        count = None
+        try:
+            number, group, count = self._group(arguments[operation.group])
+            count.seen += operation.counted or 0
+            count.unknown |= operation.counted is None
+            tensor = _first(arguments[operation.own])
+            peer, tag = -1, 0
+            channel: tuple[int, ...] = ()
+            if operation.root is not None:
+                peer = group.ranks[arguments[operation.root]]
+            if operation.tag is not None:
+                tag = arguments[operation.tag]
+                channel = (peer, tag, operation.name == SEND)
+            barrier = operation.name in BARRIERS
+            at = self._book.begin(
+                operation.name,
+                number,
+                peer=peer,
+                tag=tag,
+                channel=channel,
+                elements=0 if barrier else _elements(arguments[operation.stated]),
+                shape="" if barrier else "x".join(map(str, tensor.shape)) or "scalar",
+                dtype="" if barrier else self._dtype(tensor.dtype),
+                reduction=self._reduction(arguments, operation.reduction),
+                depth=3,
+            )
+        except Exception as error:  # noqa: BLE001 - see above
+            self._book.refuse(f"a call of {operation.name} could not be written: {type(error).__name__}: {error}")
+            return None, count
+        return at, count
+
+    def _group(self, boxed: Any) -> tuple[int, Group, Count]:
+        """The number of a group in the ledger. The group itself is not kept: whoever ends it has it gone."""
+        group = self._distributed.ProcessGroup.unbox(boxed)
+        name, ranks = group.group_name, self._ranks(group)
+        known = self._groups.get(name)
+        if known is None or known[0] is not ranks:
+            members = sorted(ranks, key=ranks.__getitem__)
+            found = Group("torch", name, tuple(members))
+            known = self._groups[name] = (ranks, self._book.group(found), found)
+            self._counts[name] = Count()
+        return known[1], known[2], self._counts[name]
+
+    def _ranks(self, group: Any) -> dict[int, int]:
+        """The members of a group as torch keeps them: rank of the world to rank of the group."""
+        found: dict[int, int] = self._distributed.distributed_c10d._world.pg_group_ranks[group]  # noqa: SLF001
+        return found
+
+    def _dtype(self, dtype: Any) -> str:
+        if (name := self._dtypes.get(dtype)) is None:
+            name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
+        return name
+
+    def _reduction(self, arguments: Sequence[Any], place: int | None) -> str:
+        if place is None:
+            return ""
+        reduction = arguments[place].op()
+        if (name := self._reductions.get(reduction)) is None:
+            kinds = self._distributed.ReduceOp.RedOpType.__members__
+            words = [word.lower() for word, kind in kinds.items() if int(kind) == int(reduction)]
+            name = self._reductions[reduction] = words[0] if words else str(reduction)
+        return name
+
+
+@dataclass
+class Count:
+    """How many calls of a group gloo must have counted: between those seen that did not fail, and all.
+
+    `unknown` where one of them is counted differently from rank to rank.
+    """
+
+    seen: int = 0
+    failed: int = 0
+    unknown: bool = False
+
+
+def _first(given: Any) -> Any:
+    """The first tensor of a tensor, a list of them, or a list of lists."""
+    while isinstance(given, list | tuple):
+        given = given[0]
+    return given
+
+
+def _elements(given: Any) -> int:
+    """How many elements tensors have together."""
+    if isinstance(given, list | tuple):
+        return sum(map(_elements, given))
+    return int(given.numel())
+
+
+def install(book: Book, torch: Any) -> Callable[[], None]:
+    """Begin to write torch's calls; returns what is to be called when the subject has returned."""
+    hook = Hook(book, torch)
+    hook.install()
+
+    def conclude() -> None:
+        try:
+            hook.conclude()
+        except Exception as error:  # noqa: BLE001 - a subject may leave anything of a library
+            book.refuse(f"what gloo counted cannot be read: {type(error).__name__}: {error}")
+
+    return conclude
