@@ -100,7 +100,7 @@ def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, 
 def _in_words(difference: Mapping[str, Any]) -> str:
     """Both calls, with the rank and the line of each."""
     one, other = _mapping(difference.get("one")), _mapping(difference.get("other"))
-    return f"rank {one.get('rank')} made {in_words(one.get('call'))}, and rank {other.get('rank')} {_made(other)}"
+    return f"rank {one.get('rank')} made {in_words(one.get('call'))}, rank {other.get('rank')} {_made(other)}"
 
 
 def _made(side: Mapping[str, Any]) -> str:

@@ -91,7 +91,7 @@ def _partly(ledger: Ledger) -> str:
 
 
 def in_words(call: object) -> str:
-    """A call as a sentence names it, from its values: `all_reduce #41 of 2x3 float32 (sum) at step.py:9 in step`."""
+    """A call as a sentence names it, from its values: `all_reduce #41 of 2x3 float32 (sum) at step.py:9`."""
     if not isinstance(call, dict):
         return "no call"
     text = f"{call.get('operation')} #{call.get('index')}"
@@ -107,7 +107,18 @@ def in_words(call: object) -> str:
     text += f" ({call['reduction']})" if call.get("reduction") else ""
     library, name = _group(call.get("group"))
     text += f" in group {name} of {library}" if name not in ("0", "world") else ""
-    return text + (f" at {call['site']}" if call.get("site") else " at a place that is not known")
+    place = str(call.get("site") or "").rpartition(" in ")[0]
+    return f"{text} at {place or 'a place that is not known'}"
+
+
+def standing(values: Mapping[str, JSON], rank: int) -> str:
+    """Where a rank stood by its ledger, from the values of the event: `in barrier #41 at step.py:9`. Empty: nowhere."""
+    ranks = values.get("ranks")
+    summary = ranks[rank] if isinstance(ranks, list) and rank < len(ranks) else None
+    found = summary.get("open") if isinstance(summary, dict) else None
+    if not isinstance(found, dict):
+        return ""
+    return f"{'in' if found.get('state') == 'open' else 'after it had begun'} {in_words(found)}"
 
 
 def _group(text: object) -> tuple[str, str]:

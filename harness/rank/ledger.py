@@ -47,6 +47,11 @@ NUMBERS = struct.Struct("<QQQIiiHHHHHHHB")  # a record without its own number: b
 # Texts of places and shapes leave so much room for those without which a call cannot be written.
 RESERVED, RESERVED_TEXTS = 16 * 1024, 500
 LIBRARIES = ("torch", "mlx.core")
+# Whose frames stand between a library and its caller: the interpreter's own (not what is installed below them), and
+# what marks functions as deprecated.
+STANDARD = os.path.realpath(Path(os.__file__).parent) + os.sep
+INSTALLED = (STANDARD + "site-packages", STANDARD + "dist-packages")
+WRAPPERS = os.sep + "typing_extensions.py"
 
 
 class Book:
@@ -255,6 +260,8 @@ class Sites:
 
     def _is_passed(self, code: CodeType) -> bool:
         file = os.path.realpath(code.co_filename)
+        if file.startswith(STANDARD) and not file.startswith(INSTALLED):
+            return True
         found = [getattr(sys.modules.get(name), "__file__", None) for name in LIBRARIES]
         libraries = [str(Path(os.path.realpath(one)).parent) + os.sep for one in found if one]
-        return file.startswith((self._own, *libraries)) or code.co_filename.startswith("<")
+        return file.startswith((self._own, *libraries)) or file.endswith(WRAPPERS) or code.co_filename.startswith("<")

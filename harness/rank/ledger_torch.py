@@ -1,4 +1,4 @@
-"""The ledger's place in torch: in front of the kernels of c10d, through which every call of a process group goes.
+"""The ledger's place in torch: before the kernels of c10d, through which every call of a process group goes.
 
 So `torch.distributed`'s functions, its functional collectives, DTensor, asynchronous and batched calls and those of
 other threads are seen, whoever imported which function when. Only the kernels whose schema stands here are understood:
@@ -8,16 +8,16 @@ backend's own object) is found when the subject has returned: gloo counts its ca
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from harness.ledger.file import RECEIVE, SEND, Group
 from harness.rank.ledger import Book
 
-# Kernels for dense and for sparse tensors on the CPU; gloo has no others here.
-KEYS = ("CPU", "SparseCPU")
+# What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
+# fake tensors, and not left out under inference_mode.
+KEY = "BackendSelect"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,8 @@ class Operation:
         stated: place of the tensors whose elements every member has to state alike.
         root: place of the root or of the other end; None where there is none.
         tag: place of the tag.
-        counted: what gloo adds to its own count for one; None where ranks count differently.
+        counted: what gloo adds to its own count for one: 1; `members`, as many as the group has; None where its ranks
+            count differently.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Operation:
     stated: int = 0
     root: int | None = None
     tag: int | None = None
-    counted: int | None = 1
+    counted: Literal[1, "members"] | None = 1
 
     @property
     def reduction(self) -> int | None:
@@ -103,7 +104,7 @@ OPERATIONS = {
     "reduce_scatter_": _operation(
         *("reduce_scatter", "Tensor[] output_tensors", "Tensor[][] input_tensors", _GROUP, _OP, _ASYNC, _TIMEOUT),
         stated=1,
-        counted=2,
+        counted="members",
     ),
     "_reduce_scatter_base_": _operation(
         *("reduce_scatter_tensor", "Tensor output_tensor", "Tensor input_tensor", _GROUP, _OP, _ASYNC, _TIMEOUT),
@@ -172,8 +173,6 @@ class Hook:
     def _cannot(self) -> str:
         """Why this torch is not understood; empty where it is."""
         torch = self._torch
-        if not hasattr(torch.library, "get_kernel"):
-            return f"torch {torch.__version__} has no torch.library.get_kernel"
         schemas = {one.name: one for one in torch._C._jit_get_all_schemas() if one.name.startswith("c10d::")}  # noqa: SLF001
         for name, schema in sorted(schemas.items()):
             short = name.removeprefix("c10d::")
@@ -181,6 +180,8 @@ class Hook:
                 continue
             stated = str(schema).partition("(")[2].rpartition(") -> ")[0]
             stated = stated.replace("__torch__.torch.classes.c10d.", "")
+            if torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001
+                return f"torch {torch.__version__} has something before c10d::{short} already"
             if short not in OPERATIONS or OPERATIONS[short].arguments != stated:
                 return f"torch {torch.__version__} has another c10d::{short} than is known here"
         if missing := sorted(OPERATIONS.keys() - {name.removeprefix("c10d::") for name in schemas}):
@@ -189,26 +190,22 @@ class Hook:
 
     def _stand_before_kernels(self) -> None:
         torch = self._torch
-        # It lives as long as the rank: with it the kernels would be taken back.
+        # It lives as long as the rank: with it what is registered would be taken back.
         self._library = torch.library.Library("c10d", "IMPL")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel is overridden is what is meant
-            for short, operation in OPERATIONS.items():
-                for key in KEYS:
-                    if torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{short}", key):  # noqa: SLF001
-                        kernel = torch.library.get_kernel(f"c10d::{short}", key)
-                        before = self._before(operation, kernel)
-                        self._library.impl(short, before, key, with_keyset=True, allow_override=True)
+        for short, operation in OPERATIONS.items():
+            kernel = getattr(torch.ops.c10d, short).default
+            self._library.impl(short, self._before(operation, kernel), KEY, with_keyset=True)
 
     def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
-        """What takes the place of a kernel, and calls it."""
-        work = self._distributed.Work
-        book, place = self._book, operation.asynchronous
+        """What is called before a kernel, and calls it. Without the GIL, which gloo's threads may be waiting for."""
+        torch, work = self._torch, self._distributed.Work
+        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
+        book, place, redispatch = self._book, operation.asynchronous, kernel.redispatch
 
         def call(keys: Any, *arguments: Any, **options: Any) -> Any:
-            at, count = self._begin(operation, arguments)
+            at, count, many = self._begin(operation, arguments)
             try:
-                result = kernel.call_boxed(keys, *arguments, **options)
+                result = redispatch(keys & below, *arguments, **options)
                 if place is None or len(arguments) <= place or arguments[place]:
                     if operation.counted is None:
                         book.end(at)  # it has waited itself
@@ -219,7 +216,7 @@ class Hook:
                 work.unbox(result[-1] if isinstance(result, tuple) else result).wait()
             except BaseException:
                 if count is not None:
-                    count.failed += operation.counted or 0
+                    count.failed += many
                 book.end(at, failed=True)
                 raise
             book.end(at)
@@ -227,12 +224,17 @@ class Hook:
 
         return call
 
-    def _begin(self, operation: Operation, arguments: Sequence[Any]) -> tuple[int | None, Count | None]:
-        """Write that a call begins. Whatever goes wrong costs the ledger, and never the call."""
-        count = None
+    def _begin(self, operation: Operation, arguments: Sequence[Any]) -> tuple[int | None, Count | None, int]:
+        """Write that a call begins. Whatever goes wrong costs the ledger, and never the call.
+
+        Returns:
+            What ends it in the ledger, the count of its group, and what it adds to that.
+        """
+        count, many = None, 0
         try:
             number, group, count = self._group(arguments[operation.group])
-            count.seen += operation.counted or 0
+            many = len(group.ranks) if operation.counted == "members" else operation.counted or 0
+            count.seen += many
             count.unknown |= operation.counted is None
             tensor = _first(arguments[operation.own])
             peer, tag = -1, 0
@@ -257,8 +259,8 @@ class Hook:
             )
         except Exception as error:  # noqa: BLE001 - see above
             self._book.refuse(f"a call of {operation.name} could not be written: {type(error).__name__}: {error}")
-            return None, count
-        return at, count
+            return None, count, many
+        return at, count, many
 
     def _group(self, boxed: Any) -> tuple[int, Group, Count]:
         """The number of a group in the ledger. The group itself is not kept: whoever ends it has it gone."""
