@@ -173,9 +173,7 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     opened = descriptors()
     first = True
 
-    def run(
-        entry: str, *, on_gate: Any = None, on_left: Any = None, cancel: int | None = None, **rest: Any
-    ) -> Lived:
+    def run(entry: str, *, on_gate: Any = None, on_left: Any = None, cancel: int | None = None, **rest: Any) -> Lived:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:

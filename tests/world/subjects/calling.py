@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 
 
@@ -148,14 +149,6 @@ def refused(context):
     dist.barrier()
 
 
-def another_torch(context, *, lacks):
-    """A release of torch that has no such function."""
-    import torch
-    import torch.distributed as dist
-
-    dist.barrier()
-
-
 def silent(context):
     """Nothing is called."""
 
@@ -184,3 +177,9 @@ def compiled(context):
     step = mx.compile(lambda x: mx.distributed.all_sum(x, group=context.group.native) + 1)
     for _ in range(3):
         mx.eval(step(mx.ones(2)))
+
+
+def unobserved(context):
+    """Which of the modules that write ledgers are loaded."""
+    context.group.barrier()
+    context.emit("loaded", modules=[name for name in sys.modules if name.startswith("harness.rank.ledger")])
