@@ -33,7 +33,7 @@ class LedgerAgreesCheck(RankCheck):
         noted = history.noted(LEDGERS_COMPARED)
         if len(noted) != 1:
             reason = "the ledgers of the ranks were not compared"
-            lost = [RankFinding(rank=rank, passed=False, reason=reason, missing=True) for rank in asked]
+            lost = [RankFinding(rank=rank, passed=False, reason=reason, uncompared=True) for rank in asked]
             return over_ranks(self.id, self.kind, lost)
         values, line = noted[0].event.values, noted[0].line
         ranks, found = _listed(values.get("ranks")), _mapping(_mapping(values.get("checks")).get(self.id))
