@@ -30,7 +30,6 @@ from harness.ledger.file import (
     TEXT_LIMIT,
     TEXTS_LIMIT,
     TEXTS_MOST,
-    Group,
     Texts,
     visible,
 )
@@ -91,27 +90,27 @@ class Book:
         self._threads: dict[int, int] = {}
         self._numbers = itertools.count(1)
         self._indices: dict[tuple[int, ...], Iterator[int]] = {}
-        self._full = self._number("the table of its texts is full")
+        self._full = self.text("the table of its texts is full")
 
     def begin(
         self,
-        operation: str,
+        operation: int,
         group: int,
         *,
         peer: int = -1,
         tag: int = 0,
         elements: int = 0,
-        shape: str = "",
-        dtype: str = "",
-        reduction: str = "",
+        shape: int = 0,
+        dtype: int = 0,
+        reduction: int = 0,
         channel: tuple[int, ...] = (),
         depth: int = 1,
     ) -> int | None:
-        """Write that a call begins.
+        """Write that a call begins. Texts are given by their numbers, which `text` gives.
 
         Args:
             operation: as `harness.ledger.file` names it.
-            group: what `group` gave.
+            group: as `Group.text` names it.
             peer: root or other end, as a rank of the world; -1 for none.
             tag: of a point-to-point call.
             elements: what the group has to state alike.
@@ -127,16 +126,8 @@ class Book:
         if os.getpid() != self._pid:
             self._count_a_child()
             return None
-        known = self._known.get
-        texts = (
-            known(operation) or self._number(operation),
-            group,
-            self._site(sys._getframe(depth)),  # noqa: SLF001 - what every tracer uses
-            known(dtype) or self._number(dtype),
-            known(shape) or self._number(shape, needed=False),
-            known(reduction) or self._number(reduction),
-        )
-        thread = self._thread()
+        site = self._site(sys._getframe(depth))  # noqa: SLF001 - what every tracer uses
+        texts = dtype, shape, reduction, self._thread(), OPEN
         key = (group, *channel)
         index = next(self._indices.get(key) or self._indices.setdefault(key, itertools.count(1)))
         number = next(self._numbers)
@@ -144,7 +135,9 @@ class Book:
         if number > SLOTS:
             NUMBER.pack_into(self._map, at, 0)
         now = time.monotonic_ns()
-        NUMBERS.pack_into(self._map, at + NUMBER.size, now, 0, elements, index, peer, tag, *texts, thread, OPEN)
+        NUMBERS.pack_into(
+            self._map, at + NUMBER.size, now, 0, elements, index, peer, tag, operation, group, site, *texts
+        )
         # Last: a record without its number was not written.
         NUMBER.pack_into(self._map, at, number)
         return at
@@ -160,29 +153,21 @@ class Book:
         if at is not None:
             self._map[at + STATE_AT] = STARTED
 
-    def group(self, group: Group) -> int:
-        """The number of a group.
-
-        Raises:
-            ValueError: it cannot be written.
-        """
-        return self._number(group.text())
-
     def refuse(self, why: str) -> None:
         """Write why calls are made that are not in it; the first reason stays."""
         if os.getpid() != self._pid:
             self._count_a_child()
             return
         try:
-            number = self._number(visible(why).decode("ascii"))
+            number = self.text(visible(why).decode("ascii"))
         except ValueError:
             number = self._full
         with self._lock:
             if not struct.unpack_from("<H", self._map, WHY_AT)[0]:
                 struct.pack_into("<H", self._map, WHY_AT, number)
 
-    def _number(self, text: str, *, needed: bool = True) -> int:
-        """The number of a text.
+    def text(self, text: str, *, needed: bool = True) -> int:
+        """The number of a text. One that is not `needed` is left out where there is little room: 0.
 
         Raises:
             ValueError: there is no room for one that a record needs.
@@ -212,10 +197,10 @@ class Book:
         site = self._sites.of(frame)
         if site is None:
             return 0
-        code, line = site
         if (number := self._sites.numbers.get(site)) is None:
+            code, line = site
             text = f"{self._sites.name(code)}:{line} in {code.co_name}"
-            number = self._sites.numbers[site] = self._number(text, needed=False)
+            number = self._sites.numbers[site] = self.text(text, needed=False)
         return number
 
     def _thread(self) -> int:

@@ -78,15 +78,16 @@ class Hook:
             if pair:
                 place = 2 if name == RECEIVE else 1
                 peer = group.ranks[_argument(arguments, options, place, "dst" if name == SEND else "src")]
+            text = self._book.text
             return self._book.begin(
-                RECEIVE if name == "recv_like" else name,
+                text(RECEIVE if name == "recv_like" else name),
                 number,
                 peer=peer,
                 channel=(peer, name == SEND) if pair else (),
                 elements=elements,
-                shape="x".join(map(str, shape)) or "scalar",
-                dtype=str(dtype).rpartition(".")[2],
-                reduction=REDUCTIONS.get(name, ""),
+                shape=text("x".join(map(str, shape)) or "scalar", needed=False),
+                dtype=text(str(dtype).rpartition(".")[2]),
+                reduction=text(REDUCTIONS.get(name, "")),
                 depth=3,
             )
         except Exception as error:  # noqa: BLE001 - see above
@@ -104,11 +105,11 @@ class Hook:
         if (rank, size) == (self._book.rank, self._book.size):
             if self._group is None:
                 self._group = Group("mlx", "world", tuple(range(size)))
-                self._number = self._book.group(self._group)
+                self._number = self._book.text(self._group.text())
             return self._number, self._group
         if size == 1:
             alone = Group("mlx", "alone", (self._book.rank,))
-            return self._book.group(alone), alone
+            return self._book.text(alone.text()), alone
         raise ValueError(f"it is made in a group of {size}, and nobody tells who is in it")
 
     def _traced(self, original: Callable[..., Any]) -> Callable[..., Any]:

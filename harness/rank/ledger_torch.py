@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.ledger.file import RECEIVE, SEND, Group
+from harness.ledger.file import RECEIVE, SEND, TEXTS_MOST, Group
 from harness.rank.ledger import Book
 
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
@@ -142,10 +142,10 @@ class Hook:
         self._book = book
         self._torch = torch
         self._distributed: Any = torch.distributed
-        self._groups: dict[str, tuple[Any, int, Group]] = {}
-        self._counts: dict[str, Count] = {}
-        self._dtypes: dict[Any, str] = {}
-        self._reductions: dict[Any, str] = {}
+        self._groups: dict[str, tuple[dict[int, int], int, tuple[int, ...], Count]] = {}
+        self._shapes: dict[Any, int] = {}
+        self._dtypes: dict[Any, int] = {}
+        self._reductions: dict[Any, int] = {}
         self._library: Any = None
 
     def install(self) -> None:
@@ -162,9 +162,9 @@ class Hook:
     def conclude(self) -> None:
         """When the subject has returned: hold what was seen of each group against what its backend counted."""
         world = getattr(self._distributed.distributed_c10d, "_world", None)
-        for name, count in list(self._counts.items()):
+        for name, (ranks, _, _, count) in list(self._groups.items()):
             group = next((one for one in getattr(world, "pg_map", ()) if one.group_name == name), None)
-            if group is None or count.unknown or self._ranks(group) is not self._groups[name][0]:
+            if group is None or count.unknown or self._ranks(group) is not ranks:
                 continue  # the subject ended it
             counted = group._get_sequence_number_for_group()  # noqa: SLF001 - torch shows it nowhere else
             if not count.seen - count.failed <= counted <= count.seen:
@@ -201,14 +201,15 @@ class Hook:
         torch, work = self._torch, self._distributed.Work
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
         book, place, redispatch = self._book, operation.asynchronous, kernel.redispatch
+        begin, has_waited = self._beginning(operation), operation.counted is None
 
         def call(keys: Any, *arguments: Any, **options: Any) -> Any:
-            at, count, many = self._begin(operation, arguments)
+            at, count, many = begin(arguments)
             try:
                 result = redispatch(keys & below, *arguments, **options)
                 if place is None or len(arguments) <= place or arguments[place]:
-                    if operation.counted is None:
-                        book.end(at)  # it has waited itself
+                    if has_waited:
+                        book.end(at)
                     else:
                         book.started(at)
                     return result
@@ -224,75 +225,83 @@ class Hook:
 
         return call
 
-    def _begin(self, operation: Operation, arguments: Sequence[Any]) -> tuple[int | None, Count | None, int]:
-        """Write that a call begins. Whatever goes wrong costs the ledger, and never the call.
+    def _beginning(self, operation: Operation) -> Callable[[Sequence[Any]], tuple[int | None, Count | None, int]]:
+        """What writes that a call begins. Whatever goes wrong costs the ledger, and never the call.
 
-        Returns:
-            What ends it in the ledger, the count of its group, and what it adds to that.
+        It returns what ends the call in the ledger, the count of its group, and what it adds to that.
         """
-        count, many = None, 0
-        try:
-            number, group, count = self._group(arguments[operation.group])
-            many = len(group.ranks) if operation.counted == "members" else operation.counted or 0
-            count.seen += many
-            count.unknown |= operation.counted is None
-            tensor = _first(arguments[operation.own])
-            peer, tag = -1, 0
-            channel: tuple[int, ...] = ()
-            if operation.root is not None:
-                peer = group.ranks[arguments[operation.root]]
-            if operation.tag is not None:
-                tag = arguments[operation.tag]
-                channel = (peer, tag, operation.name == SEND)
-            barrier = operation.name in BARRIERS
-            at = self._book.begin(
-                operation.name,
-                number,
-                peer=peer,
-                tag=tag,
-                channel=channel,
-                elements=0 if barrier else _elements(arguments[operation.stated]),
-                shape="" if barrier else "x".join(map(str, tensor.shape)) or "scalar",
-                dtype="" if barrier else self._dtype(tensor.dtype),
-                reduction=self._reduction(arguments, operation.reduction),
-                depth=3,
-            )
-        except Exception as error:  # noqa: BLE001 - see above
-            self._book.refuse(f"a call of {operation.name} could not be written: {type(error).__name__}: {error}")
-            return None, count, many
-        return at, count, many
+        book, name = self._book, operation.name
+        number, barrier, sends = book.text(name), operation.name in BARRIERS, operation.name == SEND
+        own, stated, root, tagged = operation.own, operation.stated, operation.root, operation.tag
+        group_at, reduction_at, counted = operation.group, operation.reduction, operation.counted
 
-    def _group(self, boxed: Any) -> tuple[int, Group, Count]:
-        """The number of a group in the ledger. The group itself is not kept: whoever ends it has it gone."""
+        def begin(arguments: Sequence[Any]) -> tuple[int | None, Count | None, int]:
+            count, many = None, 0
+            try:
+                group, ranks, count = self._group(arguments[group_at])
+                many = len(ranks) if counted == "members" else counted or 0
+                count.seen += many
+                count.unknown |= counted is None
+                peer = -1 if root is None else ranks[arguments[root]]
+                tag = 0 if tagged is None else arguments[tagged]
+                tensor = _first(arguments[own])
+                at = book.begin(
+                    number,
+                    group,
+                    peer=peer,
+                    tag=tag,
+                    channel=() if tagged is None else (peer, tag, sends),
+                    elements=0 if barrier else _elements(arguments[stated]),
+                    shape=0 if barrier else self._shape(tensor.shape),
+                    dtype=0 if barrier else self._dtype(tensor.dtype),
+                    reduction=0 if reduction_at is None else self._reduction(arguments[reduction_at]),
+                    depth=3,
+                )
+            except Exception as error:  # noqa: BLE001 - see above
+                book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
+                return None, count, many
+            return at, count, many
+
+        return begin
+
+    def _group(self, boxed: Any) -> tuple[int, Sequence[int], Count]:
+        """The number of a group in the ledger, its members, and the count of its calls.
+
+        The group itself is not kept: whoever ends it has it gone.
+        """
         group = self._distributed.ProcessGroup.unbox(boxed)
         name, ranks = group.group_name, self._ranks(group)
         known = self._groups.get(name)
         if known is None or known[0] is not ranks:
-            members = sorted(ranks, key=ranks.__getitem__)
-            found = Group("torch", name, tuple(members))
-            known = self._groups[name] = (ranks, self._book.group(found), found)
-            self._counts[name] = Count()
-        return known[1], known[2], self._counts[name]
+            members = tuple(sorted(ranks, key=ranks.__getitem__))
+            known = ranks, self._book.text(Group("torch", name, members).text()), members, Count()
+            self._groups[name] = known
+        return known[1:]
 
     def _ranks(self, group: Any) -> dict[int, int]:
         """The members of a group as torch keeps them: rank of the world to rank of the group."""
         found: dict[int, int] = self._distributed.distributed_c10d._world.pg_group_ranks[group]  # noqa: SLF001
         return found
 
-    def _dtype(self, dtype: Any) -> str:
-        if (name := self._dtypes.get(dtype)) is None:
-            name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
-        return name
+    def _shape(self, shape: Any) -> int:
+        if (number := self._shapes.get(shape)) is None:
+            number = self._book.text("x".join(map(str, shape)) or "scalar", needed=False)
+            if len(self._shapes) < TEXTS_MOST:
+                self._shapes[shape] = number
+        return number
 
-    def _reduction(self, arguments: Sequence[Any], place: int | None) -> str:
-        if place is None:
-            return ""
-        reduction = arguments[place].op()
-        if (name := self._reductions.get(reduction)) is None:
+    def _dtype(self, dtype: Any) -> int:
+        if (number := self._dtypes.get(dtype)) is None:
+            number = self._dtypes[dtype] = self._book.text(str(dtype).removeprefix("torch."))
+        return number
+
+    def _reduction(self, boxed: Any) -> int:
+        reduction = boxed.op()
+        if (number := self._reductions.get(reduction)) is None:
             kinds = self._distributed.ReduceOp.RedOpType.__members__
             words = [word.lower() for word, kind in kinds.items() if int(kind) == int(reduction)]
-            name = self._reductions[reduction] = words[0] if words else str(reduction)
-        return name
+            number = self._reductions[reduction] = self._book.text(words[0] if words else str(reduction))
+        return number
 
 
 @dataclass
@@ -309,15 +318,17 @@ class Count:
 
 def _first(given: Any) -> Any:
     """The first tensor of a tensor, a list of them, or a list of lists."""
-    while isinstance(given, list | tuple):
+    while isinstance(given, list):
         given = given[0]
     return given
 
 
 def _elements(given: Any) -> int:
     """How many elements tensors have together."""
-    if isinstance(given, list | tuple):
-        return sum(map(_elements, given))
+    if isinstance(given, list):
+        return (
+            int(given[0].numel()) if len(given) == 1 and not isinstance(given[0], list) else sum(map(_elements, given))
+        )
     return int(given.numel())
 
 

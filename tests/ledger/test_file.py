@@ -113,9 +113,9 @@ def test_texts_are_printable_ascii() -> None:
 @pytest.mark.slow
 def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Path) -> None:
     """Of more calls than it has room for the first are gone, which is counted."""
-    group = book.group(Group("torch", "0", (0, 1)))
+    group = book.text(Group("torch", "0", (0, 1)).text())
     for _ in range(SLOTS + 10):
-        book.end(book.begin("barrier", group))
+        book.end(book.begin(book.text("barrier"), group))
     found = parse(left(tmp_path))
     assert (found.made, found.overwritten, found.torn, len(found.calls)) == (SLOTS + 10, 10, 0, SLOTS)
     assert [one.index for one in (found.calls[0], found.calls[-1])] == [11, SLOTS + 10]
@@ -128,9 +128,9 @@ def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Pa
 
 def test_a_record_that_was_cut_off_is_counted(book: Book, tmp_path: Path) -> None:
     """A rank that is killed while one of its threads writes leaves a gap, and the rest."""
-    group = book.group(Group("torch", "0", (0, 1)))
+    group = book.text(Group("torch", "0", (0, 1)).text())
     for _ in range(3):
-        book.started(book.begin("all_reduce", group, dtype="float32"))
+        book.started(book.begin(book.text("all_reduce"), group))
     data = bytearray(left(tmp_path))
     struct.pack_into("<Q", data, rank_ledger.RECORDS_AT + RECORD.size, 0)  # the number comes last
     found = parse(bytes(data))
@@ -140,14 +140,15 @@ def test_a_record_that_was_cut_off_is_counted(book: Book, tmp_path: Path) -> Non
 
 def test_threads_take_a_record_each(book: Book, tmp_path: Path) -> None:
     """Calls of eight threads are all there, each once, and counted by group without a gap."""
-    group = book.group(Group("torch", "0", (0, 1)))
+    group = book.text(Group("torch", "0", (0, 1)).text())
 
     together = threading.Barrier(8)
 
     def work() -> None:
         together.wait()
         for number in range(500):
-            book.end(book.begin("all_reduce", group, shape=str(number % 50), dtype="float32"))
+            shape = book.text(str(number % 50))
+            book.end(book.begin(book.text("all_reduce"), group, shape=shape))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -162,9 +163,10 @@ def test_threads_take_a_record_each(book: Book, tmp_path: Path) -> None:
 
 def test_a_table_that_is_full_is_said(book: Book, tmp_path: Path) -> None:
     """Places and shapes without room are left out and counted; a name that a record needs makes it not observed."""
-    group = book.group(Group("torch", "0", (0, 1)))
+    group = book.text(Group("torch", "0", (0, 1)).text())
     for number in range(5000):
-        book.end(book.begin("all_reduce", group, shape=f"{number}x" * 8, dtype="float32"))
+        shape = book.text(f"{number}x" * 8, needed=False)
+        book.end(book.begin(book.text("all_reduce"), group, shape=shape))
     found = parse(left(tmp_path))
     assert (found.made, found.why) == (5000, "")
     assert found.lost > 1000
@@ -172,7 +174,7 @@ def test_a_table_that_is_full_is_said(book: Book, tmp_path: Path) -> None:
 
     def fill() -> None:
         for number in range(2000):
-            book.group(Group("torch", f"{number}-" * 20, (0, 1)))
+            book.text(Group("torch", f"{number}-" * 20, (0, 1)).text())
 
     with pytest.raises(ValueError, match="no room"):
         fill()
@@ -189,11 +191,11 @@ def test_the_first_reason_stays(book: Book, tmp_path: Path) -> None:
 
 def test_a_child_writes_nothing_but_that_it_called(book: Book, tmp_path: Path) -> None:
     """A process that the rank forked shares the file: its calls are counted apart."""
-    group = book.group(Group("torch", "0", (0, 1)))
-    book.end(book.begin("barrier", group))
+    group = book.text(Group("torch", "0", (0, 1)).text())
+    book.end(book.begin(book.text("barrier"), group))
     if (child := os.fork()) == 0:
         try:
-            book.end(book.begin("barrier", group))
+            book.end(book.begin(book.text("barrier"), group))
             book.refuse("a child's reason")
         finally:
             os._exit(0)
