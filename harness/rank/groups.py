@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from harness.rank.ledger import Book
+from harness.rank import ledger_mlx, ledger_torch
+from harness.rank.ledger import Book
 
 MADE = "group.made"
 TORCH, MLX = "torch.distributed", "mlx.core"
@@ -82,8 +81,8 @@ class Watch:
             else:
                 self._watch_mlx(sys.modules[MLX].distributed)
         if self._book is not None:
-            library = importlib.import_module(f"harness.rank.ledger_{name.partition('.')[0]}")
-            self._conclude.append(library.install(self._book, sys.modules["torch" if name == TORCH else MLX]))
+            install = ledger_torch.install if name == TORCH else ledger_mlx.install
+            self._conclude.append(install(self._book, sys.modules["torch" if name == TORCH else MLX]))
 
     def _watch_torch(self, distributed: Any) -> None:
         original = distributed.init_process_group

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from os import _exit
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.history import ENVIRONMENT_TOLD
 from harness.rank import failure
@@ -35,12 +35,10 @@ from harness.rank.environment import environment
 from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
+from harness.rank.ledger import Book
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, names_swallowed, parameters
 from harness.rank.spec import RankSpec
-
-if TYPE_CHECKING:
-    from harness.rank.ledger import Book
 
 STACKS = "stacks.txt"
 # A signal subjects hardly use; SIGUSR1 and SIGUSR2 belong to them.
@@ -141,8 +139,6 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
 
 def _book(spec: RankSpec) -> Book | None:
     """The rank's ledger. Without room for it the rank goes on without, which the harness finds out."""
-    from harness.rank.ledger import Book
-
     with contextlib.suppress(OSError):
         return Book(spec)
     return None

@@ -261,7 +261,7 @@ checks:
             "checks[0].kind",
             "needs the ranks' ledgers; add observe: [collectives]",
         ),
-        ("observe: [collectives]", "observe: [colectives]", "observe[0]", 'must be collectives'),
+        ("observe: [collectives]", "observe: [colectives]", "observe[0]", "must be collectives"),
         ("[gloo]", "[gloo, nccl]", "matrix.backend[1]", "has not been tried on GPUs"),
         ('{entry: "subject:steps"}', "{program: [sh, rank.sh]}", "observe", "nothing of ours is inside a program"),
         ("ledger-agrees, ranks: every", "ledger-agrees, ranks: [1]", "checks[0].ranks", "asks one rank alone"),

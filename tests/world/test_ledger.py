@@ -192,11 +192,11 @@ def test_a_call_that_mlx_compiles_is_not_observed(called: Callable[..., Called])
 
 
 def test_nothing_is_written_where_nothing_is_observed(live: Callable[..., Any]) -> None:
-    """Without `observe` no rank has the file, or has loaded what writes it."""
+    """Without `observe` no rank has the file, and nothing stands before torch's kernels."""
     files: list[str] = []
     lived = live(
         "calling:unobserved",
         on_left=lambda _, scratch: files.extend(path.name for path in scratch.rglob(f"{FOLDER}/*")),
     )
     assert (lived.passed, files) == (True, [])
-    assert lived.said(0, "loaded")[0].values == {"modules": []}
+    assert lived.said(0, "kernels")[0].values == {"before": []}
