@@ -107,7 +107,7 @@ def _made(side: Mapping[str, Any]) -> str:
     if side.get("call") is not None:
         return in_words(side["call"])
     last = side.get("last")
-    return "made no such call" + (f"; its last is {in_words(last)}" if last is not None else " and no other")
+    return "made no such call" + (f": its last is {in_words(last)}" if last is not None else " and no other")
 
 
 def _as_called(summary: Mapping[str, Any]) -> str:

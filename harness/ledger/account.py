@@ -118,7 +118,7 @@ def standing(values: Mapping[str, JSON], rank: int) -> str:
     found = summary.get("open") if isinstance(summary, dict) else None
     if not isinstance(found, dict):
         return ""
-    return f"{'in' if found.get('state') == 'open' else 'after it had begun'} {in_words(found)}"
+    return f"{'in' if found.get('state') == 'open' else 'after it called'} {in_words(found)}"
 
 
 def _group(text: object) -> tuple[str, str]:

@@ -98,13 +98,18 @@ def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterat
         held = [min(calls[rank]) for rank in members if ledgers[rank].overwritten]
         last = max(index for of_rank in calls.values() for index in of_rank)
         for index in range(max(held, default=1), last + 1):
-            there = {rank: calls.get(rank, {}).get(index) for rank in members}
-            if all(call is None for call in there.values()):
-                continue  # torn on every rank
+            there = {
+                rank: calls.get(rank, {}).get(index)
+                for rank in members
+                # Of a record that was cut off nobody knows what call it was.
+                if not ledgers[rank].torn or index in calls.get(rank, {})
+            }
+            if len(there) < 2:
+                continue
             if difference := _difference(there, ledgers):
                 yield difference
                 break
-            matched.update(members)
+            matched.update(there.keys())
 
 
 def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> Difference | None:
@@ -181,8 +186,8 @@ def _channel(
     first = max((min(calls) for ledger, calls in ends if ledger.overwritten), default=1)
     for index in range(first, max(*sends, *receives, 0, 0) + 1):
         send, receive = sends.get(index), receives.get(index)
-        if send is None and receive is None:
-            continue  # torn at both ends
+        if any(known is None and ledger.torn for known, (ledger, _) in zip((send, receive), ends, strict=True)):
+            continue  # of a record that was cut off nobody knows what call it was
         if send is None or receive is None or (send.dtype, send.elements) != (receive.dtype, receive.elements):
             yield _apart(source, send, channel.destination, receive, ledgers)
             return

@@ -8,8 +8,10 @@ backend's own object) is found when the subject has returned: gloo counts its ca
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.ledger.file import RECEIVE, SEND, TEXTS_MOST, Group
@@ -154,6 +156,7 @@ class Hook:
             why = self._cannot()
             if not why:
                 self._stand_before_kernels()
+                self._count_before_groups_end()
         except Exception as error:  # noqa: BLE001 - whatever another release does, the rank goes on
             why = f"torch {self._torch.__version__}: {type(error).__name__}: {error}"
         if why:
@@ -169,6 +172,25 @@ class Hook:
             counted = group._get_sequence_number_for_group()  # noqa: SLF001 - torch shows it nowhere else
             if not count.seen - count.failed <= counted <= count.seen:
                 self._book.refuse(f"{counted} calls were made in group {name} of torch, and {count.seen} were seen")
+
+    def try_to_conclude(self) -> None:
+        """The same, whatever the subject has left of the library."""
+        try:
+            self.conclude()
+        except Exception as error:  # noqa: BLE001 - see above
+            self._book.refuse(f"what gloo counted cannot be read: {type(error).__name__}: {error}")
+
+    def _count_before_groups_end(self) -> None:
+        """What gloo has counted of a group is gone with it."""
+        original = self._distributed.destroy_process_group
+
+        @functools.wraps(original)
+        def destroy_process_group(*arguments: Any, **options: Any) -> Any:
+            self.try_to_conclude()
+            return original(*arguments, **options)
+
+        for module in (self._distributed, self._distributed.distributed_c10d):
+            module.destroy_process_group = destroy_process_group
 
     def _cannot(self) -> str:
         """Why this torch is not understood; empty where it is."""
@@ -217,7 +239,7 @@ class Hook:
                 work.unbox(result[-1] if isinstance(result, tuple) else result).wait()
             except BaseException:
                 if count is not None:
-                    count.failed += many
+                    count.lose(many)
                 book.end(at, failed=True)
                 raise
             book.end(at)
@@ -239,9 +261,7 @@ class Hook:
             count, many = None, 0
             try:
                 group, ranks, count = self._group(arguments[group_at])
-                many = len(ranks) if counted == "members" else counted or 0
-                count.seen += many
-                count.unknown |= counted is None
+                many = count.add(len(ranks) if counted == "members" else counted)
                 peer = -1 if root is None else ranks[arguments[root]]
                 tag = 0 if tagged is None else arguments[tagged]
                 tensor = _first(arguments[own])
@@ -314,6 +334,19 @@ class Count:
     seen: int = 0
     failed: int = 0
     unknown: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, many: int | None) -> int:
+        """Count a call that begins, of which gloo counts so many; returns how many are known to be counted."""
+        with self._lock:
+            self.seen += many or 0
+            self.unknown |= many is None
+        return many or 0
+
+    def lose(self, many: int) -> None:
+        """Count a call that failed: gloo may have counted it, or not."""
+        with self._lock:
+            self.failed += many
 
 
 def _first(given: Any) -> Any:
@@ -336,11 +369,4 @@ def install(book: Book, torch: Any) -> Callable[[], None]:
     """Begin to write torch's calls; returns what is to be called when the subject has returned."""
     hook = Hook(book, torch)
     hook.install()
-
-    def conclude() -> None:
-        try:
-            hook.conclude()
-        except Exception as error:  # noqa: BLE001 - a subject may leave anything of a library
-            book.refuse(f"what gloo counted cannot be read: {type(error).__name__}: {error}")
-
-    return conclude
+    return hook.try_to_conclude

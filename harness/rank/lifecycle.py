@@ -138,9 +138,11 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
 
 
 def _book(spec: RankSpec) -> Book | None:
-    """The rank's ledger. Without room for it the rank goes on without, which the harness finds out."""
-    with contextlib.suppress(OSError):
+    """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds out."""
+    try:
         return Book(spec)
+    except OSError as error:
+        print(f"rankproof: no ledger of this rank's calls can be made: {error}", file=sys.stderr)
     return None
 
 

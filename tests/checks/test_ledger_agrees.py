@@ -46,7 +46,7 @@ def test_a_difference_names_both_ranks_both_calls_and_both_lines() -> None:
     found = noted(ledger(0, call(), send(1, tag=3)), ledger(1, call()))
     assert found.ranks[1].reason == (
         "rank 0 made send #1 to rank 1 with tag 3 of 4 float32 at step.py:9, "
-        "rank 1 made no such call; its last is all_reduce #1 of 4 float32 at step.py:9"
+        "rank 1 made no such call: its last is all_reduce #1 of 4 float32 at step.py:9"
     )
 
 

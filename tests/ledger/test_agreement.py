@@ -154,3 +154,16 @@ def test_calls_with_a_rank_that_is_not_asked_are_left_out() -> None:
     ledgers = {rank: ledger(rank, call(group=FOUR), size=4) for rank in (0, 2)}
     ledgers[0] = ledger(0, call(group=FOUR), send(3, group=FOUR), size=4)
     assert agree(ledgers) == Agreement(difference=None, matched={0: 1, 2: 1})
+
+
+def test_a_record_that_was_cut_off_is_not_a_call_that_was_not_made() -> None:
+    """What a rank was writing as it was killed is unknown: it is no difference, and what follows is compared."""
+    whole = ledger(0, call(), call("barrier"), call(), send(1))
+    other = ledger(1, call(), call("barrier"), call(), receive(0))
+    kept = other.calls
+    cut = replace(other, calls=(kept[0], *kept[2:]))
+    assert cut.torn == 1
+    assert agree({0: whole, 1: cut}) == Agreement(difference=None, matched={0: 3, 1: 3})
+    assert agree({0: whole, 1: replace(cut, calls=kept[:3])}).difference is None
+    found = agree({0: whole, 1: replace(cut, calls=(kept[0], replace(kept[2], operation="broadcast")))})
+    assert sides(found) == [(0, "all_reduce", 3), (1, "broadcast", 3)]

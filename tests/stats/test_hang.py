@@ -178,5 +178,5 @@ def test_the_call_in_which_a_rank_stood_comes_first() -> None:
     assert found is not None
     assert [one.calls[0] for one in found.ranks] == [
         "by its ledger in barrier #2 at step.py:9",
-        "by its ledger after it had begun recv #1 from rank 0 of 4 float32 at step.py:9",
+        "by its ledger after it called recv #1 from rank 0 of 4 float32 at step.py:9",
     ]

@@ -120,7 +120,7 @@ def test_swapped_receives_are_named_with_both_lines(called: Callable[..., Called
         (0, "send #1 to rank 1 with tag 1", "dist.send(torch.ones(1 << 20), 1, tag=1)"),
         (1, "recv #1 from rank 0 with tag 2", "dist.recv(torch.ones(5), 0, tag=2)"),
     ]
-    assert standing(world.account, 1).startswith("after it had begun recv #1 from rank 0 with tag 2")
+    assert standing(world.account, 1).startswith("after it called recv #1 from rank 0 with tag 2")
 
 
 def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Called]) -> None:
@@ -138,6 +138,10 @@ def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Ca
     ("entry", "why"),
     [
         ("past_it", "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen"),
+        (
+            "past_it_and_gone",
+            "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen",
+        ),
         ("forks", "1 call of processes that it forked were not observed"),
         ("silent", "it made no call"),
     ],
@@ -153,7 +157,7 @@ def test_a_killed_rank_leaves_what_it_had_begun(called: Callable[..., Called]) -
     """Its ledger holds the call in which it was, and its peer's error is still the library's and the subject's."""
     world = called("killed", arguments={"call": True})
     assert [call.operation for call in world.ledgers[1].calls] == ["barrier", "recv"]
-    assert standing(world.account, 1).startswith("after it had begun recv #1 from rank 0")
+    assert standing(world.account, 1).startswith("after it called recv #1 from rank 0")
     assert world.ledgers[0].calls[-1].state == "failed"
     assert world.sides()[0][1:] == ("all_reduce #2", "dist.all_reduce(torch.ones(2))")
     error = world.lived.error(0)

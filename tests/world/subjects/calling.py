@@ -111,6 +111,14 @@ def past_it(context):
     dist.group.WORLD._get_backend(torch.device("cpu")).allreduce([torch.ones(2)]).wait()
 
 
+def past_it_and_gone(context):
+    """The same, and the group is ended by the subject itself."""
+    import torch.distributed as dist
+
+    past_it(context)
+    dist.destroy_process_group()
+
+
 def forks(context):
     """A child makes a call in the group that it inherited."""
     import torch.distributed as dist
