@@ -4,7 +4,7 @@ A rank maps the file and writes into it as it calls, so that whatever had begun 
 and subject share a process, and nobody vouches for its bytes: `parse` takes nothing that `encode` would not give.
 
 Little-endian. The header (`HEADER`) gives the places of the other two. A text is its length in two bytes and ASCII; the
-first has the number 1, and 0 stands for a text that is not held. A record (`RECORD`) begins with the number of its
+first has the number 1, and 0 stands for a text that is not held. A record (`RECORD`) ends with the number of its
 call, from 1, which is written last; 0 is a record that was not written.
 """
 
@@ -24,9 +24,10 @@ MAGIC = b"RPLEDG\x00\x01"
 # magic, bytes of a record, rank, world size, why not observed, pid, records there is room for, place and bytes of the
 # texts, bytes of them that are used, place of the records, texts that were not held, calls of children, world
 HEADER = struct.Struct("<8sHHHHIIIIIIIQ32s")
-# number, begin, end, elements, index, peer, tag, operation, group, site, dtype, shape, reduction, thread, state
-RECORD = struct.Struct("<QQQQIiiHHHHHHHBx")
+# begin, end, elements, index, peer, tag, operation, group, site, dtype, shape, reduction, thread, state, number
+RECORD = struct.Struct("<QQQIiiHHHHHHHBxQ")
 NUMBER = struct.Struct("<Q")
+NUMBER_AT = RECORD.size - NUMBER.size
 SLOTS = 1 << 15
 """Calls that a rank's file holds: 2 MiB. Of more, the last ones."""
 TEXTS_LIMIT, TEXTS_MOST, TEXT_LIMIT = 128 * 1024, 4000, 300
@@ -221,7 +222,7 @@ def parse(data: bytes) -> Ledger:
     groups: dict[int, Group] = {}
     calls: dict[int, Call] = {}
     for at in range(records_at, len(data), step):
-        if NUMBER.unpack_from(data, at)[0]:
+        if NUMBER.unpack_from(data, at + NUMBER_AT)[0]:
             call = _call(RECORD.unpack_from(data, at), texts=texts, groups=groups, rank=rank, size=size)
             if calls.setdefault(call.number, call) is not call:
                 raise NotALedger(f"two records are of call {call.number}")
@@ -251,10 +252,10 @@ def encode(ledger: Ledger) -> bytes:
     records = bytearray()
     for call in ledger.calls:
         peer = -1 if call.peer is None else call.peer
-        numbers = (call.number, call.begin, call.end or 0, call.elements, call.index, peer, call.tag)
+        numbers = (call.begin, call.end or 0, call.elements, call.index, peer, call.tag)
         words = (call.operation, call.group.text(), call.site, call.dtype, call.shape, call.reduction)
         state = STATES.index(call.state)
-        records += RECORD.pack(*numbers, *(texts.number(word) for word in words), call.thread, state)
+        records += RECORD.pack(*numbers, *(texts.number(word) for word in words), call.thread, state, call.number)
     why = texts.number(ledger.why)
     held = bytes(texts.data)
     places = (HEADER.size, len(held), len(held), HEADER.size + len(held))
@@ -317,7 +318,7 @@ def _text(texts: Sequence[str], number: int) -> str:
 
 def _call(found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Group], rank: int, size: int) -> Call:
     """One record."""
-    number, begin, end, elements, index, peer, tag, *words, thread, state = found
+    begin, end, elements, index, peer, tag, *words, thread, state, number = found
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:
         raise NotALedger(f"its call {number} cannot be")

@@ -7,15 +7,17 @@ each takes a number and a record of its own. `harness.ledger.file` is the format
 
 from __future__ import annotations
 
+import copy
 import itertools
 import mmap
 import os
 import struct
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import get_ident
+from time import monotonic_ns
 from types import CodeType, FrameType
 
 from harness.ledger.file import (
@@ -24,6 +26,7 @@ from harness.ledger.file import (
     LARGEST,
     MAGIC,
     NUMBER,
+    NUMBER_AT,
     RECORD,
     SLOTS,
     STATES,
@@ -40,9 +43,8 @@ from harness.rank.spec import RankSpec
 OPEN, ENDED, FAILED, STARTED = range(len(STATES))
 # Where the fields of the header and of a record lie that change after they were first written.
 WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
-END_AT, STATE_AT = 16, 58
+END_AT, STATE_AT = 8, 50
 RECORDS_AT = HEADER.size + TEXTS_LIMIT
-NUMBERS = struct.Struct("<QQQIiiHHHHHHHB")  # a record without its own number: begin, end, elements, …
 # Texts of places and shapes leave so much room for those without which a call cannot be written.
 RESERVED, RESERVED_TEXTS = 16 * 1024, 500
 LIBRARIES = ("torch", "mlx.core")
@@ -68,8 +70,8 @@ class Book:
             OSError: no space, or no right to write there.
         """
         self.rank, self.size = spec.rank, spec.size
-        self._pid = os.getpid()
-        self._sites = Sites(spec.folder)
+        self._is_child = False
+        self._sites = Sites(spec.folder, self.text)
         path = Path(spec.scratch, FOLDER, ARTEFACT + BYTES)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -82,7 +84,7 @@ class Book:
         finally:
             os.close(descriptor)
         places = (HEADER.size, TEXTS_LIMIT, 0, RECORDS_AT)
-        who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, self._pid, SLOTS)
+        who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, os.getpid(), SLOTS)
         HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"))
         self._texts = Texts()
         self._lock = threading.Lock()
@@ -91,71 +93,79 @@ class Book:
         self._numbers = itertools.count(1)
         self._indices: dict[tuple[int, ...], Iterator[int]] = {}
         self._full = self.text("the table of its texts is full")
+        os.register_at_fork(after_in_child=self._forked)
 
-    def begin(
+    def begin(  # noqa: PLR0917 - by place: it is called before every call of a rank
         self,
         operation: int,
         group: int,
-        *,
-        peer: int = -1,
-        tag: int = 0,
-        elements: int = 0,
-        shape: int = 0,
-        dtype: int = 0,
-        reduction: int = 0,
-        channel: tuple[int, ...] = (),
-        depth: int = 1,
+        key: tuple[int, ...],
+        peer: int,
+        tag: int,
+        elements: int,
+        shape: int,
+        dtype: int,
+        reduction: int,
+        state: int,
     ) -> int | None:
-        """Write that a call begins. Texts are given by their numbers, which `text` gives.
+        """Write that a call begins, made two frames above this one. Texts are given by their numbers: see `text`.
 
         Args:
             operation: as `harness.ledger.file` names it.
             group: as `Group.text` names it.
+            key: what it is counted by: the group, and of a point-to-point call peer, tag and direction.
             peer: root or other end, as a rank of the world; -1 for none.
             tag: of a point-to-point call.
             elements: what the group has to state alike.
             shape: of its first tensor.
             dtype: of its first tensor.
             reduction: such as `sum`.
-            channel: of a point-to-point call, what it is counted by beside its group.
-            depth: how many frames lie between this and the library's call.
+            state: OPEN where its end will be told, STARTED where it comes back at once.
 
         Returns:
-            What `end` and `started` take; None where it was not written, which the ledger says.
+            What `end` takes; None where it was not written, which the ledger says.
         """
-        if os.getpid() != self._pid:
+        if self._is_child:
             self._count_a_child()
             return None
-        site = self._site(sys._getframe(depth))  # noqa: SLF001 - what every tracer uses
-        texts = dtype, shape, reduction, self._thread(), OPEN
-        key = (group, *channel)
+        sites, frame = self._sites, sys._getframe(2)  # noqa: SLF001 - what every tracer uses
+        known, site = sites.passed.get, 0
+        # The innermost frame that is neither the library's nor our own; there is none where native code made the call.
+        while frame is not None:
+            code = frame.f_code
+            if not (known(id(code)) or sites.look(code))[0]:
+                place = (id(code), frame.f_lasti)
+                found = sites.numbers.get(place)
+                site = sites.name(place, frame) if found is None else found
+                break
+            frame = frame.f_back  # type: ignore[assignment]
+        ident = get_ident()
+        thread = self._threads.get(ident)
+        if thread is None:
+            thread = self._threads.setdefault(ident, min(len(self._threads), 0xFFFF))
         index = next(self._indices.get(key) or self._indices.setdefault(key, itertools.count(1)))
         number = next(self._numbers)
         at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
         if number > SLOTS:
-            NUMBER.pack_into(self._map, at, 0)
-        now = time.monotonic_ns()
-        NUMBERS.pack_into(
-            self._map, at + NUMBER.size, now, 0, elements, index, peer, tag, operation, group, site, *texts
-        )
-        # Last: a record without its number was not written.
-        NUMBER.pack_into(self._map, at, number)
+            NUMBER.pack_into(self._map, at + NUMBER_AT, 0)
+        texts = operation, group, site, dtype, shape, reduction
+        # The number is written last: a record without it was not written.
+        RECORD.pack_into(self._map, at, monotonic_ns(), 0, elements, index, peer, tag, *texts, thread, state, number)
         return at
 
     def end(self, at: int | None, *, failed: bool = False) -> None:
         """Write that a call has ended."""
         if at is not None:
-            NUMBER.pack_into(self._map, at + END_AT, time.monotonic_ns())
+            NUMBER.pack_into(self._map, at + END_AT, monotonic_ns())
             self._map[at + STATE_AT] = FAILED if failed else ENDED
 
-    def started(self, at: int | None) -> None:
-        """Write that a call came back whose end is not observed."""
-        if at is not None:
-            self._map[at + STATE_AT] = STARTED
+    def made(self, group: int) -> int:
+        """How many calls have begun in a group."""
+        return sum(next(copy.copy(count)) - 1 for key, count in list(self._indices.items()) if key[0] == group)
 
     def refuse(self, why: str) -> None:
         """Write why calls are made that are not in it; the first reason stays."""
-        if os.getpid() != self._pid:
+        if self._is_child:
             self._count_a_child()
             return
         try:
@@ -192,22 +202,8 @@ class Book:
                 struct.pack_into("<I", self._map, LOST_AT, struct.unpack_from("<I", self._map, LOST_AT)[0] + 1)
         return number
 
-    def _site(self, frame: FrameType | None) -> int:
-        """The number of the place that a call comes from."""
-        site = self._sites.of(frame)
-        if site is None:
-            return 0
-        if (number := self._sites.numbers.get(site)) is None:
-            code, line = site
-            text = f"{self._sites.name(code)}:{line} in {code.co_name}"
-            number = self._sites.numbers[site] = self.text(text, needed=False)
-        return number
-
-    def _thread(self) -> int:
-        ident = threading.get_ident()
-        if (number := self._threads.get(ident)) is None:
-            number = self._threads.setdefault(ident, min(len(self._threads), 0xFFFF))
-        return number
+    def _forked(self) -> None:
+        self._is_child = True
 
     def _count_a_child(self) -> None:
         """In a process that the rank forked, which has the same map: its calls are not the rank's."""
@@ -215,33 +211,32 @@ class Book:
 
 
 class Sites:
-    """Which line of whose code made a call: the innermost frame that is neither the library's nor our own.
+    """Which line of whose code made a call, where that is not known yet.
 
     Attributes:
+        passed: identity of a code object to whether it is the library's or our own, and the code itself. By identity,
+            because the hash of code is that of all it holds.
         numbers: place to the number of its text.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, text: Callable[..., int]) -> None:
         self._folder = folder
+        self._text = text
         self._own = os.path.realpath(Path(__file__).parents[1]) + os.sep
-        self._passed: dict[CodeType, bool] = {}
-        self.numbers: dict[tuple[CodeType, int], int] = {}
+        self.passed: dict[int, tuple[bool, CodeType]] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
 
-    def of(self, frame: FrameType | None) -> tuple[CodeType, int] | None:
-        """The place, seen from a frame; None where native code made the call."""
-        passed = self._passed
-        while frame is not None:
-            code = frame.f_code
-            if (skip := passed.get(code)) is None:
-                skip = passed[code] = self._is_passed(code)
-            if not skip:
-                return code, frame.f_lineno
-            frame = frame.f_back
-        return None
+    def name(self, place: tuple[int, int], frame: FrameType) -> int:
+        """The number of a place that was not met before."""
+        code = frame.f_code
+        text = f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in {code.co_name}"
+        number = self.numbers[place] = self._text(text, needed=False)
+        return number
 
-    def name(self, code: CodeType) -> str:
-        """Its file, without the machine's folders."""
-        return short_name(code.co_filename, folder=self._folder)
+    def look(self, code: CodeType) -> tuple[bool, CodeType]:
+        """What `passed` holds of code that was not met before."""
+        known = self.passed[id(code)] = (self._is_passed(code), code)
+        return known
 
     def _is_passed(self, code: CodeType) -> bool:
         file = os.path.realpath(code.co_filename)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND, Group
-from harness.rank.ledger import Book
+from harness.rank.ledger import STARTED, Book
 
 REDUCTIONS = {"all_sum": "sum", "all_max": "max", "all_min": "min", "sum_scatter": "sum"}
 COLLECTIVES = (*REDUCTIONS, "all_gather")
@@ -48,12 +48,10 @@ class Hook:
         def call(*arguments: Any, **options: Any) -> Any:
             at = self._begin(name, arguments, options)
             try:
-                result = original(*arguments, **options)
+                return original(*arguments, **options)
             except BaseException:
                 self._book.end(at, failed=True)
                 raise
-            self._book.started(at)
-            return result
 
         return call
 
@@ -82,13 +80,14 @@ class Hook:
             return self._book.begin(
                 text(RECEIVE if name == "recv_like" else name),
                 number,
-                peer=peer,
-                channel=(peer, name == SEND) if pair else (),
-                elements=elements,
-                shape=text("x".join(map(str, shape)) or "scalar", needed=False),
-                dtype=text(str(dtype).rpartition(".")[2]),
-                reduction=text(REDUCTIONS.get(name, "")),
-                depth=3,
+                (number, peer, name == SEND) if pair else (number,),
+                peer,
+                0,
+                elements,
+                text("x".join(map(str, shape)) or "scalar", needed=False),
+                text(str(dtype).rpartition(".")[2]),
+                text(REDUCTIONS.get(name, "")),
+                STARTED,
             )
         except Exception as error:  # noqa: BLE001 - see above
             self._book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.ledger.file import RECEIVE, SEND, TEXTS_MOST, Group
-from harness.rank.ledger import Book
+from harness.rank.ledger import OPEN, STARTED, Book
 
+Counted = Literal[1, "members"] | None
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
 # fake tensors, and not left out under inference_mode.
 KEY = "BackendSelect"
@@ -43,7 +44,7 @@ class Operation:
     stated: int = 0
     root: int | None = None
     tag: int | None = None
-    counted: Literal[1, "members"] | None = 1
+    counted: Counted = 1
 
     @property
     def reduction(self) -> int | None:
@@ -144,8 +145,11 @@ class Hook:
         self._book = book
         self._torch = torch
         self._distributed: Any = torch.distributed
-        self._groups: dict[str, tuple[dict[int, int], int, tuple[int, ...], Count]] = {}
-        self._shapes: dict[Any, int] = {}
+        self._unbox = torch.distributed.ProcessGroup.unbox
+        self._members: dict[Any, dict[int, int]] = {}
+        self._groups: dict[int, Known] = {}
+        self._only: Known | None = None
+        self._shapes: dict[Any, tuple[int, int]] = {}
         self._dtypes: dict[Any, int] = {}
         self._reductions: dict[Any, int] = {}
         self._library: Any = None
@@ -165,13 +169,14 @@ class Hook:
     def conclude(self) -> None:
         """When the subject has returned: hold what was seen of each group against what its backend counted."""
         world = getattr(self._distributed.distributed_c10d, "_world", None)
-        for name, (ranks, _, _, count) in list(self._groups.items()):
+        for number, _, _, count in list(self._groups.values()):
+            name = count.name
             group = next((one for one in getattr(world, "pg_map", ()) if one.group_name == name), None)
-            if group is None or count.unknown or self._ranks(group) is not ranks:
-                continue  # the subject ended it
-            counted = group._get_sequence_number_for_group()  # noqa: SLF001 - torch shows it nowhere else
-            if not count.seen - count.failed <= counted <= count.seen:
-                self._book.refuse(f"{counted} calls were made in group {name} of torch, and {count.seen} were seen")
+            if group is None or count.unknown or self._ranks(group) is not count.ranks:
+                continue  # the subject ended it, or it cannot be told
+            counted, seen = group._get_sequence_number_for_group(), self._book.made(number) + count.more  # noqa: SLF001
+            if not seen - count.failed <= counted <= seen:
+                self._book.refuse(f"{counted} calls were made in group {name} of torch, and {seen} were seen")
 
     def try_to_conclude(self) -> None:
         """The same, whatever the subject has left of the library."""
@@ -223,23 +228,57 @@ class Hook:
         torch, work = self._torch, self._distributed.Work
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
         book, place, redispatch = self._book, operation.asynchronous, kernel.redispatch
-        begin, has_waited = self._beginning(operation), operation.counted is None
+        # Where the operation takes no `async_op` it comes back at once, but for one that waits itself.
+        waits, never = operation.counted is None, place is None and operation.counted is not None
+        name, root, tagged, own, stated = (
+            operation.name,
+            operation.root,
+            operation.tag,
+            operation.own,
+            operation.stated,
+        )
+        number, barrier, sends, odd = book.text(name), name in BARRIERS, name == SEND, operation.counted != 1
+        group_at, reduction_at = operation.group, operation.reduction
+        shapes, dtypes, begin, group_of = self._shapes, self._dtypes, book.begin, self._group
 
+        # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any, **options: Any) -> Any:
-            at, count, many = begin(arguments)
+            comes_back = never or (place is not None and (len(arguments) <= place or arguments[place]))
+            state, at, count = STARTED if comes_back else OPEN, None, None
+            try:
+                group, ranks, key, count = group_of(arguments[group_at])
+                peer = -1 if root is None else ranks[arguments[root]]
+                tag = 0
+                if tagged is not None:
+                    tag = arguments[tagged]
+                    key = (group, peer, tag, sends)
+                if barrier:
+                    at = begin(number, group, key, peer, tag, 0, 0, 0, 0, state)
+                else:
+                    given = tensor = arguments[own]
+                    while isinstance(tensor, list):
+                        tensor = tensor[0]
+                    size, dtype = tensor.shape, tensor.dtype
+                    shape, elements = shapes.get(size) or self._shape(size)
+                    if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
+                        elements = _elements(arguments[stated])
+                    kind = dtypes.get(dtype) or self._dtype(dtype)
+                    reduction = 0 if reduction_at is None else self._reduction(arguments[reduction_at])
+                    at = begin(number, group, key, peer, tag, elements, shape, kind, reduction, state)
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the ledger, and never the call
+                book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
             try:
                 result = redispatch(keys & below, *arguments, **options)
-                if place is None or len(arguments) <= place or arguments[place]:
-                    if has_waited:
-                        book.end(at)
-                    else:
-                        book.started(at)
+                if odd and count is not None:
+                    count.note(operation.counted)
+                if comes_back:
                     return result
-                # The caller would wait at once: here the end is seen.
-                work.unbox(result[-1] if isinstance(result, tuple) else result).wait()
+                if not waits:
+                    # The caller would wait at once: here the end is seen.
+                    work.unbox(result[-1] if isinstance(result, tuple) else result).wait()
             except BaseException:
                 if count is not None:
-                    count.lose(many)
+                    count.note_failed(operation.counted)
                 book.end(at, failed=True)
                 raise
             book.end(at)
@@ -247,72 +286,43 @@ class Hook:
 
         return call
 
-    def _beginning(self, operation: Operation) -> Callable[[Sequence[Any]], tuple[int | None, Count | None, int]]:
-        """What writes that a call begins. Whatever goes wrong costs the ledger, and never the call.
+    def _group(self, boxed: Any) -> Known:
+        """What is known of a group: its number in the ledger, its members, what its calls are counted by, its count.
 
-        It returns what ends the call in the ledger, the count of its group, and what it adds to that.
+        The group itself is not kept: whoever ends it has it gone. Torch's list of its members is, which is its own.
         """
-        book, name = self._book, operation.name
-        number, barrier, sends = book.text(name), operation.name in BARRIERS, operation.name == SEND
-        own, stated, root, tagged = operation.own, operation.stated, operation.root, operation.tag
-        group_at, reduction_at, counted = operation.group, operation.reduction, operation.counted
-
-        def begin(arguments: Sequence[Any]) -> tuple[int | None, Count | None, int]:
-            count, many = None, 0
-            try:
-                group, ranks, count = self._group(arguments[group_at])
-                many = count.add(len(ranks) if counted == "members" else counted)
-                peer = -1 if root is None else ranks[arguments[root]]
-                tag = 0 if tagged is None else arguments[tagged]
-                tensor = _first(arguments[own])
-                at = book.begin(
-                    number,
-                    group,
-                    peer=peer,
-                    tag=tag,
-                    channel=() if tagged is None else (peer, tag, sends),
-                    elements=0 if barrier else _elements(arguments[stated]),
-                    shape=0 if barrier else self._shape(tensor.shape),
-                    dtype=0 if barrier else self._dtype(tensor.dtype),
-                    reduction=0 if reduction_at is None else self._reduction(arguments[reduction_at]),
-                    depth=3,
-                )
-            except Exception as error:  # noqa: BLE001 - see above
-                book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
-                return None, count, many
-            return at, count, many
-
-        return begin
-
-    def _group(self, boxed: Any) -> tuple[int, Sequence[int], Count]:
-        """The number of a group in the ledger, its members, and the count of its calls.
-
-        The group itself is not kept: whoever ends it has it gone.
-        """
-        group = self._distributed.ProcessGroup.unbox(boxed)
-        name, ranks = group.group_name, self._ranks(group)
-        known = self._groups.get(name)
-        if known is None or known[0] is not ranks:
-            members = tuple(sorted(ranks, key=ranks.__getitem__))
-            known = ranks, self._book.text(Group("torch", name, members).text()), members, Count()
-            self._groups[name] = known
-        return known[1:]
+        members, only = self._members, self._only
+        if only is not None and len(members) == 1:
+            # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
+            for ranks in members.values():
+                if ranks is only[3].ranks:
+                    return only
+        group = self._unbox(boxed)
+        found = members.get(group)
+        known = None if found is None else self._groups.get(id(found))
+        if known is None:
+            ranks = self._ranks(group)
+            order = tuple(sorted(ranks, key=ranks.__getitem__))
+            name = group.group_name
+            number = self._book.text(Group("torch", name, order).text())
+            known = self._groups[id(ranks)] = (number, order, (number,), Count(name=name, ranks=ranks))
+        self._only = known
+        return known
 
     def _ranks(self, group: Any) -> dict[int, int]:
         """The members of a group as torch keeps them: rank of the world to rank of the group."""
-        found: dict[int, int] = self._distributed.distributed_c10d._world.pg_group_ranks[group]  # noqa: SLF001
-        return found
+        self._members = self._distributed.distributed_c10d._world.pg_group_ranks  # noqa: SLF001
+        return self._members[group]
 
-    def _shape(self, shape: Any) -> int:
-        if (number := self._shapes.get(shape)) is None:
-            number = self._book.text("x".join(map(str, shape)) or "scalar", needed=False)
-            if len(self._shapes) < TEXTS_MOST:
-                self._shapes[shape] = number
-        return number
+    def _shape(self, shape: Any) -> tuple[int, int]:
+        """The number of a shape's text, and how many elements it has."""
+        known = self._book.text("x".join(map(str, shape)) or "scalar", needed=False), int(shape.numel())
+        if len(self._shapes) < TEXTS_MOST:
+            self._shapes[shape] = known
+        return known
 
     def _dtype(self, dtype: Any) -> int:
-        if (number := self._dtypes.get(dtype)) is None:
-            number = self._dtypes[dtype] = self._book.text(str(dtype).removeprefix("torch."))
+        number = self._dtypes[dtype] = self._book.text(str(dtype).removeprefix("torch."))
         return number
 
     def _reduction(self, boxed: Any) -> int:
@@ -326,34 +336,36 @@ class Hook:
 
 @dataclass
 class Count:
-    """How many calls of a group gloo must have counted: between those seen that did not fail, and all.
+    """What gloo counts otherwise of a group's calls than the ledger does.
 
-    `unknown` where one of them is counted differently from rank to rank.
+    Attributes:
+        name: of the group.
+        ranks: its members, as torch keeps them.
+        more: how much more gloo has counted.
+        unknown: whether one of the calls is counted differently from rank to rank.
+        failed: how many of them gloo may have counted or not, for they failed.
     """
 
-    seen: int = 0
-    failed: int = 0
+    name: str
+    ranks: dict[int, int]
+    more: int = 0
     unknown: bool = False
+    failed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, many: int | None) -> int:
-        """Count a call that begins, of which gloo counts so many; returns how many are known to be counted."""
+    def note(self, counted: Counted) -> None:
+        """Take a call that gloo does not count once."""
         with self._lock:
-            self.seen += many or 0
-            self.unknown |= many is None
-        return many or 0
+            self.unknown |= counted is None
+            self.more += len(self.ranks) - 1 if counted == "members" else 0
 
-    def lose(self, many: int) -> None:
-        """Count a call that failed: gloo may have counted it, or not."""
+    def note_failed(self, counted: Counted) -> None:
+        """Take a call that failed."""
         with self._lock:
-            self.failed += many
+            self.failed += len(self.ranks) if counted == "members" else 1
 
 
-def _first(given: Any) -> Any:
-    """The first tensor of a tensor, a list of them, or a list of lists."""
-    while isinstance(given, list):
-        given = given[0]
-    return given
+Known = tuple[int, tuple[int, ...], tuple[int, ...], Count]
 
 
 def _elements(given: Any) -> int:
