@@ -20,6 +20,7 @@ from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
+from harness.scenario.observe_lint import observed
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.ready_lint import ready
 from harness.scenario.sufficiency import TRIAL_RULES
@@ -167,20 +168,6 @@ def programs(draft: Draft) -> Iterator[Problem]:
                 "strikes from inside a rank of Python, and a program has nothing of ours inside; use pause or kill"
             )
             yield draft.problem(("faults", index, "kind"), message)
-
-
-def observed(draft: Draft) -> Iterator[Problem]:
-    """Calls are observed in ranks of Python, of backends whose library is known."""
-    if not draft.has("observe"):
-        return
-    if draft.has("subject", "program"):
-        message = "stands in functions of Python; nothing of ours is inside a program: remove it"
-        yield draft.problem(("observe",), message, at_key=True)
-    for index, name in enumerate(draft.axes().get("backend", [])):
-        known = BACKENDS.get(name) if isinstance(name, str) else None
-        if known is not None and known.unobserved:
-            message = f"cannot be had beside observe: {known.unobserved}; leave it out"
-            yield draft.problem(("matrix", "backend", index), message)
 
 
 def environments(draft: Draft) -> Iterator[Problem]:
