@@ -35,13 +35,13 @@ class Nccl(Backend):
         makes_a_group=True,
         portable=False,
         unbounded="NCCL's bound was never tried here: no machine with two GPUs was at hand",
+        unobserved="the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs",
         peer_gone=(
             PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
             *OF_TORCHS_STORE,
         ),
     )
     inside_file: ClassVar = Path(__file__).with_name("nccl_inside.py")
-    unobserved: ClassVar = "the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs"
 
     def refusal(self, *, size: int) -> Skip | None:
         if lacks := missing("torch"):

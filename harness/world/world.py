@@ -43,7 +43,7 @@ class KeeperGone(ServerFailed):
 
 
 class World:
-    """One start of one set of ranks. Use once: `World(...).run()`."""
+    """One start of one set of ranks. Use once: `World(...).run()`. Its `mark` says which it is, as ranks are told."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class World:
         given = [dict(launch.arguments), dict(launch.env)]
         self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
         self._begun = 0
-        self._mark = ""
+        self.mark = ""
         self._states = RankStates(size=launch.size)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
@@ -91,11 +91,6 @@ class World:
     def pids(self) -> Mapping[int, int]:
         """Rank to pid, of the ranks that were started."""
         return self._states.started
-
-    @property
-    def mark(self) -> str:
-        """Which world this is, as its ranks were told."""
-        return self._mark
 
     def signal(self, number: int, *, rank: int | None = None) -> None:
         """Send a signal to a rank, or to all that live; the keeper sends it, so that no reused pid is ever hit.
@@ -166,7 +161,7 @@ class World:
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
         self.add(begun)
-        self._mark = mark(begun.line().encode("ascii"))
+        self.mark = mark(begun.line().encode("ascii"))
         server: Server | None = None
         usable = over = False
         try:
@@ -231,7 +226,7 @@ class World:
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
-            launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self._mark
+            launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self.mark
         )
         self._ending = Ending(self, self._states, launch=launch, recorder=self._recorder, scratch=scratch)
         if launch.hang is not None:
