@@ -53,6 +53,8 @@ LIBRARIES = ("torch", "mlx.core")
 STANDARD = os.path.realpath(Path(os.__file__).parent) + os.sep
 INSTALLED = (STANDARD + "site-packages", STANDARD + "dist-packages")
 WRAPPERS = os.sep + "typing_extensions.py"
+# Where torch.compile puts what it made of a subject's code, unless it is told.
+COMPILED = os.sep + "torchinductor_"
 
 
 class Book:
@@ -242,6 +244,8 @@ class Sites:
         file = os.path.realpath(code.co_filename)
         if file.startswith(STANDARD) and not file.startswith(INSTALLED):
             return True
+        inductor = os.path.realpath(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or COMPILED) + os.sep
         found = [getattr(sys.modules.get(name), "__file__", None) for name in LIBRARIES]
         libraries = [str(Path(os.path.realpath(one)).parent) + os.sep for one in found if one]
-        return file.startswith((self._own, *libraries)) or file.endswith(WRAPPERS) or code.co_filename.startswith("<")
+        generated = code.co_filename.startswith("<") or COMPILED in file or inductor in file
+        return generated or file.startswith((self._own, *libraries)) or file.endswith(WRAPPERS)

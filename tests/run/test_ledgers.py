@@ -200,8 +200,6 @@ def serve(context, *, how):
     ledger = context._kept / "collectives.ledger.bin"
     if how == "keeps":
         context.keep("collectives.ledger", b"mine")
-    elif how == "removes":
-        ledger.unlink()
     elif how == "writes":
         ledger.write_bytes(b"\\xff" * 5000)
     elif how == "links":
@@ -218,7 +216,6 @@ def serve(context, *, how):
     ("how", "why"),
     [
         ("keeps", "collectives.ledger was kept already"),
-        ("removes", "it left no ledger"),
         ("writes", "what it left is not a ledger: it does not begin as one"),
         ("links", "it left no ledger"),
         ("moves", "it left no ledger"),
