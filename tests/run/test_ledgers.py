@@ -17,7 +17,7 @@ from harness.record.model import Record, RecordError
 from harness.report.figures import FOLDER as FIGURES
 from harness.trust.key import find_signer
 from tests import forge
-from tests.run.conftest import Ran, run_command
+from tests.run.conftest import ROOT, Ran, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -232,3 +232,19 @@ def test_a_subject_that_takes_its_ledger_away_does_not_pass(tmp_path: Path, how:
     found = run_command(tmp_path, "run", str(folder), "--try")
     assert (found.code, why in found.out) == (1, True), found.out + found.err
     assert "1 call, the last: barrier #1 at subject.py:7" in found.out  # of the arm that leaves it alone
+
+
+@pytest.mark.whole
+def test_the_shipped_scenario_says_in_which_call_each_rank_hung(tmp_path: Path) -> None:
+    """With fewer trials: the control's hang is proved, and above each stack stands the call in which the rank was."""
+    few = ("--set", "trials.candidate=5", "--set", "trials.control=2", "--set", "matrix.ranks=[3]")
+    few = (*few, "--set", "trials.accept.failure_rate_below=50%")
+    ran = run_command(tmp_path, "run", str(ROOT / "scenarios" / "one-sided-cancel"), *few)
+    assert ran.code == 0, ran.out + ran.err
+    report = (ran.folder / "report.md").read_text()
+    assert "by its ledger in barrier #7 at subject.py:22" in report
+    assert "by its ledger in all_reduce #7 of 8 float32 (sum) at subject.py:42" in report
+    (cell,) = ran.record.judgement.cells
+    assert cell.control is not None
+    (failure,) = [one for one in cell.control.trials[0].failures if one.check == "in-step"]
+    assert failure.ranks == [0]
