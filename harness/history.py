@@ -220,6 +220,9 @@ ARTEFACT_FOUND = "artefact.found"
 ARTEFACT_COMPARED = "artefact.compared"
 """The harness says so of each check that compares arrays, for each rank: check, found, expected, comparison."""
 
+LEDGERS_COMPARED = "ledgers.compared"
+"""The harness says so, once the ranks have ended, where their calls are observed: ranks, checks."""
+
 
 def artefact_found(history: History, rank: int, name: str) -> Seen | None:
     """The artefact of a rank, as the harness found it; None where there is none of that name."""

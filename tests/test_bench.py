@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import verifying
+from harness.world.pool import ServerPool
+from tests.bench import ledger, verifying
 
 
 @pytest.mark.whole
@@ -15,3 +16,12 @@ def test_verify_and_gate_are_measured_on_a_report_that_both_accept(tmp_path: Pat
     figures = verifying.measure(tmp_path, rounds=1, candidate=59, control=3)
     assert figures["files"] > 5
     assert all(figures[f"{command}_wall_seconds"][1] > 0 for command in ("verify", "gate"))
+
+
+@pytest.mark.whole
+def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
+    """Every call of a short ping-pong is timed, and the time in the hook is less than that of the calls."""
+    with ServerPool() as pool:
+        figures = ledger.measure(pool, tmp_path, rounds=20)
+    assert 0 < figures["call_seconds"] < figures["round_seconds"]
+    assert 0 < figures["share"] < 1

@@ -39,6 +39,7 @@ class BackendProperties:
         makes_a_group: its ranks are one group; without it nobody meets anybody, and programs need no more.
         portable: needs nothing of the machine beside its libraries, so that an arm's environment may bring them.
         unbounded: why `world.collective_timeout` cannot bound how long its ranks wait; empty where it can.
+        unobserved: why the calls of its ranks cannot be observed (`observe: [collectives]`); empty where they can.
         peer_gone: what it raises in a rank whose peer is gone: a consequence of another rank's end, and no cause.
     """
 
@@ -46,6 +47,7 @@ class BackendProperties:
     makes_a_group: bool
     portable: bool
     unbounded: str
+    unobserved: str
     peer_gone: tuple[PeerGone, ...]
 
     @property

@@ -43,6 +43,7 @@ class Gloo(Backend):
         makes_a_group=True,
         portable=True,
         unbounded="",
+        unobserved="",
         peer_gone=(
             # monitored_barrier quotes it below words of its own.
             PeerGone(

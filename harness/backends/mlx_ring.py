@@ -39,6 +39,7 @@ class MlxRing(Backend):
         makes_a_group=True,
         portable=False,
         unbounded="MLX gives its ring no bound: a rank waits for its neighbours for ever",
+        unobserved="",
         peer_gone=(PeerGone("RuntimeError", r"^\[ring\] connection to a peer was lost"),),
     )
     inside_file: ClassVar = Path(__file__).with_name("mlx_ring_inside.py")

@@ -18,6 +18,7 @@ class Nothing(Backend):
         makes_a_group=False,
         portable=True,
         unbounded="its ranks have no collectives: what they wait for is their own",
+        unobserved="",
         peer_gone=OF_PYTHON,
     )
     inside_file: ClassVar = Path(__file__).with_name("none_inside.py")

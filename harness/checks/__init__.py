@@ -20,6 +20,7 @@ from harness.checks.equal import EqualCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
 from harness.checks.finding import Finding, RankFinding, canonical
+from harness.checks.ledger_agrees import LedgerAgreesCheck
 from harness.checks.no_survivors import NoSurvivorsCheck
 from harness.checks.progress import ProgressCheck
 from harness.checks.requests import RequestsCheck
@@ -49,6 +50,7 @@ KINDS: Registry[type[Check]] = Registry(
         "survivors-end": SurvivorsEndCheck,
         "environment-agrees": EnvironmentAgreesCheck,
         "requests": RequestsCheck,
+        "ledger-agrees": LedgerAgreesCheck,
     },
 )
 

@@ -24,7 +24,9 @@ NAME_LIMIT = 200
 FILE_NAME = "error.json"
 ROOT = str(Path(__file__).parents[2])  # of our own code, which is not found by sys.path
 RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
-WATCH = RUNTIME + "groups.py"  # stands between a subject and the library it calls, and is neither
+# What stands between a subject and the library it calls, and is neither.
+BY_NAME = ("groups.py", "ledger_torch.py", "ledger_mlx.py")
+WATCHES = tuple(RUNTIME + name for name in BY_NAME)
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
 
@@ -101,7 +103,7 @@ def _is_ours(trace: TracebackType | None) -> bool:
 def _is_watch(step: TracebackType) -> bool:
     # By its name first: a stack may be a million frames deep.
     file = step.tb_frame.f_code.co_filename
-    return file.endswith("groups.py") and os.path.realpath(file) == WATCH
+    return file.endswith(BY_NAME) and os.path.realpath(file) in WATCHES
 
 
 def write(scratch: str, description: dict[str, Any]) -> None:
@@ -167,11 +169,9 @@ def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]
 
 
 def _frame(name: str, line: int, *, function: str, folder: str) -> dict[str, Any]:
-    root = os.path.realpath(folder) + os.sep
-    file = os.path.realpath(name)
-    inside = file.startswith(root)
+    inside = os.path.realpath(name).startswith(os.path.realpath(folder) + os.sep)
     return {
-        "file": file[len(root) :] if inside else _short(file),
+        "file": short_name(name, folder=folder),
         "line": line,
         "function": function,
         "source": linecache.getline(name, line).strip()[:300],
@@ -179,8 +179,11 @@ def _frame(name: str, line: int, *, function: str, folder: str) -> dict[str, Any
     }
 
 
-def _short(file: str) -> str:
-    """A file outside the arm, without the machine's folders: relative to the import path it came from."""
+def short_name(name: str, *, folder: str) -> str:
+    """A file without the machine's folders: relative to the arm's folder, or to the import path it came from."""
+    file = os.path.realpath(name)
+    if file.startswith(root := os.path.realpath(folder) + os.sep):
+        return file[len(root) :]
     for entry in sorted((os.path.realpath(p) for p in (ROOT, *sys.path) if p), key=len, reverse=True):
         if file.startswith(entry + os.sep):
             return file[len(entry) + 1 :]

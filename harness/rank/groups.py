@@ -16,6 +16,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from harness.rank import ledger_mlx, ledger_torch
+from harness.rank.ledger import Book
+
 MADE = "group.made"
 TORCH, MLX = "torch.distributed", "mlx.core"
 # Where torch keeps the function by name; what a subject imports later, it imports from one of these.
@@ -29,11 +32,14 @@ class Watch:
     Attributes:
         tell: emits an event.
         size: of the world.
+        book: takes their calls, where the scenario observes them.
     """
 
-    def __init__(self, tell: Callable[[str, dict[str, Any]], None], *, size: int) -> None:
+    def __init__(self, tell: Callable[[str, dict[str, Any]], None], *, size: int, book: Book | None = None) -> None:
         self._tell = tell
         self._size = size
+        self._book = book
+        self._conclude: list[Callable[[], None]] = []
         self._pid = os.getpid()
         self._told: set[tuple[str, int, int]] = set()
 
@@ -46,6 +52,8 @@ class Watch:
 
     def look(self) -> None:
         """Look once more when the subject has returned, for what was made past this watch."""
+        for conclude in self._conclude:
+            conclude()
         distributed = sys.modules.get(TORCH)
         with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
             if distributed is not None and distributed.is_initialized() and distributed.get_world_size() != self._size:
@@ -72,6 +80,9 @@ class Watch:
                 self._watch_torch(sys.modules[TORCH])
             else:
                 self._watch_mlx(sys.modules[MLX].distributed)
+        if self._book is not None:
+            install = ledger_torch.install if name == TORCH else ledger_mlx.install
+            self._conclude.append(install(self._book, sys.modules["torch" if name == TORCH else MLX]))
 
     def _watch_torch(self, distributed: Any) -> None:
         original = distributed.init_process_group

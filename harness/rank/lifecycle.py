@@ -35,6 +35,7 @@ from harness.rank.environment import environment
 from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
+from harness.rank.ledger import Book
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, names_swallowed, parameters
 from harness.rank.spec import RankSpec
@@ -108,7 +109,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
-    watch = Watch(emitter.emit, size=spec.size)
+    watch = Watch(emitter.emit, size=spec.size, book=_book(spec) if spec.observe else None)
     watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
@@ -137,6 +138,15 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     watch.look()
     emitter.emit("subject.end", {})
     group.leave()
+
+
+def _book(spec: RankSpec) -> Book | None:
+    """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds out."""
+    try:
+        return Book(spec)
+    except OSError as error:
+        print(f"rankproof: no ledger of this rank's calls can be made: {error}", file=sys.stderr)
+    return None
 
 
 def seed(number: int) -> None:

@@ -45,6 +45,7 @@ class RankSpec:
         collective_timeout: seconds after which the backend gives up joining and each collective; None is its own bound.
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
         on_host: whether it is on a test host, whose name it tells as it begins.
+        observe: whether the rank writes a ledger of its collective calls.
     """
 
     rank: int
@@ -73,6 +74,7 @@ class RankSpec:
     on_host: bool = False
     tells_environment: bool = False
     collective_timeout: float | None = None
+    observe: bool = False
 
     @property
     def shared(self) -> str:

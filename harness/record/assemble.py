@@ -40,6 +40,7 @@ from harness.record.facts import (
     RevisionFacts,
     RunFacts,
 )
+from harness.record.ledgers import Ledgers
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.library import Libraries
 from harness.record.model import (
@@ -78,7 +79,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     Args:
         read: gives the bytes of a file by its path in the results folder.
         names: the paths there are.
-        described: called with what was compared again of the ranks' arrays, if there are any.
+        described: called with what was compared again of what the ranks kept, if there is anything.
 
     Raises:
         Contradiction: evidence that cannot all be true.
@@ -125,7 +126,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         )
         for arm, summary in arms.items()
     }
-    witness, arrays = Witness(run, read), Arrays(scenario, read)
+    witness, arrays, ledgers = Witness(run, read), Arrays(scenario, read), Ledgers(scenario, read)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries = Libraries(run, others, read, arms=compared(arms))
 
@@ -137,6 +138,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             witness.hear(evidence, history)
             arrays.hear(evidence, history)
             libraries.hear(history)
+            ledgers.hear(evidence, history)
 
     try:
         about = summary(scenario, text)
@@ -149,8 +151,8 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
     arrays.demand(names)
-    if arrays.description:
-        described(arrays.description)
+    if again := ", ".join(filter(None, (arrays.description, ledgers.description))):
+        described(again)
     return Record(
         run=run,
         scenario=about,

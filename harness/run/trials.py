@@ -10,13 +10,14 @@ from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
 from harness.checks.arrays import compares_arrays
+from harness.checks.ledger_agrees import asks_ledgers
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History, longest_silence, window
 from harness.rank.look import LOOKED
 from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
-from harness.run import hub
+from harness.run import hub, ledgers
 from harness.run.arms import signature
 from harness.run.arms.imports import preload
 from harness.run.arms.signature import Entry
@@ -317,6 +318,7 @@ class Trials:
         launch = self._launch(cell, arm, index)
         if made is not None and made.folder is not None:
             launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
+        launch = replace(launch, observe="collectives" in scenario.observe)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         strikes = Strikes(faults, size=cell.ranks, seed=seed)
@@ -332,9 +334,13 @@ class Trials:
                 served.begin(world)
 
         def left(world: World, scratch: Path) -> None:
+            if launch.observe:
+                ledgers.cut(scratch, size=cell.ranks)
             kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
             expected = made.kept if made is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
+            if launch.observe:
+                ledgers.compare(world, kept, size=cell.ranks, asked=asks_ledgers(scenario.checks, size=cell.ranks))
 
         def end(world: World) -> None:
             strikes.end(world)

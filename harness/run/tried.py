@@ -16,7 +16,10 @@ from typing import get_args
 from harness.checks import Finding
 from harness.forms.extras import missing
 from harness.forms.strict_json import JSON
+from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History
+from harness.ledger.account import in_words
+from harness.ledger.file import ARTEFACT, NotALedger, parse
 from harness.numeric.arrays import ArrayFile, spread
 from harness.record.artefacts import PER_TRIAL, path_of
 from harness.record.results import ResultsError, ResultsFolder
@@ -42,6 +45,7 @@ from harness.world.ports import PortLease
 from harness.world.world import Cancelled
 
 BYTES_SHOWN = 32
+CALLS_SHOWN = 3
 
 
 class NoSuchCell(RunError):
@@ -255,6 +259,8 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
         return f"not looked at: what a trial keeps has more than {PER_TRIAL >> 20} MiB"
     path = path_of(values)
     content = folder.read(path)
+    if values["artefact"] == ARTEFACT:
+        return _calls(content)
     if "dtype" not in values:
         return repr(content[:BYTES_SHOWN]) + (" ..." if len(content) > BYTES_SHOWN else "")
     if lacks := missing("numpy"):
@@ -263,3 +269,15 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
     parts = ["" if found.least is None else f"{found.least:.6g} to {found.most:.6g}"]
     parts += [f"{many} {what}" for many, what in ((found.nans, "NaN"), (found.infinities, "infinite")) if many]
     return ", ".join(filter(None, parts)) or "empty"
+
+
+def _calls(content: bytes) -> str:
+    """What a rank's ledger holds: how many calls it made, and the last of them."""
+    try:
+        ledger = parse(content)
+    except NotALedger as error:
+        return f"not a ledger: {error}"
+    last = "; ".join(in_words(call.values()) for call in ledger.calls[-CALLS_SHOWN:])
+    return (
+        plural(ledger.made, "call") + (f", the last: {last}" if last else "") + (f"; {ledger.why}" * bool(ledger.why))
+    )

@@ -13,6 +13,7 @@ from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
 from harness.scenario.arm_lint import ARM_RULES, CONTROL
+from harness.scenario.backend_lint import BACKEND_RULES
 from harness.scenario.compare_lint import COMPARE_RULES
 from harness.scenario.draft import Draft
 from harness.scenario.environment import bare
@@ -213,23 +214,6 @@ def times(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "for"), message)
 
 
-def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
-    """A bound on how long collectives wait is for backends that have one, and acts before the world is stopped."""
-    path = ("world", "collective_timeout")
-    if draft.world is None or (bound := draft.world.collective_timeout) is None:
-        return
-    if not 0 < bound < draft.world.deadline:
-        message = f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it never acts"
-        yield draft.problem(path, message)
-    for backend in draft.axes().get("backend", []):
-        known = BACKENDS.get(backend) if isinstance(backend, str) else None
-        if known is not None and known.properties.unbounded:
-            message = (
-                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a scenario of its own"
-            )
-            yield draft.problem(path, message, at_key=True)
-
-
 def reserved_variables(draft: Draft) -> Iterator[Problem]:
     """No variable of the scenario speaks in the harness's name."""
     paths: list[tuple[str | int, ...]] = [("world", "env")]
@@ -334,10 +318,10 @@ RULES = (
     exclusions,
     *ARM_RULES,
     programs,
+    *BACKEND_RULES,
     environments,
     *TRIAL_RULES,
     times,
-    backends_have_the_bound,
     *FAULT_RULES,
     reserved_variables,
     paths_are_portable,

@@ -229,6 +229,9 @@ class Scenario(Model):
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
     faults: Listed[AnyFault] = Field((), description="What is done to the world on purpose.")
     checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(description="What must be true of every rank.")
+    observe: Distinct[Literal["collectives"]] = Field(
+        (), description="collectives: every rank writes a ledger of its collective and point-to-point calls."
+    )
     show: Listed[EventValue] = Field(
         (), description="Values of events that the report tabulates rank by rank, without a check."
     )

@@ -10,7 +10,8 @@ from pydantic import Field
 from harness.checks import Finding
 from harness.events import Event
 from harness.forms.model import Model
-from harness.history import ARTEFACT_COMPARED, History, ended
+from harness.history import ARTEFACT_COMPARED, LEDGERS_COMPARED, History, ended
+from harness.ledger import account as ledger
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial
@@ -196,7 +197,10 @@ def _tail(log: bytes) -> str:
 
 
 class Standing(Model):
-    """One rank: the line of the event that shows it, and its calls, innermost first, one text each."""
+    """One rank: the line of the event that shows it, and its calls, innermost first, one text each.
+
+    Where its collective calls are observed, the first text is the one that had not ended.
+    """
 
     rank: int
     line: int
@@ -246,4 +250,7 @@ def _standing(history: History, rank: int, line_of: LineOf) -> Standing | None:
             calls.append(
                 f"{frame.get('file')}:{frame.get('line')} in {frame.get('function')}" + (f": {text}" if text else "")
             )
+    for noted in history.noted(LEDGERS_COMPARED):
+        if place := ledger.standing(noted.event.values, rank):
+            calls.insert(0, f"by its ledger {place}")
     return Standing(rank=rank, line=seen.line, calls=calls) if calls else None

@@ -61,6 +61,7 @@ class Launch:
         own_mounts: ranks that have mounts of their own.
         tells_environment: whether ranks tell what they run in.
         collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
+        observe: whether ranks write a ledger of their collective calls.
     """
 
     about: Mapping[str, JSON]
@@ -100,6 +101,7 @@ class Launch:
     own_mounts: frozenset[int] = frozenset()
     tells_environment: bool = False
     collective_timeout: float | None = None
+    observe: bool = False
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -254,6 +256,7 @@ def _spec(
         begun=server.begun,
         tells_environment=launch.tells_environment,
         collective_timeout=launch.collective_timeout,
+        observe=launch.observe,
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
         on_host=launch.hosts is not None,

@@ -44,7 +44,7 @@ class KeeperGone(ServerFailed):
 
 
 class World:
-    """One start of one set of ranks. Use once: `World(...).run()`."""
+    """One start of one set of ranks. Use once: `World(...).run()`. Its `mark` says which it is, as ranks are told."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class World:
         given = [dict(launch.arguments), dict(launch.env)]
         self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
         self._begun = 0
-        self._mark = ""
+        self.mark = ""
         self._states = RankStates(size=launch.size)
         self._hosting = Hosting(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
@@ -168,7 +168,7 @@ class World:
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
         self.add(begun)
-        self._mark = mark(begun.line().encode("ascii"))
+        self.mark = mark(begun.line().encode("ascii"))
         server: Server | None = None
         usable = over = False
         try:
@@ -233,7 +233,7 @@ class World:
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
-            launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self._mark
+            launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self.mark
         )
         self._ending = Ending(self, self._states, launch=launch, recorder=self._recorder, scratch=scratch)
         if launch.hang is not None:

@@ -1,6 +1,6 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
-And what the identity of a large tokenizer costs, and test hosts.
+And what the identity of a large tokenizer costs, test hosts, and the ledger of a rank's calls.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -21,7 +21,7 @@ from harness.backends import KINDS
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts import refusal
 from harness.world.pool import ServerPool
-from tests.bench import hosts, verifying
+from tests.bench import hosts, ledger, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -69,7 +69,8 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    given.add_argument("--only", choices=("worlds", "hosts", "verify", "tokenizers"), help="measure one of these")
+    parts = ("worlds", "hosts", "verify", "tokenizers", "ledger")
+    given.add_argument("--only", choices=parts, help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = {}
     if options.only in (None, "verify"):
@@ -90,6 +91,11 @@ def main() -> None:
             print(f"a tokenizer of {TOKENS} tokens and merges, CPU time")
             for name, (low, middle, high) in found["tokenizers"].items():
                 print(f"  {name:<18} {middle:.3f} s ({low:.3f} to {high:.3f})")
+    if options.only in (None, "ledger") and KINDS["gloo"].refusal(size=2) is None:
+        with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
+            found["ledger"] = ledger.measure(pool, Path(name))
+        if not options.json:
+            ledger.show(found["ledger"])
     if options.json:
         print(json.dumps(found))
 

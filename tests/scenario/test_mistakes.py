@@ -61,7 +61,8 @@ def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     )
     assert lines[9] == (
         "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, distribution, at-most, at-least, "
-        "exit, no-survivors, within, progress, detected-within, survivors-end, environment-agrees or requests; "
+        "exit, no-survivors, within, progress, detected-within, survivors-end, environment-agrees, requests or "
+        "ledger-agrees; "
         'found "evnt"; did you mean "event"?'
     )
 
@@ -231,3 +232,46 @@ def test_checks_that_are_not_a_list_are_one_problem(problems: Any) -> None:
     for value in ("true", "7", "{}", '"x"'):
         found = [str(problem) for problem in problems(f"{TEN[: TEN.index('checks:')]}checks: {value}\n")]
         assert any(".checks" in one or " checks" in one for one in found), found
+
+
+OBSERVED = """\
+schema: 1
+id: in-step
+title: Ranks are in step
+question: Do all ranks make the same calls?
+role: upstream
+observe: [collectives]
+subject: {entry: "subject:steps"}
+matrix: {ranks: [2], backend: [gloo]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 59}
+checks:
+  - {id: in-step, kind: ledger-agrees, ranks: every}
+  - {id: ended, kind: exit, ranks: every, code: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "words"),
+    [
+        (
+            "observe: [collectives]",
+            "tags: [a]",
+            "checks[0].kind",
+            "needs the ranks' ledgers; add observe: [collectives]",
+        ),
+        ("observe: [collectives]", "observe: [colectives]", "observe[0]", "must be collectives"),
+        ("[gloo]", "[gloo, nccl]", "matrix.backend[1]", "has not been tried on GPUs"),
+        ('{entry: "subject:steps"}', "{program: [sh, rank.sh]}", "observe", "nothing of ours is inside a program"),
+        ("ledger-agrees, ranks: every", "ledger-agrees, ranks: [1]", "checks[0].ranks", "asks one rank alone"),
+        ("ranks: [2]", "ranks: [1, 2]", "checks[0].ranks", "asks one rank alone"),
+    ],
+)
+def test_what_cannot_be_observed_is_refused_with_the_reason(
+    problems: Any, old: str, new: str, key: str, words: str
+) -> None:
+    """A check without ledgers, programs, a backend that was not tried, a rank that agrees with itself."""
+    assert problems(OBSERVED) == ()
+    found = [str(problem) for problem in problems(OBSERVED.replace(old, new)) if problem.key == key]
+    assert any(words in text for text in found), problems(OBSERVED.replace(old, new))

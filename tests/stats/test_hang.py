@@ -9,11 +9,14 @@ import pytest
 
 from harness.events import Event
 from harness.forms.strict_json import JSON
-from harness.history import History, longest_silence, window
+from harness.history import LEDGERS_COMPARED, History, longest_silence, window
+from harness.ledger.account import account
+from harness.ledger.file import encode
 from harness.reason import DeviationCode
 from harness.scenario import MustFail
 from harness.stats.hang import hang_deviation
 from harness.stats.shown_trial import hung_trial
+from tests.ledger.made import WORLD, call, ledger, receive
 
 SECOND = 10**9
 LINES = {("subject.py", 3): "dist.all_reduce(total)", ("subject.py", 5): "context.group.barrier()"}
@@ -161,3 +164,19 @@ def test_where_ranks_stood_is_shown_with_their_source() -> None:
     assert found.proof == "The world stood still for 2.5 s."
     assert found.ranks[0].calls == ["torch/x.py:1 in check", "subject.py:3 in check: dist.all_reduce(total)"]
     assert hung_trial("control", History([], size=2), index=0, evidence="x", line_of=lambda *_: None) is None
+
+
+def test_the_call_in_which_a_rank_stood_comes_first() -> None:
+    """Where calls are observed, each rank's last open one is told above its stack."""
+    files = {
+        0: encode(ledger(0, call(), call("barrier", shape="", dtype="", elements=0, state="open"))),
+        1: encode(ledger(1, call(), receive(0))),
+    }
+    values = account(files, size=2, world=WORLD, asked={})
+    seen = Event(ns=9 * SECOND, by="harness", name=LEDGERS_COMPARED, values=values)
+    found = hung_trial("control", hung(more=[seen]), index=3, evidence="x", line_of=lambda *_: None)
+    assert found is not None
+    assert [one.calls[0] for one in found.ranks] == [
+        "by its ledger in barrier #2 at step.py:9",
+        "by its ledger after it called recv #1 from rank 0 of 4 float32 at step.py:9",
+    ]

@@ -193,14 +193,14 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     opened = descriptors()
     first = True
 
-    def run(entry: str, *, on_gate: Any = None, cancel: int | None = None, **rest: Any) -> Lived:
+    def run(entry: str, *, on_gate: Any = None, on_left: Any = None, cancel: int | None = None, **rest: Any) -> Lived:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:
             pool.prepare(1, warm=order.warm, env=order.env, shared_home=order.shared_home, preload=order.preload)
             first, opened = False, descriptors()
         begin = time.monotonic()
-        capture = World(order, pool, on_gate=on_gate, cancel=cancel).run()
+        capture = World(order, pool, on_gate=on_gate, on_left=on_left, cancel=cancel).run()
         lived = Lived(capture, History(capture.events, size=order.size), time.monotonic() - begin)
         for event in capture.events:  # whatever a subject wrote can be written down and read back
             assert event == Event.parse(event.line())

@@ -1,0 +1,127 @@
+"""`ledger-agrees`: the ranks made the same collective calls in the same order, and every send had its receive.
+
+The ranks write ledgers, the harness holds them against each other once the ranks have ended, and whoever verifies the
+record does it again from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
+
+from harness.checks.check import NO_VALUE, Check, FailsAt, RankCheck
+from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
+from harness.forms.text import plural
+from harness.history import LEDGERS_COMPARED, History
+from harness.ledger.account import in_words
+
+
+class LedgerAgreesCheck(RankCheck):
+    """Every rank made the same collective calls as the others of each group, and each send and receive has its end."""
+
+    properties: ClassVar = replace(NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
+    example: ClassVar = "{id: in-step, kind: ledger-agrees, ranks: every}"
+
+    kind: Literal["ledger-agrees"]
+
+    def judge(self, history: History) -> Finding:
+        """What the ranks' ledgers differ by. A ledger that is not whole agrees with nothing."""
+        asked = self.ranks.of(history.size)
+        noted = history.noted(LEDGERS_COMPARED)
+        if len(noted) != 1:
+            reason = "the ledgers of the ranks were not compared"
+            lost = [RankFinding(rank=rank, passed=False, reason=reason, uncompared=True) for rank in asked]
+            return over_ranks(self.id, self.kind, lost)
+        values, line = noted[0].event.values, noted[0].line
+        ranks, found = _listed(values.get("ranks")), _mapping(_mapping(values.get("checks")).get(self.id))
+        matched = _listed(found.get("matched"))
+        if len(ranks) != history.size or len(matched) != len(asked):
+            reason = "what is noted of the ledgers is of another world or of another check"
+            odd = [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+            return over_ranks(self.id, self.kind, odd)
+        summaries = {rank: _mapping(ranks[rank]) for rank in asked}
+        difference = _mapping(found.get("difference"))
+        lost_by = [rank for rank, summary in summaries.items() if summary.get("why") != ""]
+        parts = []
+        for rank, many in zip(asked, matched, strict=True):
+            reason, compared = self._reason(rank, summaries, difference, many, lost_by)
+            calls = summaries[rank].get("calls")
+            shown = f"{plural(calls, 'call')}{_as_called(summaries[rank])}" if isinstance(calls, int) else None
+            parts.append(
+                RankFinding(
+                    rank=rank, passed=not reason, observed=shown, reason=reason, line=line, uncompared=not compared
+                )
+            )
+        return over_ranks(self.id, self.kind, parts)
+
+    def _reason(
+        self,
+        rank: int,
+        summaries: Mapping[int, Mapping[str, Any]],
+        difference: Mapping[str, Any],
+        matched: object,
+        lost_by: list[int],
+    ) -> tuple[str, bool]:
+        """Why a rank does not agree, empty where it does; and whether something was compared that shows it."""
+        if why := summaries[rank].get("why", "it was not looked at"):
+            return str(why), False
+        if rank in _listed(difference.get("ranks")):
+            return _in_words(difference), True
+        if partly := summaries[rank].get("partly"):
+            return str(partly), False
+        if lost_by:
+            return f"nothing of rank {lost_by[0]} could be held against its calls", False
+        if not isinstance(matched, int) or matched < 1:
+            return f"none of its {summaries[rank].get('calls')} calls was made together with another rank", False
+        return "", True
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """Calls are observed, and there are ranks to agree."""
+        for index, check in checks.items():
+            place = ("checks", index)
+            observed = draft.at("observe")
+            if not isinstance(observed, list) or "collectives" not in observed:
+                yield draft.problem((*place, "kind"), "needs the ranks' ledgers; add observe: [collectives]")
+            alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
+            if alone or draft.sizes()[:1] == (1,):
+                message = "asks one rank alone, which always agrees with itself; ask two or more"
+                yield draft.problem((*place, "ranks"), message)
+
+
+def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
+    """Of each check of a scenario that asks the ledgers, the ranks that it asks in a world of `size`."""
+    return {check.id: check.ranks.of(size) for check in checks if isinstance(check, LedgerAgreesCheck)}
+
+
+def _in_words(difference: Mapping[str, Any]) -> str:
+    """Both calls, with the rank and the line of each."""
+    one, other = _mapping(difference.get("one")), _mapping(difference.get("other"))
+    return f"rank {one.get('rank')} made {in_words(one.get('call'))}, rank {other.get('rank')} {_made(other)}"
+
+
+def _made(side: Mapping[str, Any]) -> str:
+    if side.get("call") is not None:
+        return in_words(side["call"])
+    last = side.get("last")
+    return "made no such call" + (f": its last is {in_words(last)}" if last is not None else " and no other")
+
+
+def _as_called(summary: Mapping[str, Any]) -> str:
+    """MLX is lazy: what is seen is the order of the calls."""
+    return (
+        ", in the order in which they were called, for MLX runs them later"
+        if "mlx" in _listed(summary.get("libraries"))
+        else ""
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

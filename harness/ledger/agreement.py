@@ -1,0 +1,243 @@
+"""Ledgers of one world held against each other: the first call in which two ranks differ. Pure.
+
+Members of a group make the same collectives in the same order, each with what the operation demands to be alike: the
+type, the number of elements, the reduction, the root. What may differ is not compared: the splits of an all-to-all, the
+parts of an uneven gather, where a call stands in the code. A send and a receive between the same two ranks with the
+same tag belong together in their order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.forms.strict_json import JSON
+from harness.ledger.file import RECEIVE, SEND, Call, Group, Ledger
+
+SPLIT = frozenset({"all_to_all", "all_to_all_single"})
+"""Collectives in which each rank's number of elements is its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What one of two ranks did: its call, or where there was none the last it made."""
+
+    rank: int
+    call: Call | None
+    last: Call | None = None
+
+    def values(self) -> dict[str, JSON]:
+        """As JSON."""
+        given: dict[str, JSON] = {"rank": self.rank, "call": self.call.values() if self.call else None}
+        return given if self.call else {**given, "last": self.last.values() if self.last else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Two calls that belong together and are not alike.
+
+    Attributes:
+        ranks: those that differ from more than half of the group, ascending; all of it where there is no such half.
+        one: a rank of the majority, or the first.
+        other: a rank that differs from it.
+    """
+
+    ranks: tuple[int, ...]
+    one: Side
+    other: Side
+
+    def values(self) -> dict[str, JSON]:
+        """As JSON."""
+        return {"ranks": list(self.ranks), "one": self.one.values(), "other": self.other.values()}
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What comes first in the ranks' own numbering."""
+        calls = [(side.call.number, side.rank) for side in (self.one, self.other) if side.call]
+        return min(calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What the ledgers of some ranks give.
+
+    Attributes:
+        difference: the first; None where there is none.
+        matched: rank to how many of its calls were held against another rank's.
+    """
+
+    difference: Difference | None
+    matched: Mapping[int, int]
+
+
+def agree(ledgers: Mapping[int, Ledger]) -> Agreement:
+    """Hold the ledgers of some ranks against each other.
+
+    Calls that a ledger holds no more are left out on both sides, and so is what was made with a rank that is not among
+    them. A ledger of which calls are missing must not be given: what it lacks would be a difference.
+    """
+    matched: Counter[int] = Counter(dict.fromkeys(ledgers, 0))
+    found = [*_collectives(ledgers, matched), *_pairs(ledgers, matched)]
+    return Agreement(difference=min(found, key=lambda one: one.order, default=None), matched=dict(matched))
+
+
+def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Difference]:
+    """The first difference of each group."""
+    groups: defaultdict[Group, dict[int, dict[int, Call]]] = defaultdict(dict)
+    for rank, ledger in ledgers.items():
+        for call in ledger.calls:
+            if call.is_collective:
+                groups[call.group].setdefault(rank, {})[call.index] = call
+    for group, calls in groups.items():
+        members = sorted(rank for rank in group.ranks if rank in ledgers)
+        # Of a full ledger that holds none of the group's, nobody knows how many there were.
+        if len(members) < 2 or any(ledgers[rank].overwritten and rank not in calls for rank in members):
+            continue
+        held = [min(calls[rank]) for rank in members if ledgers[rank].overwritten]
+        last = max(index for of_rank in calls.values() for index in of_rank)
+        for index in range(max(held, default=1), last + 1):
+            there = {
+                rank: calls.get(rank, {}).get(index)
+                for rank in members
+                # Of a record that was cut off nobody knows what call it was.
+                if not ledgers[rank].torn or index in calls.get(rank, {})
+            }
+            if len(there) < 2:
+                continue
+            if difference := _difference(there, ledgers):
+                yield difference
+                break
+            matched.update(there.keys())
+
+
+def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> Difference | None:
+    """Whether the calls of one index differ."""
+    facts = {rank: _demanded(call) for rank, call in there.items()}
+    usual, many = Counter(facts.values()).most_common(1)[0]
+    if many == len(facts):
+        return None
+    odd = [rank for rank, fact in facts.items() if fact != usual]
+    first = next(rank for rank, fact in facts.items() if fact == usual) if 2 * many > len(facts) else min(facts)
+    second = next(rank for rank, fact in facts.items() if fact != facts[first])
+    ranks = odd if 2 * many > len(facts) else list(facts)
+    one, other = (Side(rank=rank, call=there[rank], last=_last(ledgers[rank])) for rank in (first, second))
+    return Difference(ranks=tuple(sorted(ranks)), one=one, other=other)
+
+
+class Demanded(NamedTuple):
+    """What all members of a group have to state alike."""
+
+    operation: str
+    dtype: str
+    elements: int
+    reduction: str
+    root: int | None
+
+
+def _demanded(call: Call | None) -> Demanded | None:
+    if call is None:
+        return None
+    elements = 0 if call.operation in SPLIT else call.elements
+    return Demanded(call.operation, call.dtype, elements, call.reduction, call.peer)
+
+
+class Channel(NamedTuple):
+    """What sends and receives have in common that belong together."""
+
+    group: Group
+    source: int | None
+    destination: int
+    tag: int
+
+
+def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Difference]:
+    """The first difference of each channel."""
+    sent: defaultdict[Channel, dict[int, Call]] = defaultdict(dict)
+    received: defaultdict[Channel, dict[int, Call]] = defaultdict(dict)
+    for rank, ledger in ledgers.items():
+        for call in ledger.calls:
+            if call.operation == SEND and call.peer is not None and call.peer in ledgers:
+                sent[Channel(call.group, rank, call.peer, call.tag)][call.index] = call
+            elif call.operation == RECEIVE and (call.peer is None or call.peer in ledgers):
+                received[Channel(call.group, call.peer, rank, call.tag)][call.index] = call
+    from_anybody = [channel for channel in received if channel.source is None]
+    for wide in from_anybody:
+        yield from _from_anybody(wide, sent, received, ledgers, matched)
+    pooled = {channel._replace(source=None) for channel in from_anybody}
+    for channel in sorted(sent.keys() | received.keys(), key=repr):
+        if channel._replace(source=None) not in pooled and channel.source is not None:
+            sends, receives = sent.get(channel, {}), received.get(channel, {})
+            yield from _channel(channel, channel.source, sends, receives, ledgers, matched)
+
+
+def _channel(
+    channel: Channel,
+    source: int,
+    sends: Mapping[int, Call],
+    receives: Mapping[int, Call],
+    ledgers: Mapping[int, Ledger],
+    matched: Counter[int],
+) -> Iterator[Difference]:
+    ends = ((ledgers[source], sends), (ledgers[channel.destination], receives))
+    if any(ledger.overwritten and not calls for ledger, calls in ends):
+        return
+    first = max((min(calls) for ledger, calls in ends if ledger.overwritten), default=1)
+    for index in range(first, max(*sends, *receives, 0, 0) + 1):
+        send, receive = sends.get(index), receives.get(index)
+        if any(known is None and ledger.torn for known, (ledger, _) in zip((send, receive), ends, strict=True)):
+            continue  # of a record that was cut off nobody knows what call it was
+        if send is None or receive is None or (send.dtype, send.elements) != (receive.dtype, receive.elements):
+            yield _apart(source, send, channel.destination, receive, ledgers)
+            return
+        matched.update((source, channel.destination))
+
+
+def _from_anybody(
+    wide: Channel,
+    sent: Mapping[Channel, Mapping[int, Call]],
+    received: Mapping[Channel, Mapping[int, Call]],
+    ledgers: Mapping[int, Ledger],
+    matched: Counter[int],
+) -> Iterator[Difference]:
+    """A rank that takes from whoever sends: which belong together nobody can say, how many there have to be all can."""
+    members = [rank for rank in wide.group.ranks if rank in ledgers]
+    if len(members) < len(wide.group.ranks) or any(ledgers[rank].overwritten for rank in members):
+        return
+
+    def of(known: Mapping[Channel, Mapping[int, Call]]) -> list[tuple[int, Call]]:
+        return [
+            (wide.destination if known is received or channel.source is None else channel.source, call)
+            for channel, calls in known.items()
+            if channel._replace(source=None) == wide
+            for call in calls.values()
+        ]
+
+    sends, receives = of(sent), of(received)
+    matched.update(rank for rank, _ in [*sends, *receives])
+    if len(sends) == len(receives):
+        return
+    more = max(sends, receives, key=len)
+    rank, call = max(more, key=lambda one: (one[1].begin, one[0]))
+    if more is sends:
+        yield _apart(rank, call, wide.destination, None, ledgers)
+    else:
+        source = next(member for member in members if member != wide.destination)
+        yield _apart(source, None, wide.destination, call, ledgers)
+
+
+def _apart(
+    source: int, send: Call | None, destination: int, receive: Call | None, ledgers: Mapping[int, Ledger]
+) -> Difference:
+    """The two ends of a channel; the one that made a call comes first."""
+    sides = [
+        Side(rank=rank, call=call, last=_last(ledgers[rank])) for rank, call in ((source, send), (destination, receive))
+    ]
+    one, other = sides if send is not None else sides[::-1]
+    return Difference(ranks=tuple(sorted({source, destination})), one=one, other=other)
+
+
+def _last(ledger: Ledger) -> Call | None:
+    """Where a rank stood that did not make a call: its last."""
+    return ledger.standing() or (ledger.calls[-1] if ledger.calls else None)

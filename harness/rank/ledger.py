@@ -1,0 +1,251 @@
+"""A rank's ledger while it is written: the file mapped into memory, a record for each call as it begins and ends.
+
+What is mapped belongs to the kernel, so a rank that is killed in the middle of a call leaves it. Safe with threads:
+each takes a number and a record of its own. `harness.ledger.file` is the format; what the libraries' calls are is in
+`ledger_torch.py` and `ledger_mlx.py`, which stand between a subject and its library from before it is imported.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import mmap
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import get_ident
+from time import monotonic_ns
+from types import CodeType, FrameType
+
+from harness.ledger.file import (
+    ARTEFACT,
+    HEADER,
+    LARGEST,
+    MAGIC,
+    NUMBER,
+    NUMBER_AT,
+    RECORD,
+    SLOTS,
+    STATES,
+    TEXT_LIMIT,
+    TEXTS_LIMIT,
+    TEXTS_MOST,
+    Texts,
+    visible,
+)
+from harness.rank.artefacts import BYTES, FOLDER
+from harness.rank.failure import short_name
+from harness.rank.spec import RankSpec
+
+OPEN, ENDED, FAILED, STARTED = range(len(STATES))
+# Where the fields of the header and of a record lie that change after they were first written.
+WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
+END_AT, STATE_AT = 8, 50
+RECORDS_AT = HEADER.size + TEXTS_LIMIT
+# Texts of places and shapes leave so much room for those without which a call cannot be written.
+RESERVED, RESERVED_TEXTS = 16 * 1024, 500
+LIBRARIES = ("torch", "mlx.core")
+# Whose frames stand between a library and its caller: the interpreter's own (not what is installed below them), and
+# what marks functions as deprecated.
+STANDARD = os.path.realpath(Path(os.__file__).parent) + os.sep
+INSTALLED = (STANDARD + "site-packages", STANDARD + "dist-packages")
+WRAPPERS = os.sep + "typing_extensions.py"
+# Where torch.compile puts what it made of a subject's code, unless it is told.
+COMPILED = os.sep + "torchinductor_"
+
+
+class Book:
+    """The ledger of this rank.
+
+    Attributes:
+        size: world size.
+        rank: this rank.
+    """
+
+    def __init__(self, spec: RankSpec) -> None:
+        """Make the file.
+
+        Raises:
+            OSError: no space, or no right to write there.
+        """
+        self.rank, self.size = spec.rank, spec.size
+        self._is_child = False
+        self._sites = Sites(spec.folder, self.text)
+        path = Path(spec.scratch, FOLDER, ARTEFACT + BYTES)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            # All of it now: a full disk would otherwise kill the rank at a call (SIGBUS).
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, LARGEST)
+            else:
+                os.write(descriptor, bytes(LARGEST))
+            self._map = mmap.mmap(descriptor, LARGEST)
+        finally:
+            os.close(descriptor)
+        places = (HEADER.size, TEXTS_LIMIT, 0, RECORDS_AT)
+        who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, os.getpid(), SLOTS)
+        HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"))
+        self._texts = Texts()
+        self._lock = threading.Lock()
+        self._known: dict[str, int] = {"": 0}
+        self._threads: dict[int, int] = {}
+        self._numbers = itertools.count(1)
+        self._indices: dict[tuple[int, ...], Iterator[int]] = {}
+        self._full = self.text("the table of its texts is full")
+        os.register_at_fork(after_in_child=self._forked)
+
+    def begin(  # noqa: PLR0917 - by place: it is called before every call of a rank
+        self,
+        operation: int,
+        group: int,
+        key: tuple[int, ...],
+        peer: int,
+        tag: int,
+        elements: int,
+        shape: int,
+        dtype: int,
+        reduction: int,
+        state: int,
+    ) -> int | None:
+        """Write that a call begins, made two frames above this one. Texts are given by their numbers: see `text`.
+
+        Args:
+            operation: as `harness.ledger.file` names it.
+            group: as `Group.text` names it.
+            key: what it is counted by: the group, and of a point-to-point call peer, tag and direction.
+            peer: root or other end, as a rank of the world; -1 for none.
+            tag: of a point-to-point call.
+            elements: what the group has to state alike.
+            shape: of its first tensor.
+            dtype: of its first tensor.
+            reduction: such as `sum`.
+            state: OPEN where its end will be told, STARTED where it comes back at once.
+
+        Returns:
+            What `end` takes; None where it was not written, which the ledger says.
+        """
+        if self._is_child:
+            self._count_a_child()
+            return None
+        sites, frame = self._sites, sys._getframe(2)  # noqa: SLF001 - what every tracer uses
+        known, site = sites.passed.get, 0
+        # The innermost frame that is neither the library's nor our own; there is none where native code made the call.
+        while frame is not None:
+            code = frame.f_code
+            if not (known(id(code)) or sites.look(code))[0]:
+                place = (id(code), frame.f_lasti)
+                found = sites.numbers.get(place)
+                site = sites.name(place, frame) if found is None else found
+                break
+            frame = frame.f_back  # type: ignore[assignment]
+        ident = get_ident()
+        thread = self._threads.get(ident)
+        if thread is None:
+            thread = self._threads.setdefault(ident, min(len(self._threads), 0xFFFF))
+        index = next(self._indices.get(key) or self._indices.setdefault(key, itertools.count(1)))
+        number = next(self._numbers)
+        at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
+        if number > SLOTS:
+            NUMBER.pack_into(self._map, at + NUMBER_AT, 0)
+        texts = operation, group, site, dtype, shape, reduction
+        # The number is written last: a record without it was not written.
+        RECORD.pack_into(self._map, at, monotonic_ns(), 0, elements, index, peer, tag, *texts, thread, state, number)
+        return at
+
+    def end(self, at: int | None, *, failed: bool = False) -> None:
+        """Write that a call has ended."""
+        if at is not None:
+            NUMBER.pack_into(self._map, at + END_AT, monotonic_ns())
+            self._map[at + STATE_AT] = FAILED if failed else ENDED
+
+    def made(self, group: int) -> int:
+        """How many calls have begun in a group."""
+        return sum(next(copy.copy(count)) - 1 for key, count in list(self._indices.items()) if key[0] == group)
+
+    def refuse(self, why: str) -> None:
+        """Write why calls are made that are not in it; the first reason stays."""
+        if self._is_child:
+            self._count_a_child()
+            return
+        try:
+            number = self.text(visible(why).decode("ascii"))
+        except ValueError:
+            number = self._full
+        with self._lock:
+            if not struct.unpack_from("<H", self._map, WHY_AT)[0]:
+                struct.pack_into("<H", self._map, WHY_AT, number)
+
+    def text(self, text: str, *, needed: bool = True) -> int:
+        """The number of a text. One that is not `needed` is left out where there is little room: 0.
+
+        Raises:
+            ValueError: there is no room for one that a record needs.
+        """
+        if not text:
+            return 0
+        with self._lock:
+            if (number := self._known.get(text)) is not None:
+                return number
+            known = len(self._texts.data)
+            full = known > TEXTS_LIMIT - RESERVED or len(self._known) > TEXTS_MOST - RESERVED_TEXTS
+            cut = len(visible(text)) >= TEXT_LIMIT
+            number = 0 if (cut if needed else full) else self._texts.number(text)
+            if number:
+                data = self._texts.data[known:]
+                self._map[HEADER.size + known : HEADER.size + known + len(data)] = bytes(data)
+                struct.pack_into("<I", self._map, USED_AT, known + len(data))
+                self._known[text] = number
+            elif needed:
+                raise ValueError(f"there is no room for {text[:60]!r}")
+            else:
+                struct.pack_into("<I", self._map, LOST_AT, struct.unpack_from("<I", self._map, LOST_AT)[0] + 1)
+        return number
+
+    def _forked(self) -> None:
+        self._is_child = True
+
+    def _count_a_child(self) -> None:
+        """In a process that the rank forked, which has the same map: its calls are not the rank's."""
+        NUMBER.pack_into(self._map, CHILDREN_AT, NUMBER.unpack_from(self._map, CHILDREN_AT)[0] + 1)
+
+
+class Sites:
+    """Which line of whose code made a call, where that is not known yet.
+
+    Attributes:
+        passed: identity of a code object to whether it is the library's or our own, and the code itself. By identity,
+            because the hash of code is that of all it holds.
+        numbers: place to the number of its text.
+    """
+
+    def __init__(self, folder: str, text: Callable[..., int]) -> None:
+        self._folder = folder
+        self._text = text
+        self._own = os.path.realpath(Path(__file__).parents[1]) + os.sep
+        self.passed: dict[int, tuple[bool, CodeType]] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
+
+    def name(self, place: tuple[int, int], frame: FrameType) -> int:
+        """The number of a place that was not met before."""
+        code = frame.f_code
+        text = f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in {code.co_name}"
+        number = self.numbers[place] = self._text(text, needed=False)
+        return number
+
+    def look(self, code: CodeType) -> tuple[bool, CodeType]:
+        """What `passed` holds of code that was not met before."""
+        known = self.passed[id(code)] = (self._is_passed(code), code)
+        return known
+
+    def _is_passed(self, code: CodeType) -> bool:
+        file = os.path.realpath(code.co_filename)
+        if file.startswith(STANDARD) and not file.startswith(INSTALLED):
+            return True
+        inductor = os.path.realpath(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or COMPILED) + os.sep
+        found = [getattr(sys.modules.get(name), "__file__", None) for name in LIBRARIES]
+        libraries = [str(Path(os.path.realpath(one)).parent) + os.sep for one in found if one]
+        generated = code.co_filename.startswith("<") or COMPILED in file or inductor in file
+        return generated or file.startswith((self._own, *libraries)) or file.endswith(WRAPPERS)

@@ -1,0 +1,43 @@
+"""Rules about what a scenario asks of its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.backends import KINDS as BACKENDS
+from harness.forms.problem import Problem
+from harness.scenario.draft import Draft
+
+
+def observed(draft: Draft) -> Iterator[Problem]:
+    """Calls are observed in ranks of Python, of backends whose library is known."""
+    if not draft.has("observe"):
+        return
+    if draft.has("subject", "program"):
+        message = "stands in functions of Python; nothing of ours is inside a program: remove it"
+        yield draft.problem(("observe",), message, at_key=True)
+    for index, name in enumerate(draft.axes().get("backend", [])):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.properties.unobserved:
+            message = f"cannot be had beside observe: {known.properties.unobserved}; leave it out"
+            yield draft.problem(("matrix", "backend", index), message)
+
+
+def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
+    """A bound on how long collectives wait is for backends that have one, and acts before the world is stopped."""
+    path = ("world", "collective_timeout")
+    if draft.world is None or (bound := draft.world.collective_timeout) is None:
+        return
+    if not 0 < bound < draft.world.deadline:
+        message = f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it never acts"
+        yield draft.problem(path, message)
+    for backend in draft.axes().get("backend", []):
+        known = BACKENDS.get(backend) if isinstance(backend, str) else None
+        if known is not None and known.properties.unbounded:
+            message = (
+                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a scenario of its own"
+            )
+            yield draft.problem(path, message, at_key=True)
+
+
+BACKEND_RULES = (observed, backends_have_the_bound)
