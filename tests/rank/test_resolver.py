@@ -34,7 +34,7 @@ def joined():
     import os, socket, torch.distributed
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     listener = socket.create_server(("127.0.0.1", 0))
-    rendezvous = {"port": listener.getsockname()[1], "listener": listener.detach()}
+    rendezvous = {"address": "127.0.0.1", "port": listener.getsockname()[1], "listener": listener.detach()}
     nothing = dict(backend="gloo", entry="", folder="", arguments={}, inputs={}, seed=0, env={}, gates=())
     spec = RankSpec(rank=0, size=1, rendezvous=rendezvous, events_fd=0, gates_fd=0, scratch="", **nothing)
     return timed(lambda: torch_group.join("gloo", spec))[1]

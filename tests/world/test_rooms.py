@@ -29,6 +29,11 @@ ROOT = os.geteuid() == 0
 EMPTY = ["home", "home/.cache", "home/.config", "home/.local", "home/.local/share", "home/.local/state", "run", "tmp"]
 
 
+def own(names: list[str]) -> list[str]:
+    """Without what MLX compiled in a world that another test had in this room: that is kept on purpose."""
+    return [name for name in names if not name.startswith("tmp/mlx")]
+
+
 @pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_world_finds_nothing_of_the_world_before(live: Live, warm: bool) -> None:
     """What is left in HOME, XDG_*, HF_HOME, TORCH_HOME and TMPDIR is gone; the path is the same for every world."""
@@ -90,7 +95,9 @@ def test_hostile_leftovers_go(live: Live, tmp_path: Path, how: str) -> None:
     assert live("lodging:wreck", size=1, arguments={"how": how, "outside": str(tmp_path)}).passed
     lived = live("lodging:listing", size=1)
     assert lived.passed, lived.void
-    assert lived.said(0, "listing")[0].values["names"] == EMPTY
+    names = lived.said(0, "listing")[0].values["names"]
+    assert "tmp/mlx/precious" not in names
+    assert own(names) == EMPTY
     assert (tmp_path / "mlx/precious").read_text() == "still here"
 
 
@@ -160,7 +167,7 @@ def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
 
     for _ in range(5):
         assert live("lodging:daemon", size=1, gates=("writing",), on_gate=kill).void
-        assert live("lodging:listing", size=1).said(0, "listing")[0].values["names"] == EMPTY
+        assert own(live("lodging:listing", size=1).said(0, "listing")[0].values["names"]) == EMPTY
 
 
 @pytest.mark.slow
@@ -175,7 +182,7 @@ def test_compiled_kernels_stay_with_the_lane(live: Live, tmp_path: Path) -> None
     assert after["torch"]
     live("lodging:compiled", size=1, arguments={"plant": str(tmp_path)})
     assert not (tmp_path / "left").exists()
-    assert live("lodging:listing", size=1).said(0, "listing")[0].values["names"] == EMPTY
+    assert own(live("lodging:listing", size=1).said(0, "listing")[0].values["names"]) == EMPTY
 
 
 def test_a_room_has_a_short_path(live: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path) -> None:
