@@ -114,6 +114,7 @@ def test_only_the_links_that_are_named_are_struck(live: Live, fault: Make) -> No
     assert "not [[1, 0], [1, 2], [0, 1], [2, 1]]" in other[0].proof.description
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("kind", "hangs"), [("partition", True), ("latency", False)])
 def test_who_waits_for_a_packet_that_is_on_its_way_does_not_hang(
     live: Live, fault: Make, kind: str, hangs: bool

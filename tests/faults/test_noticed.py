@@ -36,6 +36,7 @@ def judge(struck: Struck, **check: Any) -> Finding:
     return CHECK.validate_python({"id": "it", "ranks": "every", **check}).judge(known)
 
 
+@pytest.mark.slow
 def test_survivors_of_a_kill_fail_at_once(live: Live, fault: Make) -> None:
     """With gloo every survivor raises and ends well within two seconds of the strike."""
     struck = live(fault(kind="kill", ranks=[1], at="door"), entry="struck:meet", arguments={"how": "reduce"}, size=3)

@@ -19,7 +19,7 @@ from tests import forge
 from tests.run.conftest import ROOT, Ran, environment, run_command
 from tests.run.sums import BARE, signer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]  # several runs, verified and forged
 
 
 @pytest.fixture

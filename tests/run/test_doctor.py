@@ -79,6 +79,7 @@ def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])
 def test_the_state_of_nix_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
     """In a Nix environment doctor names its store path, a shell that is too old, and a driver that was not found."""

@@ -19,7 +19,7 @@ from harness.trust.key import find_signer
 from tests import forge
 from tests.run.conftest import ROOT, Ran, run_command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]  # several runs, verified and forged
 
 SUBJECT = """
 import torch

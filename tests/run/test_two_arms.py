@@ -17,7 +17,7 @@ from tests.run import repositories
 from tests.run.conftest import Ran, run_command
 from tests.run.test_reference import verify
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]  # several runs, verified and forged
 
 SUBJECT = """
 import array

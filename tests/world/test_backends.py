@@ -84,6 +84,7 @@ def test_a_ring_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(KINDS["mlx-ring"].refusal(size=2)) == "mlx is not installed here: pip install 'rankproof[mlx]'"
 
 
+@pytest.mark.slow
 def test_ranks_without_a_group_are_told_who_they_are(live: Live) -> None:
     """Backend none starts whole worlds, of one rank too; nobody waits for anybody."""
     for size in (1, 3):

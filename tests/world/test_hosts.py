@@ -153,6 +153,7 @@ def test_a_wire_that_is_killed_fails_the_trial(live: Live) -> None:
     assert "the wire between the hosts ended before the ranks did" in lived.void[0]
 
 
+@pytest.mark.whole
 def test_a_wire_that_is_stopped_cannot_say_what_passed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that need it no more end, and the trial is not taken for whole."""
     lived = live(

@@ -30,6 +30,7 @@ def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_code_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
     """Without trust the folder's code is not run, and the error is transformers' own refusal."""
     folder = write(tmp_path / "own", CODE | {"tokenization_own.py": b"raise SystemExit('ran')"})

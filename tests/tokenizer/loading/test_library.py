@@ -115,6 +115,7 @@ def test_a_rust_panic_is_a_build_that_failed(small_files: dict[str, bytes], tmp_
     assert type(caught.value.__cause__).__name__ == "PanicException"
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_not_turned_into_an_error(
     small_files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
