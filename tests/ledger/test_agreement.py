@@ -157,7 +157,7 @@ def test_calls_with_a_rank_that_is_not_asked_are_left_out() -> None:
 
 
 def test_a_record_that_was_cut_off_is_not_a_call_that_was_not_made() -> None:
-    """What a rank was writing as it was killed is unknown: it is no difference, and what follows is compared."""
+    """What a rank was writing as it was killed is unknown: that is not a difference, and what follows is compared."""
     whole = ledger(0, call(), call("barrier"), call(), send(1))
     other = ledger(1, call(), call("barrier"), call(), receive(0))
     kept = other.calls
