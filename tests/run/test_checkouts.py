@@ -100,7 +100,7 @@ def test_a_checkout_beside_a_file_of_requirements(offered: dict[str, str], tmp_p
 @pytest.mark.slow
 @pytest.mark.whole
 def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -> None:
-    """A folder that is not a repository, no such revision, no package, a build that fails, another package than named."""
+    """A folder that is not a repository, no such revision, no package, a build that fails, another package."""
     repository = tmp_path / "own"
     checkouts.write(repository, "own", "1.0", "", alter="raise RuntimeError('no compiler is here')")
 
