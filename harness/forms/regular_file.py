@@ -20,18 +20,10 @@ def read_regular(path: Path, *, limit: int, follow: bool = True, cut: bool = Fal
     Raises:
         OSError: it cannot be read, is not a regular file, or is larger (EFBIG); `strerror` says which.
     """
-    try:
-        # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
-    except ValueError as error:
-        raise OSError(errno.EINVAL, str(error)) from None
+    descriptor, size = open_regular(path, follow=follow)
     larger = OSError(errno.EFBIG, f"has more than {limit} bytes")
     try:
-        # Looked at by descriptor, so that it is the file that is read.
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file")
-        if status.st_size > limit and not cut:
+        if size > limit and not cut:
             raise larger
         content = bytearray()
         while len(content) <= limit and (part := os.read(descriptor, min(limit + 1 - len(content), 1 << 20))):
@@ -41,3 +33,26 @@ def read_regular(path: Path, *, limit: int, follow: bool = True, cut: bool = Fal
     if len(content) > limit and not cut:
         raise larger
     return bytes(content[:limit])
+
+
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[int, int]:
+    """Open a regular file for reading, never waiting; its descriptor, and its size in bytes.
+
+    Args:
+        path: the file.
+        follow: whether it may be a link.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file; `strerror` says which.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
+    # Looked at by descriptor, so that it is the file that is read.
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file")
+    return descriptor, status.st_size

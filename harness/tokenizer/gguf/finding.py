@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.tokenizer.gguf.reader import GgufFile
+
 Severity = Literal["error", "warning", "note"]
 
 
@@ -28,3 +30,19 @@ class Finding:
     offset: int
     message: str
     remedy: str = ""
+
+
+def finding(file: GgufFile, where: str, code: str, severity: Severity, message: str, remedy: str = "") -> Finding:
+    """A finding about a key or a tensor of a file, with the byte at which that lies."""
+    place = file.keys.get(where) or file.tensors.get(where)
+    offset = place.offset if place is not None else -1
+    return Finding(code=code, severity=severity, where=where, offset=offset, message=message, remedy=remedy)
+
+
+def is_text(content: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -5,11 +5,9 @@ Nothing is mapped into memory: a file that somebody cuts short while it is read 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import math
 import os
-import stat
 import struct
 import sys
 from array import array
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from harness.forms.regular_file import open_regular
 from harness.forms.text import quoted
 from harness.tokenizer.gguf.layout import ALIGNMENT, ARRAY, BLOCKS, BOOL, MAGIC, NAMES, SCALARS, STRING, VERSIONS
 from harness.tokenizer.problem import TokenizerError
@@ -110,16 +109,8 @@ class GgufFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._descriptor, self.size = open_regular(self.path)
         try:
-            # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except ValueError as error:
-            raise OSError(errno.EINVAL, str(error), self.path) from None
-        try:
-            status = os.fstat(self._descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "is not a regular file", self.path)  # noqa: TRY301 - closed below
-            self.size = status.st_size
             self._at = 0
             self._window, self._window_at = b"", 0
             self._read()

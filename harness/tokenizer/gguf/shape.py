@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from harness.forms.text import listed, plural, quoted
-from harness.tokenizer.gguf.finding import Finding
+from harness.tokenizer.gguf.finding import Finding, finding, is_text
 from harness.tokenizer.gguf.known import ARCHITECTURES, types_of
 from harness.tokenizer.gguf.layout import ALIGNMENT, BLOCKS
 from harness.tokenizer.gguf.reader import Array, GgufFile, Key
@@ -22,32 +22,20 @@ def keys(file: GgufFile) -> Iterator[Finding]:
         stored = f"array of {key.value.type}" if isinstance(key.value, Array) else key.type
         wanted = types_of(key.name)
         if wanted is not None and stored not in wanted:
-            yield Finding(
-                code="key-type",
-                severity="error",
-                where=key.name,
-                offset=key.offset,
-                message=f"is {stored}, and engines read {listed(wanted)}",
-                remedy=_CONVERT,
+            yield finding(
+                file, key.name, "key-type", "error", f"is {stored}, and engines read {listed(wanted)}", _CONVERT
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.name):
-            yield Finding(
-                code="key-name",
-                severity="warning",
-                where=key.name,
-                offset=key.offset,
-                message="its name holds spaces, control or other characters than ASCII: no engine looks for it",
-                remedy="remove the key, or write its name as engines do",
+            yield finding(
+                file,
+                key.name,
+                "key-name",
+                "warning",
+                "its name holds spaces, control or other characters than ASCII: no engine looks for it",
+                "remove the key, or write its name as engines do",
             )
-        if key.type == "string" and isinstance(key.value, bytes) and not _is_text(key.value):
-            yield Finding(
-                code="encoding",
-                severity="error",
-                where=key.name,
-                offset=key.offset,
-                message="its text is not UTF-8",
-                remedy=_CONVERT,
-            )
+        if key.type == "string" and isinstance(key.value, bytes) and not is_text(key.value):
+            yield finding(file, key.name, "encoding", "error", "its text is not UTF-8", _CONVERT)
 
 
 def architecture(file: GgufFile) -> Iterator[Finding]:
@@ -55,24 +43,24 @@ def architecture(file: GgufFile) -> Iterator[Finding]:
     key = file.keys.get("general.architecture")
     if key is None or not isinstance(key.value, bytes):
         if key is None:
-            yield Finding(
-                code="architecture",
-                severity="error",
-                where="general.architecture",
-                offset=-1,
-                message="is not there: no engine knows what to do with the tensors",
-                remedy=_CONVERT,
+            yield finding(
+                file,
+                "general.architecture",
+                "architecture",
+                "error",
+                "is not there: no engine knows what to do with the tensors",
+                _CONVERT,
             )
         return
     name = key.value.decode(errors="backslashreplace")
     if name not in ARCHITECTURES:
-        yield Finding(
-            code="architecture",
-            severity="warning",
-            where=key.name,
-            offset=key.offset,
-            message=f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known here",
-            remedy="ask the engine whether it knows it",
+        yield finding(
+            file,
+            key.name,
+            "architecture",
+            "warning",
+            f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known here",
+            "ask the engine whether it knows it",
         )
     yield from _blocks(file, name)
     yield from _heads(file, name)
@@ -86,52 +74,48 @@ def data(file: GgufFile) -> Iterator[Finding]:
     end, before = file.data, ""
     for tensor in sorted(file.tensors.values(), key=lambda one: one.offset):
         if tensor.type.startswith("type "):
-            yield Finding(
-                code="tensor-type",
-                severity="error",
-                where=tensor.name,
-                offset=tensor.offset,
-                message=f"is of {tensor.type}, which is not known here: whether its data is all there cannot be said",
-                remedy="use an engine that knows the type, or convert the model anew",
+            yield finding(
+                file,
+                tensor.name,
+                "tensor-type",
+                "error",
+                f"is of {tensor.type}, which is not known here: whether its data is all there cannot be said",
+                "use an engine that knows the type, or convert the model anew",
             )
             end = tensor.offset
             continue
         if tensor.offset < end:
-            yield Finding(
-                code="tensor-overlap",
-                severity="error",
-                where=tensor.name,
-                offset=tensor.offset,
-                message=f"begins inside the data of {quoted(before)}, which ends at byte {end}",
-                remedy=_CONVERT,
+            yield finding(
+                file,
+                tensor.name,
+                "tensor-overlap",
+                "error",
+                f"begins inside the data of {quoted(before)}, which ends at byte {end}",
+                _CONVERT,
             )
         elif tensor.offset > -(-end // unit) * unit:
-            yield Finding(
-                code="tensor-gap",
-                severity="warning",
-                where=tensor.name,
-                offset=tensor.offset,
-                message=f"begins {tensor.offset - end} bytes after the data before it: engines refuse a gap",
-                remedy=_CONVERT,
+            yield finding(
+                file,
+                tensor.name,
+                "tensor-gap",
+                "warning",
+                f"begins {tensor.offset - end} bytes after the data before it: engines refuse a gap",
+                _CONVERT,
             )
         end, before = max(end, tensor.offset + tensor.size), tensor.name
     if file.tensors and file.size > -(-end // unit) * unit:
-        yield Finding(
-            code="trailing-bytes",
-            severity="note",
-            where=before,
-            offset=end,
-            message=f"{file.size - end} bytes follow the last tensor",
+        yield finding(
+            file, before, "trailing-bytes", "note", f"{file.size - end} bytes follow the last tensor, from byte {end}"
         )
     quantized = [one.name for one in file.tensors.values() if one.type in _QUANTIZED]
     if quantized and "general.quantization_version" not in file.keys:
-        yield Finding(
-            code="quantization-version",
-            severity="warning",
-            where="general.quantization_version",
-            offset=-1,
-            message=f"is not there, and {plural(len(quantized), 'tensor')} are quantized",
-            remedy="engines take the version they know; quantize the model anew",
+        yield finding(
+            file,
+            "general.quantization_version",
+            "quantization-version",
+            "warning",
+            f"is not there, and {plural(len(quantized), 'tensor')} are quantized",
+            "engines take the version they know; quantize the model anew",
         )
 
 
@@ -145,13 +129,13 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
     beyond = sorted(number for number in there if number >= count)
     if missing or beyond:
         what = f"tensors of block {missing[0]} are missing" if missing else f"there are tensors of block {beyond[0]}"
-        yield Finding(
-            code="blocks",
-            severity="error",
-            where=key.name,
-            offset=key.offset,
-            message=f"is {count}, and {what}: {plural(len(there), 'block')} have tensors",
-            remedy=_CONVERT,
+        yield finding(
+            file,
+            key.name,
+            "blocks",
+            "error",
+            f"is {count}, and {what}: {plural(len(there), 'block')} have tensors",
+            _CONVERT,
         )
 
 
@@ -169,20 +153,20 @@ def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
     elif width is not None and width % heads and f"{name}.attention.key_length" not in file.keys:
         wrong = f"is {heads}, which does not divide the embedding's {width}"
     if wrong:
-        yield Finding(code="heads", severity="error", where=key.name, offset=key.offset, message=wrong, remedy=_CONVERT)
+        yield finding(file, key.name, "heads", "error", wrong, _CONVERT)
 
 
 def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
     key, tensor = file.keys.get(f"{name}.embedding_length"), file.tensors.get(_EMBEDDING)
     width = _number(key)
     if key is not None and tensor is not None and width is not None and tensor.dimensions[0] != width:
-        yield Finding(
-            code="embedding",
-            severity="error",
-            where=key.name,
-            offset=key.offset,
-            message=f"is {width}, and {_EMBEDDING} has {tensor.dimensions[0]} columns",
-            remedy=_CONVERT,
+        yield finding(
+            file,
+            key.name,
+            "embedding",
+            "error",
+            f"is {width}, and {_EMBEDDING} has {tensor.dimensions[0]} columns",
+            _CONVERT,
         )
 
 
@@ -194,11 +178,3 @@ def embedding_rows(file: GgufFile) -> int | None:
 
 def _number(key: Key | None) -> int | None:
     return key.value if key is not None and isinstance(key.value, int) and not isinstance(key.value, bool) else None
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

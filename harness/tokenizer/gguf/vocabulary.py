@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.forms.text import quoted
-from harness.tokenizer.gguf.finding import Finding, Severity
+from harness.tokenizer.components import BYTE_LEVEL
+from harness.tokenizer.gguf.finding import Finding, Severity, finding, is_text
 from harness.tokenizer.gguf.known import (
     ADD_BOS,
     BPE,
@@ -69,22 +70,22 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
     model = file.value(MODEL)
     if model is None or (isinstance(model, bytes) and model.decode(errors="replace") in WITHOUT):
         if file.tensors and model is None:
-            yield _finding(file, MODEL, "no-tokenizer", "warning", "is not there: the file holds no tokenizer", _GIVE)
+            yield finding(file, MODEL, "no-tokenizer", "warning", "is not there: the file holds no tokenizer", _GIVE)
         return
     if not isinstance(model, bytes):
         return  # another type than it has to be: the keys' findings say so
     name = model.decode(errors="backslashreplace")
     if name not in MODELS:
         message = f"{quoted(name)} is not among the tokenizers that engines know: {', '.join(MODELS)}"
-        yield _finding(file, MODEL, "tokenizer-model", "error", message, _SAME)
+        yield finding(file, MODEL, "tokenizer-model", "error", message, _SAME)
         return
     told = file.value(TOKENS)
     if not isinstance(told, Array) or told.type != "string" or not told.count:
-        yield _finding(file, TOKENS, "no-tokens", "error", "holds no token", _CONVERT)
+        yield finding(file, TOKENS, "no-tokens", "error", "holds no token", _CONVERT)
         return
     if told.count > MOST_TOKENS:
         message = f"holds {told.count} tokens; at most {MOST_TOKENS} are looked at"
-        yield _finding(file, TOKENS, "too-many-tokens", "error", message, "look where it came from")
+        yield finding(file, TOKENS, "too-many-tokens", "error", message, "look where it came from")
         return
     lengths = list(_lengths(file, told.count))
     yield from lengths
@@ -110,14 +111,14 @@ def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
         told = file.value(key)
         if isinstance(told, Array) and told.count != count:
             message = f"has {told.count} entries for {count} tokens"
-            yield _finding(file, key, "array-length", "error", message, _CONVERT)
+            yield finding(file, key, "array-length", "error", message, _CONVERT)
     rows = embedding_rows(file)
     if rows is not None and rows < count:
         message = f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows} have none"
-        yield _finding(file, TOKENS, "more-tokens-than-rows", "error", message, "it belongs to another model")
+        yield finding(file, TOKENS, "more-tokens-than-rows", "error", message, "it belongs to another model")
     elif rows is not None and rows > count:
         message = f"the model has {rows} rows for {count} tokens: the last {rows - count} are padding"
-        yield _finding(file, TOKENS, "padding", "note", message, "")
+        yield finding(file, TOKENS, "padding", "note", message, "")
 
 
 def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
@@ -126,14 +127,14 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
     pre = file.value(PRE)
     if pre is None:
         message = "is not there: engines split text in a way of their own, and other ids come out"
-        yield _finding(file, PRE, "pre-tokenizer", "error", message, _CONVERT)
+        yield finding(file, PRE, "pre-tokenizer", "error", message, _CONVERT)
     elif isinstance(pre, bytes) and pre.decode(errors="replace") not in PRE_TOKENIZERS:
         shown = quoted(pre.decode(errors="backslashreplace"))
         message = f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split is not known"
-        yield _finding(file, PRE, "pre-tokenizer", "error", message, _SAME)
+        yield finding(file, PRE, "pre-tokenizer", "error", message, _SAME)
     elif pre == b"default":
         message = "is default: engines split text in a way of their own"
-        yield _finding(file, PRE, "pre-tokenizer", "warning", message, _CONVERT)
+        yield finding(file, PRE, "pre-tokenizer", "warning", message, _CONVERT)
 
 
 def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
@@ -153,7 +154,7 @@ def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
         message = f"id {empty[0]} has no text{_more(len(empty) - 1)}"
         yield _about_tokens(vocabulary, "empty-token", "warning", message)
     if vocabulary.model != "rwkv":
-        strange = [number for number, token in enumerate(tokens) if not token.isascii() and not _is_text(token)]
+        strange = [number for number, token in enumerate(tokens) if not token.isascii() and not is_text(token)]
         if strange:
             message = f"id {strange[0]} is not UTF-8{_more(len(strange) - 1)}"
             yield _about_tokens(vocabulary, "encoding", "error", message)
@@ -164,12 +165,12 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
     if not vocabulary.types:
         if TYPES not in file.keys:
             message = "is not there: control tokens cannot be told from text"
-            yield _finding(file, TYPES, "no-token-types", "warning", message, _CONVERT)
+            yield finding(file, TYPES, "no-token-types", "warning", message, _CONVERT)
         return
     wrong = [number for number, kind in enumerate(vocabulary.types) if kind not in TYPE_NAMES]
     if wrong:
         message = f"id {wrong[0]} is of type {vocabulary.types[wrong[0]]}, which does not exist{_more(len(wrong) - 1)}"
-        yield _finding(file, TYPES, "token-type", "error", message, _CONVERT)
+        yield finding(file, TYPES, "token-type", "error", message, _CONVERT)
     # A marker that is not CONTROL: whoever writes it in a prompt opens a turn of their own.
     open_ = [
         number
@@ -183,7 +184,7 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
             f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not CONTROL{_more(len(open_) - 1)}: "
             "a user's text can write it, or a template cannot"
         )
-        yield _finding(file, TYPES, "control-token", "warning", message, _COMPARE)
+        yield finding(file, TYPES, "control-token", "warning", message, _COMPARE)
 
 
 def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
@@ -192,12 +193,12 @@ def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
         return
     if not isinstance(told, Array):
         message = f"is not there, and a {MODELS[vocabulary.model]} tokenizer cannot do without"
-        yield _finding(file, SCORES, "no-scores", "error", message, _CONVERT)
+        yield finding(file, SCORES, "no-scores", "error", message, _CONVERT)
     elif told.type == "float32":
         wrong = [number for number, score in enumerate(file.numbers(told)) if not math.isfinite(score)]
         if wrong:
             message = f"the score of id {wrong[0]} is not a finite number{_more(len(wrong) - 1)}"
-            yield _finding(file, SCORES, "score", "error", message, _CONVERT)
+            yield finding(file, SCORES, "score", "error", message, _CONVERT)
 
 
 def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
@@ -206,23 +207,23 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
         return
     if not isinstance(told, Array) or told.type != "string" or not told.count:
         message = "holds no merge: every text becomes single bytes"
-        yield _finding(file, MERGES, "no-merges", "error", message, _CONVERT)
+        yield finding(file, MERGES, "no-merges", "error", message, _CONVERT)
         return
     seen: set[bytes] = set()
     for number, merge in enumerate(file.strings(told)):
         left, space, right = merge.partition(b" ")
         if not (left and space and right) or b" " in right:
             message = f"merge {number}, {_token(merge)}, is not two pieces with a space between them"
-            yield _finding(file, MERGES, "merge", "error", message, _CONVERT)
+            yield finding(file, MERGES, "merge", "error", message, _CONVERT)
             return
         missing = next((piece for piece in (left, right, left + right) if piece not in vocabulary.ids), None)
         if missing is not None:
             message = f"merge {number}, {_token(merge)}, names {_token(missing)}, which is not a token"
-            yield _finding(file, MERGES, "merge", "error", message, _CONVERT)
+            yield finding(file, MERGES, "merge", "error", message, _CONVERT)
             return
         if merge in seen:
             message = f"merge {number}, {_token(merge)}, is there before: engines take the first or the last of them"
-            yield _finding(file, MERGES, "duplicate-merge", "warning", message, _CONVERT)
+            yield finding(file, MERGES, "duplicate-merge", "warning", message, _CONVERT)
             return
         seen.add(merge)
 
@@ -237,7 +238,7 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
             continue
         if not 0 <= key.value < count:
             message = f"is {key.value}, and there are {count} tokens"
-            yield _finding(file, key.name, "token-id", "error", message, _CONVERT)
+            yield finding(file, key.name, "token-id", "error", message, _CONVERT)
             continue
         named[match[1]] = key.value
         kind = vocabulary.type(key.value)
@@ -246,7 +247,7 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
             message = (
                 f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL: engines read it in a user's text"
             )
-            yield _finding(file, key.name, "control-token", "warning", message, _COMPARE)
+            yield finding(file, key.name, "control-token", "warning", message, _COMPARE)
     pre = file.value(PRE)
     add_bos = file.value("tokenizer.ggml.add_bos_token")
     if add_bos is None and isinstance(pre, bytes):
@@ -257,23 +258,23 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
     ):
         if wanted is True and name not in named:
             message = f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out of range"
-            yield _finding(file, flag, "token-id", "error", message, _CONVERT)
+            yield finding(file, flag, "token-id", "error", message, _CONVERT)
     if "eos" not in named and "eot" not in named:
         message = "is not there: engines do not know when to stop"
-        yield _finding(file, "tokenizer.ggml.eos_token_id", "token-id", "warning", message, _CONVERT)
+        yield finding(file, "tokenizer.ggml.eos_token_id", "token-id", "warning", message, _CONVERT)
     template = file.value(TEMPLATE)
     if add_bos is True and "bos" in named and isinstance(template, bytes):
         bos = vocabulary.tokens[named["bos"]]
         head = template.lstrip()
         if head.startswith(bos) or re.match(rb"\{\{-?\s*bos_token", head):
             message = f"begins with {_token(bos)}, and add_bos_token puts it first too: there may be two"
-            yield _finding(file, TEMPLATE, "bos-twice", "warning", message, "look at the ids of a rendered chat")
+            yield finding(file, TEMPLATE, "bos-twice", "warning", message, "look at the ids of a rendered chat")
 
 
 def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     """Bytes of UTF-8 for which there is no token: text that holds them cannot be encoded, or is lost."""
     if vocabulary.model == BPE:
-        wanted = {_byte_character(byte).encode(): byte for byte in range(256) if _in_utf8(byte)}
+        wanted = {letter.encode(): byte for letter, byte in BYTE_LEVEL.items() if _in_utf8(byte)}
     elif vocabulary.model == SPM:
         wanted = {b"<0x%02X>" % byte: byte for byte in range(256)}
         if not any(token in vocabulary.ids for token in wanted):
@@ -286,7 +287,7 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
             kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "of no type")
             shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
             message = f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}"
-            yield _finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
+            yield finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
     else:
         return
     missing = [(token, byte) for token, byte in wanted.items() if token not in vocabulary.ids]
@@ -298,24 +299,12 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
         yield _about_tokens(vocabulary, "missing-byte", "error", message)
 
 
-def _byte_character(byte: int) -> str:
-    """The character that byte-level BPE writes a byte as: itself where it can be seen, else one from U+0100 on."""
-    if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174:
-        return chr(byte)
-    return chr(256 + (byte if byte < 33 else byte - 127 + 33 if byte < 161 else 67))
-
-
 def _in_utf8(byte: int) -> bool:
     return byte not in (0xC0, 0xC1) and byte < 0xF5
 
 
-def _finding(file: GgufFile, key: str, code: str, severity: Severity, message: str, remedy: str) -> Finding:
-    offset = file.keys[key].offset if key in file.keys else -1
-    return Finding(code=code, severity=severity, where=key, offset=offset, message=message, remedy=remedy)
-
-
 def _about_tokens(vocabulary: _Vocabulary, code: str, severity: Severity, message: str) -> Finding:
-    return _finding(vocabulary.file, TOKENS, code, severity, message, _CONVERT)
+    return finding(vocabulary.file, TOKENS, code, severity, message, _CONVERT)
 
 
 def _more(count: int) -> str:
@@ -324,11 +313,3 @@ def _more(count: int) -> str:
 
 def _token(content: bytes) -> str:
     return quoted(content.decode(errors="backslashreplace"))
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.tokenizer.gguf.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, _byte_character
+from harness.tokenizer.components import BYTE_LEVEL
+from harness.tokenizer.gguf.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN
 
 CODES = {
     "uint8": (0, "B"),
@@ -82,7 +83,7 @@ class File:
 
 def bpe() -> File:
     """A small Llama with a byte-level BPE tokenizer, in which nothing is wrong."""
-    characters = [_byte_character(byte) for byte in range(256)]
+    characters = sorted(BYTE_LEVEL, key=BYTE_LEVEL.__getitem__)
     tokens = [*characters, "he", "ll", "hell", "o", "<|begin|>", "<|end|>"]
     tokens = list(dict.fromkeys(tokens))
     types = [CONTROL if one.startswith("<|") else NORMAL for one in tokens]
