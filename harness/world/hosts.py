@@ -195,7 +195,7 @@ def refusal(count: int = 2) -> Skip | None:
     """Why this machine cannot have test hosts, and what to do, or None. Makes some to find out, in another process."""
     if not sys.platform.startswith("linux"):
         return Skip(SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine")
-    code = f"import sys; sys.path.insert(0, {ROOT!r}); from harness.world.wire import attempt; attempt({count})"
+    code = f"import sys; sys.path.insert(0, {ROOT!r}); from harness.world.wiring import attempt; attempt({count})"
     argv = [sys.executable, "-s", "-P", "-c", code]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)

@@ -19,7 +19,6 @@ import time
 
 # A subject may have replaced os._exit in a server that imported it.
 from os import _exit
-from pathlib import Path
 from typing import Any
 
 from harness.rank.process import die_with_parent, keep_private
@@ -208,26 +207,3 @@ class Wire:
 
     def _say(self, what: str, **values: Any) -> None:
         send(self._channel, {"is": what, "ns": time.monotonic_ns(), **values})
-
-
-def attempt(count: int) -> None:
-    """Make hosts and end with them, to know whether it can be done here; says on standard error why not."""
-    import tempfile
-
-    from harness.world.wiring import Wiring
-
-    with tempfile.TemporaryDirectory(prefix="rankproof-hosts-") as folder:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                world = {"count": count, "of": [0], "open": [], "kept": []}
-                with contextlib.closing(Wiring(world, Path(folder))) as wiring:
-                    wiring.enter(0)
-                code = 0
-            except OSError as error:
-                print(error.strerror or error, file=sys.stderr, flush=True)
-            finally:
-                _exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    sys.exit(code)

@@ -7,6 +7,8 @@ import os
 import select
 import signal
 import socket
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from os import _exit
@@ -166,3 +168,22 @@ def _close_all_but(kept: int) -> None:
         if number > 2 and number != kept:
             with contextlib.suppress(OSError):
                 os.close(number)
+
+
+def attempt(count: int) -> None:
+    """Make hosts and end with them, to know whether it can be done here; says on standard error why not."""
+    with tempfile.TemporaryDirectory(prefix="rankproof-hosts-") as folder:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                world = {"count": count, "of": [0], "open": [], "kept": []}
+                with contextlib.closing(Wiring(world, Path(folder))) as wiring:
+                    wiring.enter(0)
+                code = 0
+            except OSError as error:
+                print(error.strerror or error, file=sys.stderr, flush=True)
+            finally:
+                _exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    sys.exit(code)
