@@ -25,8 +25,9 @@ from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
-from harness.world import cost, driver, hosts, limits
+from harness.world import cost, driver, limits
 from harness.world.fork_server import ServerFailed
+from harness.world.hosts import host as hosts
 from harness.world.namespaces import has_clocks
 from harness.world.pool import ServerPool, is_linux
 from harness.world.ports import NoPort, PortLease

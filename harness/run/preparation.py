@@ -21,7 +21,8 @@ from harness.run.environments.supply import Supply
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
-from harness.world import hosts, limits, program
+from harness.world import limits, program
+from harness.world.hosts import host as hosts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from harness.world.capture import Capture
 from harness.world.environment import is_import_time
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
-from harness.world.hosts import Hosts
+from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool, is_linux
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World

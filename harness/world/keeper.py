@@ -33,7 +33,7 @@ from harness.rank.spec import RankSpec
 from harness.world import mounts, program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.grip import PRESSED, WORK, Grip
-from harness.world.wiring import WireLost, Wiring
+from harness.world.hosts.wire_process import WireLost, WireProcess
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -49,7 +49,7 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
             `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
             ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
             forked, or null), `own_mounts` (ranks that have mounts of their own), and `hosts` where it has test hosts
-            (see `harness.world.wiring`).
+            (see `harness.world.hosts.wire_process`).
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -79,7 +79,7 @@ class Keeper:
         self._buffer = b""
         self._gone = False
         self._proof: dict[str, Any] = {}
-        self._wiring: Wiring | None = None
+        self._wire: WireProcess | None = None
         self._grip = Grip()
 
     def run(self) -> None:
@@ -115,29 +115,29 @@ class Keeper:
             signal.set_wakeup_fd(-1)
             extinguish(spare=self._of_ours)
             self._say({"is": "gone", "ns": time.monotonic_ns()})
-            if self._wiring is not None:
+            if self._wire is not None:
                 # Nobody waits for it any more: its devices go with it, which takes a tenth of a second.
-                self._wiring.close()
+                self._wire.close()
 
     @property
     def _of_ours(self) -> set[int]:
         """Children that are nobody's rank, nor what a rank left."""
-        return {self._wiring.pid} if self._wiring is not None else set()
+        return {self._wire.pid} if self._wire is not None else set()
 
     def _make_hosts(self) -> None:
         server = os.getppid()
-        self._wiring = Wiring(self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent)
+        self._wire = WireProcess(self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent)
         # A process whose rights change may lose the first; the second was given up for the wire. No rank is there yet.
         die_with_parent(server)
         keep_private(private=True)
-        self._backend += self._wiring.opened
-        self._handed += self._wiring.opened
-        made = {"hosts": self._wiring.evidence(), "wire": self._wiring.pid}
+        self._backend += self._wire.opened
+        self._handed += self._wire.opened
+        made = {"hosts": self._wire.evidence(), "wire": self._wire.pid}
         self._say({"is": "hosts", "ns": time.monotonic_ns(), **made})
 
     def _count(self) -> None:
-        if self._wiring is not None:
-            for message in self._wiring.last_words():
+        if self._wire is not None:
+            for message in self._wire.last_words():
                 self._tell_of_wire(message)
 
     def _tell_of_wire(self, message: dict[str, Any]) -> None:
@@ -167,8 +167,8 @@ class Keeper:
         self._alive[pid] = index
         # Of which world it is, so that the evidence of one cannot be taken for another's.
         told = {"rank": index, "pid": pid, "ns": before, "world": self._world["world"]}
-        if self._wiring is not None:
-            told["host"] = self._wiring.name_of(index)
+        if self._wire is not None:
+            told["host"] = self._wire.name_of(index)
         self._say({"is": "started", **told})
         if self._proof:
             self._say({"is": "executed", "rank": index, "pid": pid, "ns": time.monotonic_ns(), **self._proof})
@@ -180,8 +180,8 @@ class Keeper:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        if self._wiring is not None:
-            self._wiring.enter(index)
+        if self._wire is not None:
+            self._wire.enter(index)
             # What a rank holds is looked at from outside, and a change of its rights may close that.
             keep_private(private=False)
         # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
@@ -222,15 +222,15 @@ class Keeper:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
-        if self._wiring is not None:
-            poll.register(self._wiring, select.POLLIN)
+        if self._wire is not None:
+            poll.register(self._wire, select.POLLIN)
         ready = dict(poll.poll(None if seconds is None else seconds * 1000))
         if wakeup in ready:
             os.read(wakeup, 4096)
-        if self._wiring is not None and self._wiring.fileno() in ready:
-            for message in self._wiring.said():
+        if self._wire is not None and self._wire.fileno() in ready:
+            for message in self._wire.said():
                 self._tell_of_wire(message)
-            if self._wiring.is_lost:
+            if self._wire.is_lost:
                 raise WireLost("the wire between the hosts ended before the ranks did")
         self._reap()
         if self._control.fileno() in ready:
@@ -284,8 +284,8 @@ class Keeper:
         for line in lines:
             order = json.loads(line)
             if "wire" in order:
-                if self._wiring is not None:
-                    self._wiring.order(order["wire"])
+                if self._wire is not None:
+                    self._wire.order(order["wire"])
                 continue
             if "signal" not in order:
                 index = order.pop("rank")

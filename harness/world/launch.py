@@ -18,7 +18,7 @@ from harness.world.environment import is_import_time, launcher_environment, own_
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.grip import WORK
 from harness.world.hang import Hang
-from harness.world.hosts import Hosts
+from harness.world.hosts.host import Hosts
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD
 from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
@@ -186,7 +186,7 @@ def describe(
 
 
 def _hosts(launch: Launch, hosts: Hosts, *, server: Server, rendezvous: Rendezvous) -> dict[str, JSON]:
-    """What `harness.world.wiring.Wiring` is given."""
+    """What `harness.world.hosts.wire_process.WireProcess` is given."""
     # What a rank reads, where it lies below /tmp: the code and the rooms of its server, inputs, its interpreter.
     needed = [str(server.scratch), ROOT, *launch.inputs.values(), *sys.path, sys.prefix, sys.base_prefix]
     needed += server.environment.get("PATH", "").split(os.pathsep)

@@ -24,7 +24,7 @@ from harness.world.fork_server import Cancelled, Server, ServerFailed
 from harness.world.gates import Gates
 from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
-from harness.world.hosting import Hosting
+from harness.world.hosts.control import HostControl
 from harness.world.launch import Launch, describe
 from harness.world.pipes import CHUNK, Pipes
 from harness.world.pool import ServerPool
@@ -71,7 +71,7 @@ class World:
         self._begun = 0
         self.mark = ""
         self._states = RankStates(size=launch.size)
-        self._hosting = Hosting(launch, self._recorder, self._states)
+        self._hosts = HostControl(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
@@ -114,8 +114,8 @@ class World:
 
     def wire(self, order: Mapping[str, JSON]) -> None:
         """Tell the wire between the test hosts what to do; it says `wire.struck` or `wire.undone` when that is so."""
-        if self._hosting.is_there:
-            self._order(None, wire=self._hosting.order(order))
+        if self._hosts.is_there:
+            self._order(None, wire=self._hosts.order(order))
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
@@ -163,7 +163,7 @@ class World:
         """
         launch = self._launch
         program = {"program": True} if launch.program else {}
-        about = {**launch.about, **program, **self._hosting.about(), "size": launch.size, "backend": launch.backend}
+        about = {**launch.about, **program, **self._hosts.about(), "size": launch.size, "backend": launch.backend}
         begun = Event(
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
@@ -229,7 +229,7 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
-        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=self._hosting.addresses())
+        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=self._hosts.addresses())
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
         description = describe(
@@ -296,9 +296,9 @@ class World:
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "hosts":
-                self._hosting.made(ns, message, self._channels)
+                self._hosts.made(ns, message, self._channels)
             case "wire":
-                told, is_answer = self._hosting.said(ns, rank, message)
+                told, is_answer = self._hosts.said(ns, rank, message)
                 if is_answer:
                     self._gates.landed()
             case "signalled":
@@ -397,4 +397,4 @@ class World:
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
-        return self._hosting.keeps_waiting() or (self._keeps_waiting() if self._keeps_waiting is not None else "")
+        return self._hosts.keeps_waiting() or (self._keeps_waiting() if self._keeps_waiting is not None else "")

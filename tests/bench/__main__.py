@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.backends import KINDS
 from harness.forms.ranks import MOST_RANKS
-from harness.world.hosts import refusal
+from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
 from tests.bench import hosts, ledger, verifying
 from tests.bench.launchers import mlx_launch, torchrun

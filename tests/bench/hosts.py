@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
-from harness.world.hosts import Hosts
+from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
 from tests.bench.worlds import warm_world

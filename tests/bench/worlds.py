@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.world.hosts import Hosts
+from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
 

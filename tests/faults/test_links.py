@@ -10,9 +10,9 @@ import pytest
 from harness.events import Event
 from harness.faults import prove
 from harness.history import History
-from harness.world import hosts
 from harness.world.hang import Hang
-from harness.world.hosts import Hosts
+from harness.world.hosts import host as hosts
+from harness.world.hosts.host import Hosts
 from tests.faults.conftest import Struck
 
 pytestmark = [

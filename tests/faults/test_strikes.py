@@ -10,8 +10,8 @@ import pytest
 
 from harness.faults import KINDS, prove
 from harness.history import History
-from harness.world import hosts
-from harness.world.hosts import Hosts
+from harness.world.hosts import host as hosts
+from harness.world.hosts.host import Hosts
 from tests.faults.conftest import LINKS, Struck
 
 Live = Callable[..., Struck]

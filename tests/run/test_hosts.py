@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.trust.key import find_signer
-from harness.world import hosts
+from harness.world.hosts import host as hosts
 from tests import forge
 from tests.run.conftest import ROOT, Ran, run_command
 

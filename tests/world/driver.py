@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from harness.world.hosts import Hosts
+from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
 from harness.world.world import Cancelled, Launch, World

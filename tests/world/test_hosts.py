@@ -15,10 +15,11 @@ import pytest
 
 from harness.backends.backend import WIRE
 from harness.rank.process import keep_private
-from harness.world import hosts, namespaces
+from harness.world import namespaces
 from harness.world.hang import Hang
-from harness.world.hosts import Hosts
-from harness.world.wiring import Wiring
+from harness.world.hosts import host as hosts
+from harness.world.hosts.host import Hosts
+from harness.world.hosts.wire_process import WireProcess
 from harness.world.world import World
 from tests.world.conftest import Lived, wire_of
 
@@ -181,21 +182,21 @@ def test_another_user_has_hosts_too(short_tmp: Path) -> None:
             os.setuid(65534)
             keep_private(private=True)  # as a keeper is
             opened = [{"host": 0, "port": 20_000, "backlog": 1}]
-            wiring = Wiring({"count": 2, "of": [0, 1], "open": opened, "kept": []}, short_tmp)
+            wire = WireProcess({"count": 2, "of": [0, 1], "open": opened, "kept": []}, short_tmp)
             child = os.fork()
             if child == 0:
-                wiring.enter(1)
+                wire.enter(1)
                 # Nothing may be imported any more: this user need not be able to read the interpreter's files.
                 with socket.socket() as channel:
                     channel.connect(("10.77.0.1", 20_000))
                     channel.sendall(f"{os.getuid()} {os.uname().nodename}".encode())
                 os._exit(0)
-            with socket.socket(fileno=wiring.opened[0]) as server:
+            with socket.socket(fileno=wire.opened[0]) as server:
                 server.settimeout(10)
                 with server.accept()[0] as channel:
                     os.write(write, channel.recv(100))
             os.waitpid(child, 0)
-            wiring.close()
+            wire.close()
             code = 0
         finally:
             os._exit(code)
@@ -214,7 +215,7 @@ def test_another_user_has_hosts_too(short_tmp: Path) -> None:
 )
 def test_where_hosts_are_forbidden_it_is_said_with_a_remedy(setting: str, said: str) -> None:
     """A machine that lets nobody have them: the reason names the step, and what to do."""
-    code = "from harness.world import hosts; print(hosts.refusal().code, hosts.refusal())"
+    code = "from harness.world.hosts import host as hosts; print(hosts.refusal().code, hosts.refusal())"
     script = f'echo 0 > /proc/sys/user/{setting} && exec "$0" -c "{code}"'
     argv = ["unshare", "--user", "--map-root-user", "sh", "-c", script, sys.executable]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.world import hosts
+from harness.world.hosts import host as hosts
 from harness.world.ports import PortLease
 from harness.world.world import World
 from tests.world.conftest import ENGINES, networks

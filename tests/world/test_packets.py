@@ -7,8 +7,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.world.link_faults import Link, LinkFault, on_links
-from harness.world.packets import SYN, TCP, Segment, altered, checksum_holds, resets, segment
+from harness.world.hosts.link_faults import Link, LinkFault, on_links
+from harness.world.hosts.packets import SYN, TCP, Segment, altered, checksum_holds, resets, segment
 
 ACK = 0x10
 PAYLOADS = st.binary(min_size=1, max_size=300)

@@ -1,7 +1,7 @@
 """The wire of one world: the process through which every packet between two test hosts passes.
 
 It makes the hosts, then reads what each of them sends and writes it to whom it is for, counted; where a fault of the
-scenario is in force on that link, it does to the packets what the fault says (`harness.world.link_faults`). It is
+scenario is in force on that link, it does to the packets what the fault says (`harness.world.hosts.link_faults`). It is
 neither a rank nor a survivor, and ends with its keeper.
 """
 
@@ -22,9 +22,10 @@ from os import _exit
 from typing import Any
 
 from harness.rank.process import die_with_parent, keep_private
-from harness.world import hosts, namespaces
-from harness.world.hosts import MTU, NETWORK, Host
-from harness.world.link_faults import Link, LinkFault, on_links
+from harness.world import namespaces
+from harness.world.hosts import host as hosts
+from harness.world.hosts.host import MTU, NETWORK, Host
+from harness.world.hosts.link_faults import Link, LinkFault, on_links
 from harness.world.requests import Requests, send
 
 # Of one host before the others have their turn.
@@ -40,7 +41,7 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
     Args:
         channel: to the keeper, which has just been forked from, and says when it has a user namespace of its own.
         keeper: its pid.
-        world: what `Wiring.start` was given.
+        world: what `WireProcess.start` was given.
     """
     die_with_parent(keeper)
     signal.set_wakeup_fd(-1)

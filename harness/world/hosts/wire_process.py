@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.rank.process import keep_private
-from harness.world import hosts, namespaces, wire
+from harness.world import namespaces
+from harness.world.hosts import host as hosts
+from harness.world.hosts import wire
 from harness.world.requests import Requests, send
 
 READY_WITHIN = 20.0
@@ -27,7 +29,7 @@ class WireLost(OSError):
     """The wire ended before the ranks did, or does not answer: an error of the harness."""
 
 
-class Wiring:
+class WireProcess:
     """The hosts of one world.
 
     Attributes:
@@ -178,8 +180,8 @@ def attempt(count: int) -> None:
             code = 1
             try:
                 world = {"count": count, "of": [0], "open": [], "kept": []}
-                with contextlib.closing(Wiring(world, Path(folder))) as wiring:
-                    wiring.enter(0)
+                with contextlib.closing(WireProcess(world, Path(folder))) as wire:
+                    wire.enter(0)
                 code = 0
             except OSError as error:
                 print(error.strerror or error, file=sys.stderr, flush=True)

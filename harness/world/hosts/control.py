@@ -14,7 +14,7 @@ from harness.world.launch import Launch
 from harness.world.rank_states import RankStates
 
 
-class Hosting:
+class HostControl:
     """Inert in a world whose ranks are on this machine."""
 
     def __init__(self, launch: Launch, recorder: Recorder, states: RankStates) -> None:

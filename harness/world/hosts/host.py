@@ -1,6 +1,6 @@
 """Test hosts: machines of a world that are none, each with a network, a name, a /tmp and a monotonic clock of its own.
 
-A host is a set of namespaces. The wire (`harness.world.wire`) makes them, one after the other, and hands their
+A host is a set of namespaces. The wire (`harness.world.hosts.wire`) makes them, one after the other, and hands their
 descriptors to the keeper; a rank enters those of its host after it was forked. What hosts share, as no real ones do:
 processes, every file outside /tmp and the ranks' temporary folder, the clock on the wall.
 """
@@ -195,7 +195,8 @@ def refusal(count: int = 2) -> Skip | None:
     """Why this machine cannot have test hosts, and what to do, or None. Makes some to find out, in another process."""
     if not sys.platform.startswith("linux"):
         return Skip(SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine")
-    code = f"import sys; sys.path.insert(0, {ROOT!r}); from harness.world.wiring import attempt; attempt({count})"
+    room = "harness.world.hosts.wire_process"
+    code = f"import sys; sys.path.insert(0, {ROOT!r}); from {room} import attempt; attempt({count})"
     argv = [sys.executable, "-s", "-P", "-c", code]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from harness.world.packets import SYN, TCP, altered, resets, segment
+from harness.world.hosts.packets import SYN, TCP, altered, resets, segment
 
 LOG_LIMIT = 20
 WORD = 2**32

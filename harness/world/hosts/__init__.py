@@ -1,0 +1,1 @@
+"""Test hosts, and the wire between them."""
