@@ -13,9 +13,11 @@ EXTRAS = {
     "jinja2": "tokenizer",
     "mlx": "mlx",
     "numpy": "numeric",
+    "sentencepiece": "tokenizer",
     "tokenizers": "tokenizer",
     "torch": "torch",
     "transformers": "tokenizer",
+    "xxhash": "torch",
 }
 
 
