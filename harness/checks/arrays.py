@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.checks.check import Check, RankCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, canonical
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
@@ -113,6 +113,23 @@ class AgainstCheck(RankCheck):
             reason = f"{name} cannot be compared: {fault or 'the comparison is missing'}"
             return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True)
         return self.judge_comparison(rank, comparison, compared.line)
+
+    def same_bits(self, history: History) -> bool:
+        """Whether each rank asked has to the last bit what it is compared with, be it values or an artefact."""
+        return all(self._same_bits(history, rank) for rank in self.ranks.of(history.size))
+
+    def _same_bits(self, history: History, rank: int) -> bool:
+        other, whose = self.other(history, rank=rank)
+        if other is None:
+            return False
+        sides = ((history, rank), (other, whose))
+        if (name := self.of[1]) is not None:
+            found = [artefact_found(events, one, name) for events, one in sides]
+            digests = [seen.event.values.get("sha256") for seen in found if seen is not None]
+        else:
+            event, key = str(getattr(self, "event", "")), str(getattr(self, "key", ""))
+            digests = [canonical([value for value, _ in events.values(one, event, key)]) for events, one in sides]
+        return len(digests) == len(sides) and len(set(digests)) == 1
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
         """The rank that others are compared with is there, and is not among them; so is the reference."""

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from harness.checks import Finding
+from harness.checks.arrays import A, AgainstCheck
 from harness.checks.finding import canonical
 from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
@@ -65,6 +66,9 @@ class Unshown:
         self._struck: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
         self._tracebacks = 0
+        # Of checks against a: trials that passed, and those in which b had the bits of a.
+        self._compared: Counter[str] = Counter()
+        self._alike: Counter[str] = Counter()
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
         self.printed: list[Printed] = []
@@ -95,6 +99,7 @@ class Unshown:
             self._failed[cell.id].update(finding.check for finding in findings if not finding.passed)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
+            self._take_alike(history)
             self._take_logs(cell, trial, read=read, names=names)
 
     def take_reference(self, arm: str, history: History) -> None:
@@ -115,6 +120,7 @@ class Unshown:
             for arm, name in sorted(self._swallowed)
             if name not in self._axes
         ]
+        left += [sentence] if (sentence := self._same_bits()) else []
         left += [
             f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
             "trials of the candidate: what it was to disturb was over"
@@ -187,6 +193,23 @@ class Unshown:
         for fault, after in struck.items():
             self._struck[fault] += 1
             self._after[fault] += after == {True}
+
+    def _same_bits(self) -> str:
+        """That b never differed from a in what these checks compare; the defect is seen in what no arm computes too."""
+        names = [name for name, count in self._compared.items() if self._alike[name] == count]
+        if not names:
+            return ""
+        noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
+        return (
+            f"b gave the bits of a in every trial, by the {noun} {', '.join(names)}: nothing shows that what {what} "
+            "depends on what differs between a and b"
+        )
+
+    def _take_alike(self, history: History) -> None:
+        for check in self._scenario.checks:
+            if isinstance(check, AgainstCheck) and getattr(check, "against", None) == A:
+                self._compared[check.id] += 1
+                self._alike[check.id] += check.same_bits(history)
 
     def _last_asked(self, history: History) -> int | None:
         """When the last event came that a check of the scenario looks at; None where no check looks at one."""

@@ -99,6 +99,10 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     assert "No trial of b with the defect failed the check ids: nothing here shows that it can fail." in (
         ran.record.judgement.unshown
     )
+    assert (
+        "B gave the bits of a in every trial, by the checks loss, logits, ids: nothing shows that what they compare "
+        "depends on what differs between a and b."
+    ) in ran.record.judgement.unshown
     text = (ran.folder / "report.md").read_text()
     for words in ("Compared with a, rank for rank", "From a to b:", "b: failed / counted", "| with | "):
         assert words in text
