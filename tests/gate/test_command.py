@@ -146,6 +146,52 @@ def test_a_challenge_travels_from_the_run_to_the_gate(place: Place) -> None:
         assert call(place, "--challenge", wrong).returncode == 64
 
 
+SAME = """
+schema: 1
+id: words
+title: Two ways say the same
+question: Do they?
+subject:
+  entry: subject:say
+  compare:
+    a: {with: {way: spelt}}
+    b: {with: {way: WAY}}
+    defect: {value: said.word, one: character}
+matrix: {ranks: [2], backend: [none]}
+world: {deadline: 20s, start: fresh}
+seed: "7"
+trials: {candidate: 4, control: 4, accept: {failure_rate_below: 60%}}
+checks:
+  - {id: same, kind: equal, ranks: every, value: said.word, against: a}
+"""
+SAY = """
+def say(context, *, way):
+    context.emit("said", word="".join(["y", "e", "s"]) if way == "spelt" else {"whole": "yes", "wrong": "no"}[way])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_a_comparison_opens_the_gate_and_one_that_differs_does_not(place: Place) -> None:
+    """The report of `compare` is held against a policy as any other: b that gives something else is not met."""
+    for way, code in (("whole", 0), ("wrong", 1)):
+        text = SAME.replace("WAY", way)
+        files = {"scenarios/words/scenario.yaml": text, "scenarios/words/subject.py": SAY}
+        place.propose(files)
+        place.trust(files)
+        done = subprocess.run(
+            command("run", "scenarios/words", "--key", str(place.keys.path("ci"))),
+            cwd=place.repo,
+            env=environment(place.repo.parent / "home"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        decided = call(place)
+        assert decided.returncode == code, decided.stdout + decided.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gate", "verify"])
 def test_no_engine_is_loaded(place: Place, copy: Make, name: str) -> None:
