@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from harness.record.model import Record
 from tests.run.conftest import command, environment
 from tests.run.repositories import commit, git
 
+WORDS = "scenarios/words"
 RANK = r"""
 fixed=$1
 printf '{"event": "ready"}\n' >&3
@@ -161,3 +163,21 @@ def clone(bob: Person) -> Callable[[Path], Path]:
         return place
 
     return make
+
+
+def made(ann: Person, project: Path, *more: str, scenario: str = WORDS) -> Ran:
+    """Ann's run, of which nothing but its folder goes anywhere."""
+    ran = ann("run", scenario, *more, cwd=project)
+    assert "report:" in ran.out, ran.out
+    return ran
+
+
+def gone(ann: Person, project: Path) -> None:
+    """The first machine cannot be reached any more."""
+    shutil.rmtree(project)
+    shutil.rmtree(ann.results)
+
+
+def answer(ran: Ran) -> str:
+    assert ran.record.comparison is not None, ran.out
+    return ran.record.comparison.result.answer
