@@ -154,6 +154,9 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         'rankproof run scenarios/threads-and-forks/remote-code-copy.yaml --set "faults=[]" --set '
         "subject.candidate.with.stands=false --set subject.control.with.stands=false": SCENARIO,
     },
+    "scenarios/streaming-detokenizer/README.md": {
+        "rankproof run scenarios/streaming-detokenizer/first-space.yaml": SCENARIO
+    },
     "scenarios/tokenizer-backend-under-quota/README.md": {
         "rankproof run scenarios/tokenizer-backend-under-quota": SCENARIO,
         "rankproof run scenarios/tokenizer-backend-under-quota/sweep-quota.yaml": SCENARIO,
