@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 from harness.hub.access import Access, End
 from harness.hub.answer import Answer
+from harness.hub.place import Place
 from harness.hub.target import Target
 from harness.hub.wire import Request
 from harness.hub.wrong_answer import Outgoing
@@ -25,6 +26,7 @@ class Connection:
     number: int
     peer: tuple[str, int]
     here: tuple[str, int]
+    place: Place
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     pid: int | None = None

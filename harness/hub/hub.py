@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from harness.hub.access import Access, AccessLog
+from harness.hub.place import OwnAddress, Place
 from harness.hub.problem import HubError
 from harness.hub.repository import ServedRepository, read_folder
 from harness.hub.rules import Rules, load_rules
@@ -62,8 +63,12 @@ class Hub:
         self._failure: HubError | None = None
         self._done = threading.Event()
 
-    def start(self) -> Self:
-        """Read the folder and serve it; returns when connections are accepted."""
+    def start(self, places: Sequence[Place] = ()) -> Self:
+        """Read the folder and serve it; returns when connections are accepted.
+
+        Args:
+            places: where to listen, instead of `host` and `port`; they are closed when the hub stops.
+        """
         if self._thread is not None:
             raise HubError("this hub was started already; make a new one")
         rules = load_rules(self._rules) if isinstance(self._rules, Path) else self._rules or Rules(schema=1)
@@ -73,7 +78,7 @@ class Hub:
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
         self._thread.start()
         try:
-            self._server = self._call(self._begin(rules, self._log))
+            self._server = self._call(self._begin(rules, self._log, places))
         except BaseException:
             self._end_thread()
             raise
@@ -167,11 +172,18 @@ class Hub:
         finally:
             self._loop.close()
 
-    async def _begin(self, rules: Rules, log: AccessLog) -> Server:
+    async def _begin(self, rules: Rules, log: AccessLog, places: Sequence[Place]) -> Server:
         server = Server(self.repositories, rules, log, self._limits)
         server.failed.add_done_callback(self._failed)
-        await server.start(self._host, self._port)
+        await server.start(places or [self._own_address()])
         return server
+
+    def _own_address(self) -> OwnAddress:
+        try:
+            return OwnAddress(self._host, self._port)
+        except OSError as error:
+            where = f"{self._host}:{self._port}"
+            raise HubError(f"{where}: cannot listen there: {error.strerror}; name another --port") from error
 
     def _failed(self, failed: asyncio.Future[None]) -> None:
         error = failed.exception() if not failed.cancelled() else None

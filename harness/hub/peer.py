@@ -28,16 +28,19 @@ class Peers:
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, None] = OrderedDict()
+        self._asked = 0
 
-    def find(self, *, client: tuple[str, int], server: tuple[str, int]) -> tuple[int | None, int | None]:
+    def find(
+        self, *, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None = None
+    ) -> tuple[int | None, int | None]:
         """Return (pid, start time in clock ticks) of the process that connected from ``client`` to ``server``.
 
-        Both are (address, port).
+        Both are (address, port), in the network that the socket ``kernel`` asks about; by default this process's.
         (None, None) where it cannot be seen: another user's process, another machine, no /proc, or already gone.
         """
         if sys.platform != "linux":
             return None, None
-        inode = _inode(client, server)
+        inode = self._inode(client, server, kernel)
         if inode is None:
             return None, None
         wanted = f"socket:[{inode}]"
@@ -51,6 +54,26 @@ class Peers:
                 return self._met(pid)
         return None, None
 
+    def _inode(self, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None) -> int | None:
+        """Inode of the socket bound to ``client`` and connected to ``server``, or None."""
+        self._asked += 1
+        question = _question(client, server, number=self._asked)
+        with contextlib.ExitStack() as own:
+            try:
+                if kernel is None:
+                    kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
+                    own.enter_context(kernel)
+                kernel.settimeout(1.0)
+                kernel.sendto(question, (0, 0))
+                answer = kernel.recv(4096)
+                while answer[8:12] != question[8:12]:  # to an earlier question, and too late to be taken for one
+                    answer = kernel.recv(4096)
+            except OSError:
+                return None
+        if len(answer) < INODE_AT + 4 or struct.unpack_from("=H", answer, 4)[0] != SOCK_DIAG_BY_FAMILY:
+            return None
+        return int(struct.unpack_from("=I", answer, INODE_AT)[0]) or None
+
     def _met(self, pid: int) -> tuple[int | None, int | None]:
         self._known[pid] = None
         self._known.move_to_end(pid)
@@ -59,8 +82,8 @@ class Peers:
         return pid, _started(pid)
 
 
-def _inode(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Inode of the socket bound to ``client`` and connected to ``server``, or None."""
+def _question(client: tuple[str, int], server: tuple[str, int], *, number: int) -> bytes:
+    """What the kernel is asked about one socket."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     identity = struct.pack(
         "!HH16s16s", client[1], server[1], socket.inet_pton(family, client[0]), socket.inet_pton(family, server[0])
@@ -69,17 +92,7 @@ def _inode(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     body = (
         struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + identity + struct.pack("=III", 0, NONE, NONE)
     )
-    head = struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG) as kernel:
-            kernel.settimeout(1.0)
-            kernel.sendto(head + body, (0, 0))
-            answer = kernel.recv(4096)
-    except OSError:
-        return None
-    if len(answer) < INODE_AT + 4 or struct.unpack_from("=H", answer, 4)[0] != SOCK_DIAG_BY_FAMILY:
-        return None
-    return int(struct.unpack_from("=I", answer, INODE_AT)[0]) or None
+    return struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, number, 0) + body
 
 
 def _holds(pid: int, wanted: str) -> bool:

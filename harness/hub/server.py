@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.hub.access import AccessLog, End
 from harness.hub.answer import answer, failure
 from harness.hub.exchange import Changed, Connection, Exchange, body_chunks, head_of, read_piece
 from harness.hub.peer import Peers
+from harness.hub.place import Place
 from harness.hub.problem import HubError, LogLost
 from harness.hub.repository import ServedRepository
 from harness.hub.rules import Rules
@@ -41,52 +43,50 @@ class Server:
         self._busy: dict[int, Exchange] = {}
         self._names: dict[tuple[int, int | None], str] = {}
         self._peers, self._finder = Peers(), ThreadPoolExecutor(1, "hub-peers")
-        self._holder: socket.socket | None = None
-        self._listener: asyncio.Server | None = None
+        self._places: Sequence[Place] = ()
+        self._listeners: list[asyncio.Server] = []
         self._return: asyncio.TimerHandle | None = None
         self._started = time.monotonic()
         self._stopped = False
 
     # --- listening
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one.
+    async def start(self, places: Sequence[Place]) -> None:
+        """Listen at these places.
 
         Raises:
-            HubError: the address cannot be taken.
+            HubError: one cannot be listened at.
         """
+        self._places = places
+        self.host, self.port = places[0].address
         try:
-            self._holder = _hold(host, port)
-            self.host, self.port = host, self._holder.getsockname()[1]
             await self._listen()
         except OSError as error:
-            raise HubError(f"{host}:{port}: cannot listen there: {error.strerror}; name another --port") from error
+            raise HubError(f"{self.host}:{self.port}: cannot listen there: {error.strerror}") from error
         self._started = time.monotonic()
 
     async def _listen(self) -> None:
-        listener = _socket(self.host)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            listener.bind((self.host, self.port))
-        except OSError:
-            listener.close()
-            raise
-        self._listener = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_LIMIT, backlog=1024)
+        for place in self._places:
+            accept = functools.partial(self._accept, place)
+            listener = await asyncio.start_server(accept, sock=place.open(), limit=HEAD_LIMIT, backlog=1024)
+            self._listeners.append(listener)
+
+    def _leave(self) -> None:
+        while self._listeners:
+            self._listeners.pop().close()
 
     async def stop(self) -> None:
         """Stop listening, end every connection, log what was under way, and wait until all of it is done."""
         self._stopped = True
         if self._return is not None:
             self._return.cancel()
-        if self._listener is not None:
-            self._listener.close()
+        self._leave()
         while self._open:
             # More than once: `asyncio.wait_for` swallows a cancellation that comes together with its result.
             self._cut("the hub was stopped")
             await asyncio.wait(list(self._open), timeout=2.0)
-        if self._holder is not None:
-            self._holder.close()
+        for place in self._places:
+            place.close()
         self._finder.shutdown(wait=True)
 
     def open_connections(self) -> int:
@@ -107,11 +107,12 @@ class Server:
             task.cancel()
 
     def _refuse(self, seconds: float, rule: str) -> None:
-        """Refuse connections for a time. The port stays ours: another socket holds it without listening."""
-        if self._listener is None or self._stopped:
+        """Refuse connections for a time, everywhere. The places stay ours."""
+        if not self._listeners or self._stopped:
             return
-        self._listener.close()
-        self._listener = None
+        for place in self._places:
+            place.refuse()
+        self._leave()
         self._cut(f"cut by rule {rule}", keep=asyncio.current_task())
         loop = asyncio.get_running_loop()
         self._return = loop.call_later(seconds, lambda: loop.create_task(self._listen_anew()))
@@ -128,20 +129,19 @@ class Server:
         if not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # whoever asks gets it; the loop has nothing to complain about where nobody asks
-        if self._listener is not None:
-            self._listener.close()
+        self._leave()
         self._cut("the hub failed", keep=asyncio.current_task())
 
     # --- connections
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         peer, here = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
         if task is None or peer is None or here is None or self.failed.done() or self._stopped:
             writer.transport.abort()
             return
         self.connections += 1
-        connection = Connection(self.connections, peer[:2], here[:2], reader, writer)
+        connection = Connection(self.connections, peer[:2], here[:2], place, reader, writer)
         self._open[task] = connection
         writer.transport.set_write_buffer_limits(high=0)
         try:
@@ -170,7 +170,8 @@ class Server:
 
     async def _converse(self, connection: Connection, *, crowded: bool) -> None:
         finding = asyncio.get_running_loop().run_in_executor(
-            self._finder, lambda: self._peers.find(client=connection.peer, server=connection.here)
+            self._finder,
+            lambda: self._peers.find(client=connection.peer, server=connection.here, kernel=connection.place.kernel),
         )
         connection.pid, connection.started = await finding
         keep = True
@@ -318,30 +319,6 @@ class Server:
 def _without_client(address: str, target: Target) -> str:
     address = address.partition("?")[0]
     return address if target.client is None else "/" + address.split("/", 3)[-1]
-
-
-def _socket(host: str) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-
-
-def _hold(host: str, port: int) -> socket.socket:
-    """Bind the port without listening, so that it stays ours while the hub refuses connections."""
-    if port:
-        # Bound alone first: with SO_REUSEPORT a second hub on the same port would share it in silence.
-        with _socket(host) as alone:
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind((host, port))
-            alone.listen()
-    holder = _socket(host)
-    try:
-        # A connection of the hub before this one may still be in TIME_WAIT on this port.
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind((host, port))
-    except OSError:
-        holder.close()
-        raise
-    return holder
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -1,12 +1,15 @@
 """The hub of a scenario: one for each world, on one port for the whole run, its log joined to the ranks by process.
 
-The port stays because a warm rank's libraries read HF_ENDPOINT before it is forked. So worlds follow one another.
+The port stays because a warm rank's libraries read HF_ENDPOINT before it is forked. So worlds follow one another. Where
+ranks are on test hosts, it is at the same address of each host's loopback.
 """
 
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.events import Event
@@ -15,6 +18,7 @@ from harness.faults.hub import HubFault
 from harness.history import HUB_BEGIN, HUB_END, HUB_REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
+from harness.hub.place import GivenSocket, Place
 from harness.world.fork_server import ServerFailed
 from harness.world.world import Launch, World
 
@@ -33,12 +37,14 @@ def for_certain_ranks(faults: Sequence[Fault]) -> bool:
 
 
 class WorldHub:
-    """The hub of one world. Give `begin` and `end` to it."""
+    """The hub of one world. Give `begin`, `on_hosts` and `end` to it."""
 
     def __init__(self, folder: Path, *, port: int, faults: Sequence[Fault], size: int, seed: int) -> None:
         self._apart = for_certain_ranks(faults)
         self._size = size
         self._port = port
+        self._hosts = 0
+        self._is_begun = False
         rules = [
             fault.rule(clients=tuple(map(_client, fault.ranks.of(size))) if self._apart else None)
             for fault in faults
@@ -51,18 +57,42 @@ class WorldHub:
         for rank in range(self._size) if self._apart else ():
             address = f"http://{HOST}:{self._port}/client/{_client(rank)}"
             launch = launch.with_variables(ranks=[rank], variables={"HF_ENDPOINT": address})
+        if launch.hosts is not None:
+            self._hosts = launch.hosts.count
+            launch = replace(launch, hosts=replace(launch.hosts, served=self._port))
         return launch
 
     def begin(self, world: World) -> None:
-        """Start it, before any rank.
+        """Start it, before any rank; where there are test hosts, it waits for them.
 
         Raises:
             ServerFailed: the folder or the port cannot be used.
         """
+        if not self._hosts:
+            self._start(world)
+
+    def on_hosts(self, world: World, descriptors: Sequence[int]) -> None:
+        """Start it where it is reached on the hosts.
+
+        Args:
+            world: whose hosts were made.
+            descriptors: what `harness.world.hosts.host.serve` gave on each of them; they are the hub's from now on.
+
+        Raises:
+            ServerFailed: the folder cannot be used, or the kernel has handed over too few descriptors.
+        """
+        if len(descriptors) != 2 * self._hosts:
+            raise ServerFailed(f"the hub was handed {len(descriptors)} descriptors for {self._hosts} hosts")
+        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        pairs = zip(sockets[::2], sockets[1::2], strict=True)
+        self._start(world, [GivenSocket(bound, kernel) for bound, kernel in pairs])
+
+    def _start(self, world: World, places: Sequence[Place] = ()) -> None:
         try:
-            self._server.start()
+            self._server.start(places)
         except HubError as error:
             raise ServerFailed(f"the hub could not be started: {error}") from error
+        self._is_begun = True
         world.note(HUB_BEGIN, repositories=sorted(self._server.repositories))
 
     def keeps_waiting(self) -> str:
@@ -76,6 +106,8 @@ class WorldHub:
             requests = self._server.requests()
         except HubError as error:
             world.note("harness.error", type="HubError", message=str(error)[:2000])
+            return
+        if not self._is_begun:
             return
         ranks = {pid: rank for rank, pid in world.pids.items()}
         for request in requests:

@@ -333,6 +333,10 @@ class Trials:
             if served is not None:
                 served.begin(world)
 
+        def hosts(world: World, descriptors: list[int]) -> None:
+            if served is not None:
+                served.on_hosts(world, descriptors)
+
         def left(world: World, scratch: Path) -> None:
             if launch.observe:
                 ledgers.cut(scratch, size=cell.ranks)
@@ -352,6 +356,7 @@ class Trials:
             self._pool,
             cancel=self._interrupt.descriptor,
             on_begin=begin,
+            on_hosts=hosts,
             on_gate=strikes.at_gate,
             on_left=left,
             on_end=end,

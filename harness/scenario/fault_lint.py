@@ -112,9 +112,6 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
     if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
         message = f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each rank"
         yield draft.problem(("world", "placement"), message)
-    if draft.has("hub"):
-        message = "cannot be had beside a hub, which test hosts cannot reach; keep one of them"
-        yield draft.problem(("world", "hosts"), message, at_key=True)
     for index, fault in draft.faults.items():
         if isinstance(fault, LinkFault) and fault.to is not None and len(fault.to) == 1:
             yield from _without_link(draft, index, fault, to=fault.to[0])

@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 
 # A subject may replace os._exit, and a forked process must end here, whatever the subject did.
 from os import _exit
@@ -34,6 +35,7 @@ from harness.world import mounts, program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.grip import PRESSED, WORK, Grip
 from harness.world.hosts.wire_process import WireLost, WireProcess
+from harness.world.requests import send
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
 EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
@@ -133,7 +135,9 @@ class Keeper:
         self._backend += self._wire.opened
         self._handed += self._wire.opened
         made = {"hosts": self._wire.evidence(), "wire": self._wire.pid}
-        self._say({"is": "hosts", "ns": time.monotonic_ns(), **made})
+        self._say({"is": "hosts", "ns": time.monotonic_ns(), **made}, self._wire.served)
+        for descriptor in self._wire.served:
+            os.close(descriptor)
 
     def _count(self) -> None:
         if self._wire is not None:
@@ -327,8 +331,8 @@ class Keeper:
     def _tell(self, what: str, index: int, pid: int, **values: Any) -> None:
         self._say({"is": what, "rank": index, "pid": pid, "ns": time.monotonic_ns(), **values})
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _say(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         try:
-            self._control.sendall(json.dumps(message).encode() + b"\n")
+            send(self._control, message, descriptors)
         except OSError:
             self._gone = True

@@ -197,6 +197,7 @@ def _hosts(launch: Launch, hosts: Hosts, *, server: Server, rendezvous: Rendezvo
         "count": hosts.count,
         "of": list(hosts.of),
         "open": list(opened),
+        "served": hosts.served,
         "kept": [path for path in needed if path.startswith(os.sep)],
         "temporary": str(server.room.temporary) if server.room is not None else None,
     }

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from harness.world.requests import Requests
+
 # The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
 ABANDON_WITHIN = 5.0
 CHUNK = 256 * 1024
@@ -23,6 +25,7 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
 
     Attributes:
         control: socket to the keeper.
+        told: what the keeper says there, with the descriptors that it hands over.
     """
 
     def __init__(self, *, size: int, cancel: int | None) -> None:
@@ -40,6 +43,7 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
             self._selector = self._ours.enter_context(selectors.DefaultSelector())
             control, theirs = socket.socketpair()
             self.control = self._ours.enter_context(control)
+            self.told = Requests(control)
             self._hand(theirs.detach())
             self._watch(control.fileno(), "control", 0)
             for rank in range(size):

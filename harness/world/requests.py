@@ -62,6 +62,6 @@ class Requests:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             request = json.loads(line)
-            count = request["descriptors"]
+            count = request.get("descriptors", 0)
             own, self._received = self._received[:count], self._received[count:]
             yield request, own

@@ -26,7 +26,7 @@ from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
 from harness.world.hosts.control import HostControl
 from harness.world.launch import Launch, describe
-from harness.world.pipes import CHUNK, Pipes
+from harness.world.pipes import Pipes
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
@@ -54,6 +54,7 @@ class World:
         cancel: int | None = None,
         on_gate: Callable[[World, Event], None] | None = None,
         on_begin: Callable[[World], None] | None = None,
+        on_hosts: Callable[[World, list[int]], None] = lambda _world, _descriptors: None,
         on_left: Callable[[World, Path], None] | None = None,
         on_end: Callable[[World], None] | None = None,
         keeps_waiting: Callable[[], str] | None = None,
@@ -63,6 +64,7 @@ class World:
         self._cancel = cancel
         self._on_gate = on_gate
         self._on_begin = on_begin
+        self._on_hosts = on_hosts
         self._on_left = on_left
         self._on_end = on_end
         self._keeps_waiting = keeps_waiting
@@ -81,7 +83,6 @@ class World:
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._timers = sched.scheduler(time.monotonic)
         self._over = False
-        self._buffer = b""
         self._gone = False
         self._pipes: Pipes
         self._ending: Ending
@@ -272,17 +273,14 @@ class World:
 
     def _listen(self) -> None:
         try:
-            data = self._pipes.control.recv(CHUNK)
-        except ConnectionError:
-            data = b""
-        if not data:
-            raise KeeperGone("the keeper of this world ended before its ranks did")
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            self._hear(json.loads(line))
+            for message, descriptors in self._pipes.told.receive():
+                self._hear(message, descriptors)
+        except EOFError:
+            raise KeeperGone("the keeper of this world ended before its ranks did") from None
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: dict[str, Any], descriptors: list[int]) -> None:
         kind, ns = message.pop("is"), message.pop("ns")
+        message.pop("descriptors", None)
         told = f"rank.{kind}"
         rank, pid = message.pop("rank", None), message.pop("pid", None)
         match kind:
@@ -297,6 +295,7 @@ class World:
                 self._hear_exit(rank, pid, ns, message)
             case "hosts":
                 self._hosts.made(ns, message, self._channels)
+                self._on_hosts(self, descriptors)
             case "wire":
                 told, is_answer = self._hosts.said(ns, rank, message)
                 if is_answer:

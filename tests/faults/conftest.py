@@ -146,7 +146,8 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
                 served.end(world)
 
         launch = launch if served is None else served.prepare(launch)
-        capture = world(launch, pool, on_begin=begin, on_gate=strikes.at_gate, on_end=end).run()
+        hosts = {"on_hosts": served.on_hosts} if served is not None else {}
+        capture = world(launch, pool, on_begin=begin, on_gate=strikes.at_gate, on_end=end, **hosts).run()
         assert capture.events == tuple(Event.parse(event.line()) for event in capture.events)
         return Struck(list(faults), History(capture.events, size=size))
 

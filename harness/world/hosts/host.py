@@ -39,6 +39,7 @@ _TUNSETIFF, _TUN_WITHOUT_HEADER = 0x400454CA, 0x1001
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x891C, 0x8922
 _UP_AND_RUNNING = 0x41
 ANSWER_WITHIN = 30.0
+NETLINK_SOCK_DIAG, BACKLOG = 4, 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,12 @@ class Hosts:
     Attributes:
         count: how many there are.
         of: the host of each rank.
+        served: port of a hub that is reached on the loopback of every host; None where there is none.
     """
 
     count: int
     of: tuple[int, ...]
+    served: int | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -118,6 +121,20 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
     kinds = KINDS if ahead else KINDS[:-1]
     made = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
     return Host(tun=tun, namespaces=made, clock_ahead=ahead * 1_000_000_000)
+
+
+def serve(port: int) -> list[int]:
+    """On the host that this process is in: a socket bound to the loopback, and one that tells who is connected to it.
+
+    A hub that serves the world stays outside and answers at these. So what it says passes through no wire, and a fault
+    of a link meets what ranks say to each other alone.
+    """
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    # A rank may ask before the hub has begun to listen.
+    bound.listen(BACKLOG)
+    return [bound.detach(), socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG).detach()]
 
 
 def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:

@@ -81,14 +81,16 @@ def _await(orders: Requests) -> None:
 
 
 def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
-    """Make the hosts, and open on them what ranks need before they are there."""
-    made, opened = [], {}
+    """Make the hosts, and open on them what ranks need before they are there; last what a hub is reached by."""
+    made, opened, served = [], {}, list[int]()
     for host in range(world["count"]):
         made.append(hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]}))
         for index, wanted in enumerate(world["open"]):
             if wanted["host"] == host:
                 opened[index] = _open(host, wanted)
-    return made, [opened[index] for index in sorted(opened)]
+        if world.get("served"):
+            served += hosts.serve(world["served"])
+    return made, [opened[index] for index in sorted(opened)] + served
 
 
 def _open(host: int, wanted: dict[str, Any]) -> int:

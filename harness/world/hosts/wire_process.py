@@ -36,6 +36,7 @@ class WireProcess:
         pid: of the wire.
         clocks: nanoseconds that the clock of each host is ahead of ours.
         opened: descriptors of what was opened on the hosts, in the order it was asked for.
+        served: descriptors by which a hub is reached on the hosts, two for each: see `harness.world.hosts.host.serve`.
     """
 
     def __init__(self, world: dict[str, Any], scratch: Path) -> None:
@@ -47,7 +48,8 @@ class WireProcess:
         Args:
             world: `count`, how many hosts; `of`, the host of each rank; `open`, what to open on which host: `host`,
                 `port` and `backlog` of a listening socket, or null as port for its table of connections; `kept`, what
-                lies below /tmp and must be seen on every host; `temporary`, the ranks' temporary folder.
+                lies below /tmp and must be seen on every host; `temporary`, the ranks' temporary folder; `served`, the
+                port of a hub that every host is to have on its loopback, or nothing.
             scratch: folder of the world.
 
         Raises:
@@ -91,7 +93,7 @@ class WireProcess:
             count = len(host["kinds"])
             self._namespaces.append(handed[:count])
             del handed[:count]
-        self.opened = handed
+        self.opened, self.served = handed[: len(world["open"])], handed[len(world["open"]) :]
 
     def fileno(self) -> int:
         """What to wait for: the wire says something, or is gone."""
