@@ -10,6 +10,7 @@ import contextlib
 import os
 import resource
 import signal
+from collections.abc import Mapping
 from os import _exit
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,13 @@ class Grip:
     as JSON, and returns what the kernel said, or `why` it could not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, temporary: Mapping[int, str] | None = None) -> None:
+        """Begin with nobody in it.
+
+        Args:
+            temporary: rank to the folder that it has as its temporary one, where it is on a test host.
+        """
+        self._temporary = temporary or {}
         self._before: dict[tuple[int, str], int] = {}
         self._burners: dict[int, list[int]] = {}
         self._cores: dict[int, set[int]] = {}
@@ -108,9 +115,7 @@ class Grip:
         """
         about = {"place": place, "how": how}
         try:
-            folder = located(place, spec)
-            if not folder.is_dir():
-                return {**about, "why": "there is no such folder"}
+            folder, seen = self._located(place, spec)
             if how == "denied" or folder in self._modes:
                 before = folder.stat().st_mode & 0o7777
                 if how == "denied":
@@ -120,10 +125,10 @@ class Grip:
             if pid is None:
                 return {**about, "why": GONE}
             if how == "open":
-                return {**about, **mounts.uncover(pid, folder)}
+                return {**about, **mounts.uncover(pid, seen)}
             layer = Path(spec["scratch"]) / LAYER
             layer.mkdir(exist_ok=True)
-            return {**about, **mounts.cover(pid, folder, layer=layer, space=space if how == "full" else None)}
+            return {**about, **mounts.cover(pid, seen, layer=layer, space=space if how == "full" else None)}
         except (OSError, ValueError) as error:
             return {**about, "why": str(error)}
 
@@ -136,7 +141,7 @@ class Grip:
         del pid
         about = {"place": place, "how": how}
         try:
-            file = located(place, spec)
+            file, _ = self._located(place, spec)
             before = _file(file)
             if how == "truncated":
                 os.truncate(file, keep)
@@ -151,6 +156,15 @@ class Grip:
         except (OSError, ValueError, IndexError) as error:
             return {**about, "why": str(error)}
 
+    def _located(self, place: str, spec: dict[str, Any]) -> tuple[Path, Path]:
+        """A place as it is found from here, and as the rank finds it."""
+        own = self._temporary.get(spec.get("rank", -1)) if place.partition("/")[0] == "temporary" else None
+        if own is None:
+            path = located(place, spec)
+            return path, path
+        path = located(place, spec, root=own)
+        return path, located("temporary", spec) / path.relative_to(os.path.realpath(own))
+
     def release(self, *pids: int) -> None:
         """End the company of these ranks, or of all: before anybody looks for what ranks left behind."""
         for rank in pids or tuple(self._burners):
@@ -161,8 +175,10 @@ class Grip:
                     os.waitpid(burner, 0)
 
 
-def located(place: str, spec: dict[str, Any]) -> Path:
+def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Path:
     """The path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what lies below.
+
+    Where `root` is given, the first of these is there.
 
     Raises:
         ValueError: the rank has no such place, or a link leads out of it: what lies elsewhere is not the trial's.
@@ -178,9 +194,9 @@ def located(place: str, spec: dict[str, Any]) -> Path:
         found = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108 - where Python looks
     if found is None:
         raise ValueError(f"the rank has no {first}")
-    root = Path(os.path.realpath(found))
-    path = Path(os.path.realpath(root / rest))
-    if not path.is_relative_to(root):
+    top = Path(os.path.realpath(root or found))
+    path = Path(os.path.realpath(top / rest))
+    if not path.is_relative_to(top):
         raise ValueError(f"a link leads out of {first}")
     return path
 

@@ -31,7 +31,7 @@ from typing import Any
 from harness.rank.lifecycle import live
 from harness.rank.process import die_with_parent, keep_private, signal_name
 from harness.rank.spec import RankSpec
-from harness.world import mounts, program
+from harness.world import namespaces, program
 from harness.world.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.grip import PRESSED, WORK, Grip
 from harness.world.hosts.wire_process import WireLost, WireProcess
@@ -132,6 +132,7 @@ class Keeper:
         # A process whose rights change may lose the first; the second was given up for the wire. No rank is there yet.
         die_with_parent(server)
         keep_private(private=True)
+        self._grip = Grip(self._wire.temporary())
         self._backend += self._wire.opened
         self._handed += self._wire.opened
         made = {"hosts": self._wire.evidence(), "wire": self._wire.pid}
@@ -192,7 +193,7 @@ class Keeper:
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("500")
         if index in self._world["own_mounts"]:
-            mounts.separate()
+            namespaces.own_mounts()
         events, gates, log = self._pipes[index]
         extra = [self._backend[i] for i in self._world["backend_fds"][index]]
         # First everything up and out of the way, then down to its number: the two ranges may overlap.

@@ -6,7 +6,6 @@ unprivileged user namespaces. Every call here is made in a process of one thread
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 from collections.abc import Callable
@@ -15,30 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.rank.process import PROC
+from harness.world import namespaces
+from harness.world.namespaces import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REMOUNT
 
-NEWNS, NEWUSER = 0x00020000, 0x10000000
-RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000, 0x4000, 0x40000
-DETACH = 2
 # What a mount may not lose when it is mounted again in a user namespace.
-LOCKED = NOSUID | NODEV | NOEXEC
+LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC
 AWKWARD = ",:\\"
-
-
-def separate() -> None:
-    """Give this process, and what it starts, mounts of its own.
-
-    Raises:
-        OSError: the system does not let it.
-    """
-    user, group = os.geteuid(), os.getegid()
-    if user != 0:
-        _call("unshare", NEWUSER | NEWNS)
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    else:
-        _call("unshare", NEWNS)
-    _mount("none", "/", None, REC | PRIVATE)
 
 
 def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str, Any]:
@@ -57,17 +38,19 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str
     def act() -> dict[str, Any]:
         before = _state(folder)
         if space is None:
-            _mount(str(folder), str(folder), None, BIND | REC)
-            _mount("none", str(folder), None, REMOUNT | BIND | RDONLY | (os.statvfs(folder).f_flag & LOCKED))
+            namespaces.mount_over(folder, folder)
+            locked = os.statvfs(folder).f_flag & LOCKED
+            namespaces.mount(folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
             return {"before": before, **_state(folder)}
         if any(character in f"{folder}{layer}" for character in AWKWARD):
             raise OSError(f"its path holds one of {AWKWARD}, which no overlay takes")
-        _mount("tmpfs", str(layer), "tmpfs", NOSUID | NODEV, f"size={space},mode=700")
+        own = MS_NOSUID | MS_NODEV
+        namespaces.mount(layer, kind="tmpfs", flags=own, data=f"size={space},mode=700")
         for name in ("upper", "work"):
             (layer / name).mkdir()
         options = f"lowerdir={folder},upperdir={layer}/upper,workdir={layer}/work,userxattr"
-        _mount("overlay", str(folder), "overlay", NOSUID | NODEV, options)
-        _call("umount2", os.fsencode(layer), DETACH)
+        namespaces.mount(folder, kind="overlay", flags=own, data=options)
+        namespaces.unmount(layer)
         return {"before": before, **_state(folder)}
 
     return _inside(pid, act)
@@ -78,13 +61,15 @@ def uncover(pid: int, folder: Path) -> dict[str, Any]:
 
     def act() -> dict[str, Any]:
         before = _state(folder)
-        _call("umount2", os.fsencode(folder), DETACH)
+        namespaces.unmount(folder)
         return {"before": before, **_state(folder)}
 
     return _inside(pid, act)
 
 
 def _state(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise OSError("there is no such folder")
     found = os.statvfs(folder)
     return {"read_only": bool(found.f_flag & os.ST_RDONLY), "free": found.f_bavail * found.f_frsize}
 
@@ -113,19 +98,7 @@ def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             return {"why": "it has no mounts of its own"}
         descriptors = [os.open(own / name, os.O_RDONLY) for name in places]
         for descriptor in descriptors:
-            _call("setns", descriptor, 0)
+            namespaces.enter(descriptor, step="enter the rank's mounts")
         return act()
     except OSError as error:
         return {"why": str(error)}
-
-
-def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
-    _call("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
-
-
-def _call(name: str, *arguments: Any) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if getattr(library, name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWTIME = 0x10000000, 0x40000000, 0x80
-MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
 # Of capget and capset: version 3, two halves of effective, permitted and inheritable.
 _CAPABILITIES, _HEADER = "6I", struct.pack("Ii", 0x20080522, 0)
 OWN = Path("/proc/self/ns")
@@ -46,19 +47,47 @@ def enter(descriptor: int, *, step: str) -> None:
     _call(step, "setns", descriptor, 0)
 
 
+def mount(
+    target: Path, *, kind: str | None = None, source: Path | str = "none", flags: int = 0, data: str = ""
+) -> None:
+    """Mount something at a place in this mount namespace, or change what is mounted there."""
+    texts = [os.fsencode(text) for text in (source, target)]
+    what = [None if kind is None else kind.encode(), ctypes.c_ulong(flags), os.fsencode(data) if data else None]
+    _call(f"mount at {target}", "mount", *texts, *what)
+
+
 def mount_over(source: Path, target: Path) -> None:
     """Have a file or folder appear at another place too, in this mount namespace."""
-    _call(f"mount over {target}", "mount", bytes(source), bytes(target), None, MS_BIND | MS_REC, None)
+    mount(target, source=source, flags=MS_BIND | MS_REC)
 
 
 def mount_memory(target: Path) -> None:
     """Have an empty folder in memory, in which everybody may write, at a place in this mount namespace."""
-    _call(f"mount a folder at {target}", "mount", b"tmpfs", bytes(target), b"tmpfs", 0, b"mode=1777")
+    mount(target, kind="tmpfs", source="tmpfs", data="mode=1777")
+
+
+def unmount(target: Path) -> None:
+    """Take away what was mounted last at a place, for all who do not use it already."""
+    _call(f"unmount {target}", "umount2", os.fsencode(target), MNT_DETACH)
 
 
 def keep_mounts_private() -> None:
     """Mounts made in this namespace are made in no other."""
-    _call("keep mounts private", "mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    mount(Path("/"), flags=MS_REC | MS_PRIVATE)
+
+
+def own_mounts() -> None:
+    """Leave the mount namespace for one of this process's own, and of what it starts.
+
+    Whoever is not root makes a user namespace around it, in which there is nobody but that user.
+    """
+    user, group = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWNS | (0 if user == 0 else CLONE_NEWUSER), step="make a mount namespace")
+    if user != 0:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    keep_mounts_private()
 
 
 def map_users(pid: int) -> None:

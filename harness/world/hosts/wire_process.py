@@ -61,6 +61,7 @@ class WireProcess:
         names = scratch / "hosts"
         names.write_text(hosts.names_file(world["count"]))
         own = [str(scratch / hosts.name_of(host)) for host in range(world["count"])]
+        self._own = own if world.get("temporary") else None
         places = {
             "own": own,
             "names": str(names),
@@ -117,6 +118,10 @@ class WireProcess:
     def name_of(self, rank: int) -> str:
         """What the host of a rank is called."""
         return hosts.name_of(self._of[rank])
+
+    def temporary(self) -> dict[int, str]:
+        """Rank to the folder outside that it has as its temporary one; nobody where they have the user's."""
+        return {rank: self._own[host] for rank, host in enumerate(self._of)} if self._own is not None else {}
 
     def order(self, order: dict[str, Any]) -> None:
         """Tell the wire something; what it answers is among what it says."""

@@ -78,32 +78,33 @@ def probe(context):
     context.group.barrier()
 
 
-def store(context):
+def store(context, *, own="home"):
     """Keep a file in a folder of its own and one that all share; after the door use both, and tell what came of it.
 
     Then again, as soon as nothing is refused any more, or after a while.
     """
     import time
 
-    for folder in _folders(context):
+    for folder in _folders(context, own):
         folder.mkdir(exist_ok=True)
         (folder / f"kept-{context.rank}").write_bytes(b"k" * 1000)
     context.group.barrier()
     context.emit("door")
-    context.emit("after", told=_stored(context))
+    context.emit("after", told=_stored(context, own))
     until = time.monotonic() + 0.5
-    while {(told := _stored(context))["own"], told["shared"]} != {"done"} and time.monotonic() < until:
+    while {(told := _stored(context, own))["own"], told["shared"]} != {"done"} and time.monotonic() < until:
         pass
     context.emit("later", told=told)
 
 
-def _folders(context):
-    return Path.home() / f"own-{context.rank}", Path(context.shared) / "all"
+def _folders(context, own):
+    top = Path(os.environ["TMPDIR"]) if own == "temporary" else Path.home()
+    return top / f"own-{context.rank}", Path(context.shared) / "all"
 
 
-def _stored(context):
+def _stored(context, own):
     told = {}
-    for name, folder in zip(("own", "shared"), _folders(context), strict=True):
+    for name, folder in zip(("own", "shared"), _folders(context, own), strict=True):
         try:
             content = (folder / f"kept-{context.rank}").read_bytes()
             told[f"{name}-kept"] = [len(content), content.count(b"k")]

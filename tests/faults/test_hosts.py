@@ -1,4 +1,4 @@
-"""The scenario's hub beside test hosts: each rank reaches it on its own host, and its log knows who asked."""
+"""Faults of other things than wires, in worlds on test hosts: the scenario's hub, and folders that a host has alone."""
 
 from __future__ import annotations
 
@@ -49,6 +49,36 @@ def test_every_rank_reaches_the_hub_on_its_own_host(live: Live, fault: Callable[
     assert struck.one("server", None, "wire.carried").values["links"] == []
     # A network lives on as long as somebody has a socket of it.
     assert not sockets_that_ask_the_kernel()
+
+
+FOLDERS: dict[str, dict[str, Any]] = {
+    "read-only": {"folder": "temporary/own-1", "for": "100ms"},
+    "no-space": {"folder": "temporary/own-1", "left": "8KiB"},
+    "permission-denied": {"folder": "temporary/own-1", "for": "100ms"},
+    "truncated": {"file": "temporary/own-1/kept-1", "left": "10B"},
+    "replaced": {"file": "temporary/own-1/kept-1", "offset": "5B"},
+}
+SEEN = {"read-only": "EROFS", "no-space": "ENOSPC", "permission-denied": "EACCES"}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(live: Live, fault: Callable[..., Any], kind: str) -> None:
+    """What lies in a temporary folder is struck for the rank on that host; its peer on another host has its own."""
+    if kind == "permission-denied" and os.geteuid() == 0:
+        pytest.skip("nothing is denied to root")
+    one = fault(kind=kind, id="folder", ranks=[1], at="door", **FOLDERS[kind])
+    struck = live(one, entry="struck:store", arguments={"own": "temporary"}, hosts=Hosts(count=2, of=(0, 1)))
+    assert struck.proved[0].proof.proved, struck.proved[0].proof.description
+    fine = {"own": "done", "shared": "done", "own-kept": [1000, 1000], "shared-kept": [1000, 1000]}
+    kept = {"truncated": [10, 10], "replaced": [1000, 999]}
+    told = struck.one("rank", 1, "after").values["told"]
+    assert isinstance(told, dict)
+    assert told["own"] == SEEN.get(kind, "done")
+    assert told.get("own-kept") == (None if kind == "permission-denied" else kept.get(kind, [1000, 1000]))
+    assert struck.one("rank", 0, "after").values["told"] == fine
+    if one.duration is not None:
+        assert struck.one("rank", 1, "later").values["told"] == fine
+    assert struck.passed
 
 
 def sockets_that_ask_the_kernel() -> list[int]:
