@@ -11,6 +11,7 @@ from harness.history import History
 from harness.record.model import Record
 from harness.report import svg
 from harness.report.distances import distances
+from harness.report.wires import wires_picture
 from harness.report.words import ranks_in_words, worst_first
 from harness.stats import shown_trial
 from harness.stats.outcome import Trial
@@ -70,6 +71,8 @@ def figures(record: Record, read: Callable[[str], bytes]) -> dict[str, bytes]:
             drawings[lanes_path(cell, arm)] = rank_lanes(history, title=title)
             for check, ranks in shown_trial.distances(history).items():
                 drawings[distances_path(cell, arm, check)] = distances(check, ranks, title=title)
+            if sample.wires is not None:
+                drawings[wires_path(cell, arm)] = wires_picture(sample.wires, title=title)
     return drawings
 
 
@@ -78,7 +81,11 @@ def sample_paths(cell: CellVerdict) -> list[str]:
     return [
         path
         for arm, sample in sorted(cell.samples.items())
-        for path in (lanes_path(cell, arm), *(distances_path(cell, arm, check) for check in sample.compared))
+        for path in (
+            lanes_path(cell, arm),
+            *(distances_path(cell, arm, check) for check in sample.compared),
+            *([wires_path(cell, arm)] if sample.wires is not None else []),
+        )
     ]
 
 
@@ -100,6 +107,12 @@ def lanes_path(cell: CellVerdict, arm: str) -> str:
 def distances_path(cell: CellVerdict, arm: str, check: str) -> str:
     """Where the picture of a check of arrays in a cell's sample trial lies."""
     return f"{FOLDER}/{cell.slug}-{arm}-{check}.svg"
+
+
+def wires_path(cell: CellVerdict, arm: str) -> str:
+    """Where the picture of the hosts and wires of a cell's sample trial lies."""
+    # With a dot, which no id of a check has.
+    return f"{FOLDER}/{cell.slug}-{arm}.wires.svg"
 
 
 def trial_grid(record: Record) -> bytes:

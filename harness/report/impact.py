@@ -19,13 +19,12 @@ from harness.report.blocks import (
     Table,
     first_open,
 )
-from harness.report.words import worst_first
+from harness.report.words import quantity, worst_first
 from harness.stats.measured import Measured, Summary
 
 USUAL = ("load time", "memory", "bytes read and written")
 # Of more ranks than these only so many are shown unfolded, for each measurement.
 RANKS, MOST = 8, 3
-UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def impact_section(record: Record) -> list[Block]:
@@ -82,14 +81,5 @@ def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
 def _spread(summary: Summary | None, unit: str, evidence: str) -> Part:
     if summary is None:
         return "not measured"
-    low, high = _quantity(summary.low, unit), _quantity(summary.high, unit)
-    return Claim(f"{_quantity(summary.median, unit)} ({low} to {high}, n = {summary.count})", (Evidence(evidence),))
-
-
-def _quantity(value: float, unit: str) -> str:
-    if unit == "s":
-        return f"{value:.3f} s"
-    if unit != "bytes":
-        return f"{value:.6g}"  # a number of things, named by the row
-    size = abs(value)
-    return next((f"{value / many:.1f} {name}" for many, name in UNITS if size >= many), f"{value:.0f} B")
+    low, high = quantity(summary.low, unit), quantity(summary.high, unit)
+    return Claim(f"{quantity(summary.median, unit)} ({low} to {high}, n = {summary.count})", (Evidence(evidence),))

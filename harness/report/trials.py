@@ -26,7 +26,8 @@ from harness.report.blocks import (
     Verbatim,
     first_open,
 )
-from harness.report.figures import distances_path, lanes_path
+from harness.report.figures import distances_path, lanes_path, wires_path
+from harness.report.wires import wires_section
 from harness.report.words import control_in_words, ranks_in_words, worst_first
 from harness.stats.outcome import Arm, Failure, Moment, Trial
 from harness.stats.shown_trial import Excerpt, ShownCell, ShownRow, ShownTrial, Standing, Step
@@ -118,7 +119,9 @@ def _why(failure: Failure) -> str:
 def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
     """The lanes of the ranks of a shown trial, and below them what every tick is."""
     figure = Figure(lanes_path(cell, arm), LIFE)
-    pictures = [Figure(distances_path(cell, arm, check), f"{FAR} {check}.") for check in cell.samples[arm].compared]
+    pictures: list[Block] = [
+        Figure(distances_path(cell, arm, check), f"{FAR} {check}.") for check in cell.samples[arm].compared
+    ]
     items = []
     for line in cell.samples[arm].life:
         steps = [f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}" for step in line.steps]
@@ -126,6 +129,9 @@ def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
         who = ranks_in_words(line.ranks) if line.ranks else "the world"
         how = f"; ended: {line.ended}" if line.ranks else ""
         items.append(Foreign(f"{who}: {', '.join([*steps, *more])}{how}", 4000))
+    wires = cell.samples[arm].wires
+    if wires is not None:
+        pictures += wires_section(wires, picture=wires_path(cell, arm), evidence=cell.samples[arm].evidence)
     return [*pictures, figure, Details("What each tick is, in ms since the request", (BulletList(tuple(items)),))]
 
 

@@ -12,11 +12,22 @@ from harness.stats.verdict import CellVerdict
 
 # FAIL before INCONCLUSIVE; a cell that did not run says less than one that passed.
 WORST = ("FAIL", "INCONCLUSIVE", "SKIPPED", "PASS")
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def percent(rate: float) -> str:
     """A rate as a percentage with two decimals, rounded up: a bound must not look better than it is."""
     return f"{min(math.ceil(rate * 10_000 - 1e-9), 10_000) / 100:.2f} %"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit, `s` or `bytes`; any other is a number of things, which something beside it names."""
+    if unit == "s":
+        return f"{value:.3f} s"
+    if unit != "bytes":
+        return f"{value:.6g}"
+    size = abs(value)
+    return next((f"{value / many:.1f} {name}" for many, name in UNITS if size >= many), f"{value:.0f} B")
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from harness.ledger import account as ledger
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial
+from harness.stats.wires import Wires, wires
 
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
@@ -76,7 +77,8 @@ class Lifeline(Model):
 class ShownTrial(Model):
     """One trial: which it is, what every check saw, what its ranks did, and the end of what failed ranks printed.
 
-    `values` are shown without a check; `compared` names the checks of whose arrays there is a picture.
+    `values` are shown without a check; `compared` names the checks of whose arrays there is a picture;
+    `wires` is there where ranks were on test hosts.
     """
 
     index: int
@@ -87,6 +89,7 @@ class ShownTrial(Model):
     life: list[Lifeline] = Field(default_factory=list)
     values: list[ShownRow] = Field(default_factory=list)
     compared: list[str] = Field(default_factory=list)
+    wires: Wires | None = None
 
 
 def make(
@@ -114,6 +117,7 @@ def make(
         life=lifelines(history),
         values=[_shown_value(name, history) for name in values],
         compared=list(distances(history)),
+        wires=wires(history),
     )
 
 

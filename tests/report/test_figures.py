@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
+from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.events import Event
 from harness.history import History
 from harness.report import svg
 from harness.report.figures import rank_lanes
+from harness.report.markdown import render_markdown
+from harness.report.wires import wires_picture, wires_section
+from harness.stats.wires import wires
 from tests.checks.conftest import healthy
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -43,3 +49,71 @@ def test_any_text_stays_text(text: str) -> None:
     """Whatever a cell is called, the picture stays well-formed and holds no markup of it."""
     root = ET.fromstring(svg.picture(10, 10, text, [svg.label(0, 0, text), svg.box(0, 0, 1, 1, svg.GOOD, title=text)]))
     assert {element.tag.removeprefix(SPACE) for element in root.iter()} <= {"svg", "title", "rect", "text"}
+
+
+def joined(
+    hosts: int, *, name: str = "host", fault: str = "cut", links: object = None, carried: object = None
+) -> History:
+    """A trial of a rank on each of some hosts: a link of the last one was struck, and what each carried is told."""
+    made = [{"name": f"{name}-{host}", "address": f"10.77.0.{host + 1}"} for host in range(hosts)]
+    sent = [
+        {"source": one, "target": other, "packets": 7, "bytes": 3000, "lost": 0}
+        for one in range(hosts)
+        for other in range(hosts)
+        if one != other
+    ]
+    told: list[tuple[str, str, int | None, dict[str, Any]]] = [
+        ("harness", "world.begin", None, {"hosts": list(range(hosts))}),
+        ("server", "hosts.made", None, {"hosts": made}),
+        ("server", "wire.struck", 0, {"fault": fault, "links": [[hosts - 1, 0]] if links is None else links}),
+        ("server", "wire.undone", 0, {"fault": fault, "matched": 9, "struck": 4}),
+        ("server", "wire.carried", None, {"links": sent if carried is None else carried}),
+    ]
+    events = [
+        Event(ns=(place + 1) * 1_000_000, by=by, rank=rank, name=event, values=values)  # type: ignore[arg-type]
+        for place, (by, event, rank, values) in enumerate(told)
+    ]
+    return History(events, size=hosts)
+
+
+@pytest.mark.parametrize(("hosts", "lines"), [(2, 1), (3, 3), (64, 28)])
+def test_hosts_that_were_joined_have_a_line_and_the_struck_one_is_red(hosts: int, lines: int) -> None:
+    """Each two of at most eight hosts, the struck ones among them; beside it stands what was done to how many packets."""
+    found = wires(joined(hosts))
+    assert found is not None
+    first, second = (wires_picture(found, title="it") for _ in range(2))
+    assert first == second
+    root = ET.fromstring(first)
+    drawn = [line.get("stroke") for line in root.iter(f"{SPACE}line") if line.get("stroke-width") in ("1.5", "2.5")]
+    assert (len(drawn), drawn.count(svg.BAD)) == (lines, 1)
+    texts = [element.text for element in root.iter(f"{SPACE}text")]
+    assert "← cut at rank 0: done to 4 of 9 packets" in texts
+    assert {"host-0", f"host-{hosts - 1}"} <= set(texts)
+    assert [(strike.from_ms, strike.to_ms) for strike in found.strikes] == [(2.0, 3.0)]
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 5) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["source", "target", "packets"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@example("<script>|`\u202e", [0, 1], {"source": 0})
+@given(st.text(max_size=20), HOSTILE, HOSTILE)
+def test_whatever_a_wire_is_said_to_have_done_can_be_drawn(name: str, links: object, carried: object) -> None:
+    """Forged evidence of any form, and hosts and faults of any name, give a picture, whole and without their markup."""
+    found = wires(joined(3, name=name, fault=name, links=[[2, 0], links], carried=[carried]))
+    assert found is not None
+    root = ET.fromstring(wires_picture(found, title=name))
+    assert {element.tag.removeprefix(SPACE) for element in root.iter()} <= {"svg", "title", "rect", "text", "line"}
+    blocks = wires_section(found, picture="evidence/figures/a.wires.svg", evidence="evidence/a/events.jsonl")
+    assert not re.search(r"(?<!\\)<script", render_markdown(blocks))
+
+
+def test_a_trial_without_hosts_has_no_wires() -> None:
+    """On this machine as it is there is nothing to draw."""
+    assert wires(History(healthy(2), size=2)) is None
