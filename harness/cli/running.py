@@ -229,20 +229,25 @@ def _place(calls: list[str]) -> str:
     return next((call for call in calls if ": " in call.partition(" in ")[2]), calls[0])
 
 
-def _merged(finished: list[Finished], *, not_run: int) -> int:
-    """FAIL for a self-test that is not as expected; claims merge; what could not run is INCONCLUSIVE."""
+def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
+    """FAIL for a self-test that is not as expected; claims merge; what could not run is INCONCLUSIVE.
+
+    A self-test of which this machine can run no cell says nothing of the tool, and merges with nothing, like any cell
+    that is skipped; but nothing else may have been asked for, or it is INCONCLUSIVE.
+    """
+    ran = [one for one in finished if any(cell.verdict != "SKIPPED" for cell in one.record.judgement.cells)]
     words: list[Word] = [one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"]
-    if any(one.record.scenario.role == "self-test" and not one.record.judgement.as_expected for one in finished):
+    if any(one.record.scenario.role == "self-test" and not one.record.judgement.as_expected for one in ran):
         words.append("FAIL")
     if not_run:
         words.append("INCONCLUSIVE")
-    if not words and finished:
+    if not words and ran:
         # Only self-tests that ended as they must, or findings about others: nothing speaks against them.
         return PASS
     verdict = merge(words)
     if len(finished) + not_run > 1:
         skipped = sum(cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells)
-        tests = [one for one in finished if one.record.scenario.role == "self-test"]
+        tests = [one for one in ran if one.record.scenario.role == "self-test"]
         parts = [plural(len(finished), "scenario")]
         if not_run:
             parts.append(f"{not_run} not run")

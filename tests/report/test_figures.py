@@ -78,7 +78,7 @@ def joined(
 
 @pytest.mark.parametrize(("hosts", "lines"), [(2, 1), (3, 3), (64, 28)])
 def test_hosts_that_were_joined_have_a_line_and_the_struck_one_is_red(hosts: int, lines: int) -> None:
-    """Each two of at most eight hosts, the struck ones among them; beside it stands what was done to how many packets."""
+    """Each two of at most eight hosts, the struck ones among them; beside it, what was done to how many packets."""
     found = wires(joined(hosts))
     assert found is not None
     first, second = (wires_picture(found, title="it") for _ in range(2))
