@@ -30,11 +30,11 @@ def ask(*settings: str) -> list[str]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_each_has_a_world_of_three_and_runs_on_demand(file: Path) -> None:
-    """Every file asks one question of worlds of three ranks at least, with a control, and only where it is named."""
+    """Every file asks one question of worlds of three ranks at least, with a control; one alone runs unasked."""
     found = load_scenario(file).scenario
     assert 3 in found.matrix.ranks
     assert found.subject.control is not None
-    assert "on-demand" in found.tags
+    assert ("on-demand" in found.tags) != (found.id == "rank-death-on-hosts")
 
 
 @pytest.mark.whole
@@ -43,6 +43,8 @@ def test_each_has_a_world_of_three_and_runs_on_demand(file: Path) -> None:
     ("file", "settings"),
     [
         ("rank-death/init.yaml", ()),
+        # More ranks than cores, on three hosts: the bound is the same.
+        ("rank-death/hosts.yaml", ("matrix.ranks=[8]", 'matrix.backend=["mlx-ring"]')),
         ("rank-stall/scenario.yaml", ()),
         ("slow-start-and-barrier/reversed.yaml", ("faults[0].gap=300ms",)),
         ("environment-parity/clock.yaml", ()),
