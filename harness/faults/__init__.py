@@ -27,6 +27,7 @@ from harness.faults.hub import HubFault
 from harness.faults.kill import KillFault
 from harness.faults.latency import LatencyFault
 from harness.faults.loss import LossFault
+from harness.faults.memory import MemoryFault
 from harness.faults.no_space import NoSpaceFault
 from harness.faults.open_files import OpenFilesFault
 from harness.faults.partition import PartitionFault
@@ -66,6 +67,7 @@ KINDS: Registry[type[Fault]] = Registry(
         "open-files": OpenFilesFault,
         "file-size": FileSizeFault,
         "address-space": AddressSpaceFault,
+        "memory": MemoryFault,
         "start-order": StartOrderFault,
         "read-only": ReadOnlyFault,
         "no-space": NoSpaceFault,

@@ -56,7 +56,7 @@ class WorldControl(Protocol):
         What it did, as it read it back from the kernel, is an event of its own; with `why`, where it could not.
 
         * `limit`, `rank.limited`: a soft limit, by `name` (`open-files`, `file-size`, `address-space`: beyond what is
-          mapped) and `to`; None takes it back.
+          mapped, `memory`: beyond what is taken) and `to`; None takes it back.
         * `crowd`, `rank.crowded`: on one core with `burners` processes that only compute; 0 takes it back.
         * `cover`, `rank.covered`: a `place` (see `harness.faults.folder`) is made `read-only`, `full` (but for `space`
           bytes) or `denied`, as `how` says; `open` takes it back.

@@ -19,6 +19,7 @@ from harness.forms.digest import sha256_of
 from harness.rank.process import PROC, die_with_parent
 from harness.rank.spec import SHARED
 from harness.world import mounts
+from harness.world.memory_group import EMPTY_WITHIN, MemoryGroup
 
 RESOURCES = {
     "open-files": resource.RLIMIT_NOFILE,
@@ -51,6 +52,7 @@ class Grip:
         self._burners: dict[int, list[int]] = {}
         self._cores: dict[int, set[int]] = {}
         self._modes: dict[Path, int] = {}
+        self._groups: dict[int, MemoryGroup] = {}
 
     def limit(self, pid: int | None, *, spec: dict[str, Any], name: str, to: int | None) -> dict[str, Any]:
         """Set a soft limit, or take it back.
@@ -58,26 +60,41 @@ class Grip:
         Args:
             pid: the rank's process.
             spec: of the rank.
-            name: `open-files`, `file-size` (bytes) or `address-space` (bytes beyond what it has mapped).
+            name: `open-files`, `file-size` (bytes), `address-space` (bytes beyond what it has mapped), or `memory`
+                (bytes beyond what it has taken, in a cgroup of its own).
             to: the limit; None for the one before the first.
 
         Returns:
-            `resource`, `before` and `now` (soft limits, -1 for none), for the address space `mapped` (bytes).
+            `resource`, `before` and `now` (soft limits, -1 for none), for the address space `mapped` (bytes), for
+            memory the version of the `cgroup`, and whether it `holds` the process.
         """
-        del spec
         if pid is None:
             return {"resource": name, "why": GONE}
-        number = RESOURCES[name]
         try:
+            if name == "memory":
+                return {"resource": name, **self._confine(pid, spec, to)}
+            number = RESOURCES[name]
             mapped = {"mapped": mapped_by(pid)} if name == "address-space" else {}
             soft, hard = resource.prlimit(pid, number)
             self._before.setdefault((pid, name), soft)
             wanted = self._before[pid, name] if to is None else to + mapped.get("mapped", 0)
             resource.prlimit(pid, number, (wanted, hard))
             now, _ = resource.prlimit(pid, number)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             return {"resource": name, "why": str(error)}
         return {"resource": name, "before": soft, "now": now, **mapped}
+
+    def _confine(self, pid: int, spec: dict[str, Any], to: int | None) -> dict[str, Any]:
+        if to is not None:
+            group = self._groups[pid] = MemoryGroup(pid, limit=to, links=Path(spec["scratch"]).parents[1])
+            return group.evidence()
+        group = self._groups[pid]
+        return {"before": group.now, "now": group.leave(), "holds": False}
+
+    def disband(self) -> None:
+        """Remove the memory groups of all ranks: once nobody of them is left."""
+        while self._groups:
+            self._groups.popitem()[1].disband(within=EMPTY_WITHIN)
 
     def crowd(self, pid: int | None, *, spec: dict[str, Any], burners: int) -> dict[str, Any]:
         """Put a rank on one core, and so many processes that only compute beside it; none: take that back.

@@ -116,6 +116,7 @@ class Keeper:
         finally:
             signal.set_wakeup_fd(-1)
             extinguish(spare=self._of_ours)
+            self._grip.disband()
             self._say({"is": "gone", "ns": time.monotonic_ns()})
             if self._wire is not None:
                 # Nobody waits for it any more: its devices go with it, which takes a tenth of a second.

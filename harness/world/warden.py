@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness.rank.process import die_with_parent
 from harness.world.descendants import adopt_orphans, child_alarm, extinguish
+from harness.world.memory_group import disband_left
 from harness.world.removal import remove
 
 
@@ -49,6 +50,7 @@ def main(control: int, scratch: str, *, warm: bool) -> None:
             _exit(1)
     _guard(socket.socket(fileno=control), wakeup, server=server)
     extinguish()
+    disband_left(Path(scratch))
     remove(Path(scratch))
 
 

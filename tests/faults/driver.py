@@ -12,9 +12,9 @@ from harness.world.world import Launch, World
 from tests.faults.conftest import a_fault
 
 SUBJECTS = Path(__file__).with_name("subjects")
-OPTIONS = {"no-space": {"folder": "home"}}
+OPTIONS = {"no-space": {"folder": "home"}, "memory": {"more": "64MiB"}}
 # What tells that the fault is in force.
-TOLD = {"pause": "rank.stopped", "starve": "rank.crowded", "no-space": "rank.covered"}
+TOLD = {"pause": "rank.stopped", "starve": "rank.crowded", "no-space": "rank.covered", "memory": "rank.limited"}
 
 
 def main() -> None:

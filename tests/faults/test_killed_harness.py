@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.forms import cgroup
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 GONE_WITHIN = 2.0
@@ -46,9 +48,11 @@ def left_after(marker: str, seconds: float) -> set[int]:
     return left
 
 
-@pytest.mark.parametrize("kind", ["pause", "delay", "starve", "no-space"])
+@pytest.mark.parametrize("kind", ["pause", "delay", "starve", "no-space", "memory"])
 def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, kind: str) -> None:
     """SIGKILL with a rank in a fault's grip for ten minutes: two seconds later no process, mount or folder is left."""
+    if kind == "memory" and (why := cgroup.refusal()):
+        pytest.skip(why)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.driver", kind],
         env={**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(ROOT)},
@@ -59,9 +63,12 @@ def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, 
     assert process.stdout is not None
     assert process.stdout.readline() == "struck\n"
     assert len(marked(f"TMPDIR={short_tmp}")) >= 3
+    groups = [link.readlink() for link in short_tmp.glob("*/group-*")]
+    assert bool(groups) == (kind == "memory")
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
     assert left_after(f"TMPDIR={short_tmp}", GONE_WITHIN) == set()
     assert str(short_tmp) not in Path("/proc/self/mounts").read_text()
+    assert not any(group.exists() for group in groups)
     assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []

@@ -31,6 +31,7 @@ FAULTS = {
     "open-files": a_fault(kind="open-files", ranks=[1], at="door", to=1, **{"for": "1ms"}),
     "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
     "address-space": a_fault(kind="address-space", ranks=[1], at="door", more="1B"),
+    "memory": a_fault(kind="memory", ranks=[1], at="door", more="1MiB"),
     "starve": a_fault(kind="starve", ranks=[1], at="door", burners=2, **{"for": "1ms"}),
     "read-only": a_fault(kind="read-only", ranks=[1], at="door", folder="home", **{"for": "1ms"}),
     "no-space": a_fault(kind="no-space", ranks=[1], at="door", folder="home"),

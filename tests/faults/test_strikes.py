@@ -98,6 +98,7 @@ def limited(struck: Struck, rank: int, options: Any) -> None:
         "open-files": (("open", "write"), "EMFILE"),
         "file-size": (("write",), "EFBIG"),
         "address-space": (("map",), "ENOMEM"),
+        "memory": ((), ""),  # what it maps and does not touch is not taken
     }[options.kind]
     assert told[0] == {name: word if name in hurt else "done" for name in ("open", "write", "map")}
     assert set(told[1].values()) == {"done"}
@@ -188,6 +189,7 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "open-files": limited,
     "file-size": limited,
     "address-space": limited,
+    "memory": limited,
     "starve": starved,
     "start-order": in_order,
     "read-only": covered,
@@ -212,7 +214,7 @@ ANSWERS: list[dict[str, Any]] = [
 # What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
 WORLDS: dict[str, dict[str, Any]] = {
     "hub": {"entry": "struck:ask", "backend": "none"},
-    **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "starve")},
+    **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "memory", "starve")},
     **{
         kind: {"entry": "struck:store"}
         for kind in ("read-only", "no-space", "permission-denied", "truncated", "replaced")
@@ -256,6 +258,7 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "open-files": {"at": "door", "to": dice.randrange(3), **dice.choice([{}, {"for": "100ms"}])},
         "file-size": {"at": "door", "to": f"{dice.randrange(1, 200)}KiB"},
         "address-space": {"at": "door", "more": f"{dice.randrange(1, 200)}MiB"},
+        "memory": {"at": "door", "more": f"{dice.randrange(64, 200)}MiB", **dice.choice([{}, {"for": "100ms"}])},
         "starve": {"at": "door", "for": f"{dice.randrange(80, 120)}ms", "burners": dice.randrange(2, 5)},
         "start-order": {"ranks": "every", "gap": time},
         "read-only": {"at": "door", "folder": folder, **dice.choice([{}, {"for": "100ms"}])},

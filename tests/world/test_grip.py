@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from harness.forms import cgroup
 from harness.world.grip import Grip, located
+from harness.world.memory_group import MemoryGroup, disband_left
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of other processes: Linux")
 
@@ -92,3 +95,60 @@ def test_no_link_leads_out_of_a_place(spec: dict[str, Any], tmp_path: Path) -> N
     with pytest.raises(ValueError, match="has no"):
         located("inputs/other", spec)
     assert located("inputs/model", spec) == (tmp_path / "model").resolve()
+
+
+@pytest.mark.skipif(bool(cgroup.refusal()), reason="nobody may make a memory cgroup here")
+def test_who_takes_more_memory_than_its_group_may_is_killed(tmp_path: Path) -> None:
+    """The kernel ends the one process, not who forked it, and the group goes with it; without a limit it lives."""
+    grip, spec, links = Grip(), {"scratch": str(tmp_path / "world" / "rank-0")}, tmp_path
+    take = "import sys; sys.stdin.read(1); held = bytearray(b'x') * (64 << 20); sys.stdin.read(1)"
+    ends = []
+    for back in (False, True):
+        process = subprocess.Popen([sys.executable, "-S", "-c", take], stdin=subprocess.PIPE, bufsize=0)
+        told = grip.limit(process.pid, spec=spec, name="memory", to=16 << 20)
+        assert (told["now"], told["holds"]) == (16 << 20, True)
+        (link,) = links.glob("group-*")
+        group = link.readlink()
+        assert group.is_dir()
+        if back:
+            assert grip.limit(process.pid, spec=spec, name="memory", to=None)["now"] == told["before"]
+        process.communicate(b"..")
+        ends.append(process.returncode)
+        grip.disband()
+        assert not group.exists()
+        assert not list(links.glob("group-*"))
+    assert ends == [-signal.SIGKILL, 0]
+
+
+@pytest.mark.skipif(bool(cgroup.refusal()), reason="nobody may make a memory cgroup here")
+def test_a_group_whose_maker_was_killed_is_removed_by_who_clears_up(other: int, tmp_path: Path) -> None:
+    """The link is there before the group is; a link that leads elsewhere removes nothing."""
+    MemoryGroup(other, limit=1 << 30, links=tmp_path).leave()
+    (group,) = (link.readlink() for link in tmp_path.glob("group-*"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "group-forged").symlink_to(tmp_path / "elsewhere")
+    disband_left(tmp_path)
+    assert not group.exists()
+    assert (tmp_path / "elsewhere").is_dir()
+
+
+V1 = "9:name=systemd:/\n4:memory:/box/7\n0::/\n"
+V2 = "0::/user.slice/user-1000.slice/session.scope\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "found"),
+    [
+        (V1, "40 30 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory", (1, "/sys/fs/cgroup/memory/box/7")),
+        (V1, "40 30 0:30 /box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory", (1, "/sys/fs/cgroup/memory/7")),
+        (V2, "40 30 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", (2, "/sys/fs/cgroup/user.slice/user-1000.slice")),
+        ("0::/\n", "40 30 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw", (2, "/sys/fs/cgroup")),
+    ],
+)
+def test_groups_go_where_the_kernel_lets_them_count(groups: str, mounts: str, found: tuple[int, str]) -> None:
+    """Below one's own in version 1, beside it in version 2, where a group with processes has none below it."""
+    other = "41 30 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n42 30 0:32 / /proc rw - proc proc rw\n"
+    version, place = cgroup.located(groups, other + mounts)
+    assert (version, str(place)) == found
+    with pytest.raises(OSError, match="no cgroup file system"):
+        cgroup.located(groups, other)
