@@ -211,6 +211,8 @@ def hub_log_flaw(history: History) -> str:
     return "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
 
 
+RANK_CLOCK = "rank.clock"
+"""The harness says so of a rank with a clock of its own, when it first speaks: by how much that is `ahead`, in ns."""
 ENVIRONMENT_TOLD = "rank.environment"
 """A rank's runtime says so, where a check asks what it runs in: `harness.rank.environment`."""
 ARTEFACT_KEPT = "artefact.kept"

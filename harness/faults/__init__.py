@@ -28,6 +28,7 @@ from harness.faults.kill import KillFault
 from harness.faults.latency import LatencyFault
 from harness.faults.loss import LossFault
 from harness.faults.memory import MemoryFault
+from harness.faults.monotonic_skew import MonotonicSkewFault
 from harness.faults.no_space import NoSpaceFault
 from harness.faults.open_files import OpenFilesFault
 from harness.faults.partition import PartitionFault
@@ -75,6 +76,7 @@ KINDS: Registry[type[Fault]] = Registry(
         "truncated": TruncatedFault,
         "replaced": ReplacedFault,
         "clock-skew": ClockSkewFault,
+        "monotonic-skew": MonotonicSkewFault,
         "torch-settings": TorchSettingsFault,
         "latency": LatencyFault,
         "bandwidth": BandwidthFault,

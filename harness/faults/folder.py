@@ -150,13 +150,17 @@ def no_own_mounts() -> str:
     """Why no process here can have mounts of its own; empty where it can."""
     if not sys.platform.startswith("linux"):
         return "this system has no mount namespaces"
+    if may_unshare(NEWNS):
+        return ""
+    return "this system gives no process mounts of its own: allow unprivileged user namespaces, or run as root"
+
+
+def may_unshare(flags: int) -> bool:
+    """Whether a process here may make such namespaces, around which one makes a user namespace who is not root."""
     import ctypes
 
     unshare = ctypes.CDLL(None, use_errno=True).unshare
-    flags = NEWNS if os.geteuid() == 0 else NEWNS | NEWUSER
     # Tried by a child: nothing that was read about a kernel says what a container forbids on top.
     if (child := os.fork()) == 0:
-        _exit(unshare(flags) != 0)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
-        return ""
-    return "this system gives no process mounts of its own: allow unprivileged user namespaces, or run as root"
+        _exit(unshare(flags if os.geteuid() == 0 else flags | NEWUSER) != 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

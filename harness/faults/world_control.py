@@ -32,6 +32,10 @@ class Startable(Protocol):
         """With these ranks in mount namespaces of their own, in which folders can be covered."""
         ...
 
+    def with_clock_ahead(self, *, ranks: Collection[int], seconds: float) -> Self:
+        """With monotonic clocks of these ranks' own, so much ahead of the others'."""
+        ...
+
     def late(self, *, ranks: Collection[int], seconds: float) -> Self:
         """With these ranks forked so much later than the others."""
         ...

@@ -50,8 +50,8 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
         description: JSON file of the world: `world` (its mark), `ranks` (specs), `start`, `python`, `env`, `program`,
             `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
             ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
-            forked, or null), `own_mounts` (ranks that have mounts of their own), and `hosts` where it has test hosts
-            (see `harness.world.hosts.wire_process`).
+            forked, or null), `own_mounts` (ranks that have mounts of their own), `clock_ahead` (per rank, nanoseconds
+            that its clock is ahead), and `hosts` where it has test hosts (see `harness.world.hosts.wire_process`).
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -195,6 +195,8 @@ class Keeper:
             Path("/proc/self/oom_score_adj").write_text("500")
         if index in self._world["own_mounts"]:
             namespaces.own_mounts()
+        if ahead := self._world["clock_ahead"][index]:
+            namespaces.own_clock(ahead + (self._wire.clock_of(index) if self._wire is not None else 0))
         events, gates, log = self._pipes[index]
         extra = [self._backend[i] for i in self._world["backend_fds"][index]]
         # First everything up and out of the way, then down to its number: the two ranges may overlap.

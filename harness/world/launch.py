@@ -59,6 +59,7 @@ class Launch:
         differing: normal names of the distributions of which another release is in the other arm's environment.
         hosts: the test hosts that the ranks are on; None where all are on this machine.
         own_mounts: ranks that have mounts of their own.
+        clock_ahead: rank to nanoseconds that its monotonic clock is ahead of the others', or of its host's.
         tells_environment: whether ranks tell what they run in.
         collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
         observe: whether ranks write a ledger of their collective calls.
@@ -99,6 +100,7 @@ class Launch:
     differing: tuple[str, ...] = ()
     hosts: Hosts | None = None
     own_mounts: frozenset[int] = frozenset()
+    clock_ahead: Mapping[int, int] = field(default_factory=dict)
     tells_environment: bool = False
     collective_timeout: float | None = None
     observe: bool = False
@@ -122,6 +124,10 @@ class Launch:
     def with_own_mounts(self, *, ranks: Collection[int]) -> Launch:
         """With mount namespaces for some ranks."""
         return replace(self, own_mounts=self.own_mounts | {*ranks})
+
+    def with_clock_ahead(self, *, ranks: Collection[int], seconds: float) -> Launch:
+        """With monotonic clocks of some ranks' own."""
+        return replace(self, clock_ahead={**self.clock_ahead, **dict.fromkeys(ranks, round(seconds * 1e9))})
 
     def late(self, *, ranks: Collection[int], seconds: float) -> Launch:
         """With some ranks forked `seconds` after the others."""
@@ -167,6 +173,7 @@ def describe(
         "env": server.environment,
         "grace": launch.after_failure,
         "own_mounts": sorted(launch.own_mounts),
+        "clock_ahead": [launch.clock_ahead.get(rank, 0) for rank in range(launch.size)],
         "late": [launch.lateness.get(rank) for rank in range(launch.size)],
     }
     if launch.hosts is not None:

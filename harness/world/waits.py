@@ -135,11 +135,11 @@ def _until(pid: int, address: int, *, clock: int) -> float | None:
     if address == 0:
         return None
     seconds, nanoseconds = _read(pid, address)
-    own = time.clock_gettime(clock) + (0.0 if clock == time.CLOCK_REALTIME else _ahead(pid))
+    own = time.clock_gettime(clock) + (0.0 if clock == time.CLOCK_REALTIME else ahead(pid))
     return seconds + nanoseconds / 1e9 - own + time.monotonic()
 
 
-def _ahead(pid: int) -> float:
+def ahead(pid: int) -> float:
     """Seconds that the monotonic clock of a process is ahead of ours, as on a test host; 0 where none has its own."""
     own = [_offset(whose) for whose in (str(pid), "self")]
     return own[0] - own[1]

@@ -229,7 +229,7 @@ class World:
     def _start(self, server: Server, scratch: Path, ports: PortLease) -> None:
         launch = self._launch
         self._begun = time.monotonic_ns()
-        self._channels = {rank: Channel(rank, not_before=self._begun) for rank in range(launch.size)}
+        self._channels = self._hosts.channels(not_before=self._begun)
         rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=self._hosts.addresses())
         handed = self._pipes.hand(rendezvous.descriptors)
         code, port = self._recorder.code, ports.take(1)[0]
@@ -348,6 +348,7 @@ class World:
         self._recorder.add(event)
         if event.by != "rank" or event.rank is None:
             return
+        self._hosts.heard(event.rank)
         if self._hang is not None:
             self._hang.heard()
         if event.name == "rank.begin":

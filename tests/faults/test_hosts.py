@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from harness.faults import prove
+from harness.history import History
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts
 from tests.faults.conftest import Struck
@@ -79,6 +81,23 @@ def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(live: Live, fault:
     if one.duration is not None:
         assert struck.one("rank", 1, "later").values["told"] == fine
     assert struck.passed
+
+
+def test_a_clock_is_ahead_of_that_of_its_host(live: Live, fault: Callable[..., Any]) -> None:
+    """The rank's own share is proved, what it stamps stands where it happened, and a forged reading proves nothing."""
+    one = fault(kind="monotonic-skew", id="booted-earlier", ranks=[1], by="90s")
+    struck = live(one, entry="struck:clocks", size=3, hosts=ON)
+    assert struck.proved[0].proof.proved, struck.proved[0].proof.description
+    assert struck.proved[0].proof.description.startswith("its clock was 90 s ahead")
+    told: list[Any] = [struck.one("rank", rank, "after").values["monotonic"] for rank in range(3)]
+    assert told[1] - told[2] == pytest.approx(90, abs=20)
+    assert struck.passed
+    for forged in (None, 0, "90", told[1]):
+        events = [
+            seen.event._replace(values={"ahead": forged}) if seen.event.name == "rank.clock" else seen.event
+            for seen in struck.history.seen
+        ]
+        assert not prove([one], History(events, size=3))[0].proof.proved
 
 
 def sockets_that_ask_the_kernel() -> list[int]:

@@ -152,6 +152,16 @@ def skewed(struck: Struck, rank: int, options: Any) -> None:
         assert told["kernel"] == pytest.approx(-expected, abs=1)
 
 
+def ahead(struck: Struck, rank: int, options: Any) -> None:
+    """Its monotonic clock is so much later than its peer's, in Python and beneath it, and its events stand in order."""
+    mine, theirs = (struck.one("rank", one, "after").values for one in (rank, 1 - rank))
+    assert mine["monotonic"] - theirs["monotonic"] == pytest.approx(options.by, abs=20)
+    assert mine["ns"] == pytest.approx(0, abs=1)
+    begun, ended = (struck.one("harness", None, name).ns for name in ("world.begin", "world.end"))
+    assert begun < struck.one("rank", rank, "door").ns < struck.one("rank", rank, "after").ns < ended
+    assert struck.count("harness", 1 - rank, "rank.clock") == 0
+
+
 def with_other_settings(struck: Struck, rank: int, options: Any) -> None:
     """torch computes so in it, and as ever in its peer."""
     told, usual = (struck.one("rank", one, "after").values for one in (rank, 1 - rank))
@@ -198,6 +208,7 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "truncated": spoiled,
     "replaced": spoiled,
     "clock-skew": skewed,
+    "monotonic-skew": ahead,
     "torch-settings": with_other_settings,
 }
 HERE = [kind for kind in KINDS if not KINDS[kind].refusal()]
@@ -219,7 +230,7 @@ WORLDS: dict[str, dict[str, Any]] = {
         kind: {"entry": "struck:store"}
         for kind in ("read-only", "no-space", "permission-denied", "truncated", "replaced")
     },
-    **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "torch-settings")},
+    **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "monotonic-skew", "torch-settings")},
     "perturb": {"entry": "struck:report", "backend": "none"},
 }
 CHANGES: list[dict[str, Any]] = [
@@ -267,6 +278,7 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "truncated": {"at": "door", "file": f"shared/all/kept-{rank}", "left": f"{dice.randrange(1000)}B"},
         "replaced": {"at": "door", "file": f"shared/all/kept-{rank}", "offset": f"{dice.randrange(1000)}B"},
         "clock-skew": {"at": "door", "by": f"{dice.randrange(5, 5000)}s", "way": dice.choice(["ahead", "back"])},
+        "monotonic-skew": {"by": f"{dice.randrange(100, 100_000)}s"},
         "torch-settings": {"at": "door", **dice.choice([{"threads": 3}, {"dtype": "float64"}])},
     }
     options |= {link: {"at": "step.begin", **given} for link, given in LINKS.items()}

@@ -30,6 +30,7 @@ def with_faults(good: str, *faults: str) -> str:
         "id: f, kind: open-files, ranks: [1], at: a.b, to: 0",
         "id: f, kind: file-size, ranks: [1], at: a.b, to: 64KiB, for: 1s",
         "id: f, kind: address-space, ranks: [1], at: a.b, more: 1MiB",
+        "id: f, kind: monotonic-skew, ranks: [1], by: 5min",
         "id: f, kind: memory, ranks: [1], at: a.b, more: 1MiB",
         "id: f, kind: start-order, ranks: every, order: rank-0-last, gap: 10s",
         "id: f, kind: read-only, ranks: [1], at: a.b, folder: home/.cache",

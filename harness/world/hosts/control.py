@@ -8,6 +8,8 @@ from typing import Any
 from harness.events import Event
 from harness.faults.link import STRUCK, UNDONE, links_of
 from harness.forms.strict_json import JSON
+from harness.history import RANK_CLOCK
+from harness.world import waits
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
 from harness.world.launch import Launch
@@ -15,10 +17,13 @@ from harness.world.rank_states import RankStates
 
 
 class HostControl:
-    """Inert in a world whose ranks are on this machine."""
+    """Inert in a world whose ranks are on this machine, but for the clocks that some of them may have of their own."""
 
     def __init__(self, launch: Launch, recorder: Recorder, states: RankStates) -> None:
         self._hosts = launch.hosts
+        self._size = launch.size
+        self._clocks = dict(launch.clock_ahead)
+        self._unread = set(self._clocks)
         self._states = states
         self._seed = launch.about.get("seed", "0")
         self._recorder = recorder
@@ -42,8 +47,25 @@ class HostControl:
         self._recorder.add(Event(ns=ns, by="server", name="hosts.made", values=values))
         self._states.wire = values["wire"]
         for rank, host in enumerate(self._hosts.of if self._hosts is not None else ()):
-            ahead = values["hosts"][host]["clock_ahead"]
-            channels[rank].ahead = self._recorder.ahead[rank] = ahead
+            self._go_by(channels[rank], rank, ahead=values["hosts"][host]["clock_ahead"])
+
+    def channels(self, *, not_before: int) -> dict[int, Channel]:
+        """The channel of each rank, which takes what the rank stamps by the rank's own clock."""
+        found = {rank: Channel(rank, not_before=not_before) for rank in range(self._size)}
+        for rank in self._clocks:
+            self._go_by(found[rank], rank)
+        return found
+
+    def _go_by(self, channel: Channel, rank: int, *, ahead: int = 0) -> None:
+        """A rank's clock is `ahead` by what its host's is, in nanoseconds, and by what its own is beyond that."""
+        channel.ahead = self._recorder.ahead[rank] = ahead + self._clocks.get(rank, 0)
+
+    def heard(self, rank: int) -> None:
+        """A rank has said something, so it is in its namespaces: read the clock of one that has its own, once."""
+        # Who speaks may be heard before the keeper tells its pid; then it is read when the rank speaks again.
+        if rank in self._unread and (pid := self._states.started.get(rank)) is not None:
+            self._unread.remove(rank)
+            self._recorder.note(RANK_CLOCK, rank=rank, ahead=round(waits.ahead(pid) * 1e9))
 
     def said(self, ns: int, rank: int | None, values: dict[str, Any]) -> tuple[str, bool]:
         """Take what the wire says; returns what it is called, with the fault it is about, and whether it answers."""

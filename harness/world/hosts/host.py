@@ -113,7 +113,7 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
     ahead = CLOCK_STEP * (host + 1) if namespaces.has_clocks() else 0
     namespaces.unshare(flags | (namespaces.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host")
     if ahead:
-        namespaces.set_clock_ahead(ahead)
+        namespaces.set_clock_ahead(ahead * 1_000_000_000)
     socket.sethostname(name_of(host))
     namespaces.without_ipv6()
     tun = _interface(address(host))

@@ -119,6 +119,10 @@ class WireProcess:
         """What the host of a rank is called."""
         return hosts.name_of(self._of[rank])
 
+    def clock_of(self, rank: int) -> int:
+        """Nanoseconds that the clock of a rank's host is ahead of ours."""
+        return int(self.clocks[self._of[rank]])
+
     def temporary(self) -> dict[int, str]:
         """Rank to the folder outside that it has as its temporary one; nobody where they have the user's."""
         return {rank: self._own[host] for rank, host in enumerate(self._of)} if self._own is not None else {}

@@ -130,6 +130,7 @@ def clocks(context):
         local=time.mktime(time.localtime()) - now,
         utc=dt.datetime.now(dt.UTC).timestamp() - now,
         kernel=_file_time(context) - now,
+        monotonic=time.monotonic(),
         threads=torch.get_num_threads(),
         dtype=str(torch.ones(1).dtype),
     )
