@@ -52,7 +52,7 @@ class Server:
     # --- listening
 
     async def start(self, places: Sequence[Place]) -> None:
-        """Listen at these places.
+        """Listen at these places, which are closed when it stops, or cannot begin.
 
         Raises:
             HubError: one cannot be listened at.
@@ -62,6 +62,9 @@ class Server:
         try:
             await self._listen()
         except OSError as error:
+            self._leave()
+            for place in places:
+                place.close()
             raise HubError(f"{self.host}:{self.port}: cannot listen there: {error.strerror}") from error
         self._started = time.monotonic()
 

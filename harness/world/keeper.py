@@ -197,6 +197,8 @@ class Keeper:
             namespaces.own_mounts()
         if ahead := self._world["clock_ahead"][index]:
             namespaces.own_clock(ahead + (self._wire.clock_of(index) if self._wire is not None else 0))
+        # A process whose rights have changed on the way may have lost its death signal.
+        die_with_parent(keeper)
         events, gates, log = self._pipes[index]
         extra = [self._backend[i] for i in self._world["backend_fds"][index]]
         # First everything up and out of the way, then down to its number: the two ranges may overlap.
