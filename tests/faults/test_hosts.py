@@ -58,7 +58,6 @@ FOLDERS: dict[str, dict[str, Any]] = {
     "no-space": {"folder": "temporary/own-1", "left": "8KiB"},
     "permission-denied": {"folder": "temporary/own-1", "for": "100ms"},
     "truncated": {"file": "temporary/own-1/kept-1", "left": "10B"},
-    "replaced": {"file": "temporary/own-1/kept-1", "offset": "5B"},
 }
 SEEN = {"read-only": "EROFS", "no-space": "ENOSPC", "permission-denied": "EACCES"}
 
@@ -72,7 +71,7 @@ def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(live: Live, fault:
     struck = live(one, entry="struck:store", arguments={"own": "temporary"}, hosts=Hosts(count=2, of=(0, 1)))
     assert struck.proved[0].proof.proved, struck.proved[0].proof.description
     fine = {"own": "done", "shared": "done", "own-kept": [1000, 1000], "shared-kept": [1000, 1000]}
-    kept = {"truncated": [10, 10], "replaced": [1000, 999]}
+    kept = {"truncated": [10, 10]}
     told = struck.one("rank", 1, "after").values["told"]
     assert isinstance(told, dict)
     assert told["own"] == SEEN.get(kind, "done")
