@@ -34,7 +34,7 @@ def main() -> int:
     except NotComparable as error:
         made = {"not comparable": str(error)}
     except Unreadable as error:
-        made = {"refused": str(error)}
+        made = {"refused": str(error), "sort": type(error).__name__}
     except TokenizerError as error:
         made = {"refused": f"{' or '.join(request['paths'])}: {error}"}
     except MemoryError:
@@ -52,16 +52,20 @@ def main() -> int:
 
 
 def _identify(request: dict[str, Any]) -> str:
-    from harness.tokenizer.files import identify_files, read_path
+    from harness.tokenizer.formats import identify_path
 
-    return identify_files(read_path(Path(request["paths"][0]))).to_json()
+    return identify_path(Path(request["paths"][0])).to_json()
 
 
 def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
     from harness.tokenizer.difference import between
     from harness.tokenizer.files import identify_files, read_path
+    from harness.tokenizer.form.comparison import compared
+    from harness.tokenizer.formats import is_serialised, read_form
     from harness.tokenizer.subject import on_backend
 
+    if not all(is_serialised(Path(path)) for path in request["paths"]):
+        return [asdict(one) for one in compared(*(read_form(Path(path)) for path in request["paths"]))]
     sides = []
     for path in request["paths"]:
         files = read_path(Path(path))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
-from typing import Any
+from typing import Any, Literal
 
 from harness.tokenizer import components
 from harness.tokenizer.digest import canonical_json
@@ -35,7 +35,20 @@ ENCODING = (
 )
 SAID = {"names", "special tokens", "chat templates", "vocabulary", "merges", "added tokens"}
 # What these hold follows from other parts.
-FOLLOWS = {"scope", "kind", "encoding", "eos", "bos", "pad", "get_vocab", "tokens", "probe ids", "round trip"}
+FOLLOWS = {
+    "scope",
+    "kind",
+    "encoding",
+    "eos",
+    "bos",
+    "pad",
+    "get_vocab",
+    "tokens",
+    "probe ids",
+    "round trip",
+    "fingerprint",
+    "remarks",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +59,7 @@ class Difference:
         part: the part of the identity.
         words: a sentence.
         semantic: whether the semantic digest covers it.
+        sort: `undecided`: one of the formats has no field for it; `remark`: worth knowing, and nothing differs.
         example: a text that shows it; None where none was found, or none can.
         first: what the first tokenizer makes of the example: ids as JSON, or text.
         second: what the second makes of it.
@@ -57,6 +71,7 @@ class Difference:
     example: str | None = None
     first: str | None = None
     second: str | None = None
+    sort: Literal["difference", "undecided", "remark"] = "difference"
 
 
 def between(first: Subject, second: Subject) -> list[Difference]:
@@ -66,6 +81,8 @@ def between(first: Subject, second: Subject) -> list[Difference]:
         NotComparable: one has names and chat templates, and the other is an encoder alone.
     """
     a, b = first.identity.parts, second.identity.parts
+    if "file" in {a["scope"], b["scope"]}:
+        return _fingerprints(a, b)
     if a["scope"] != b["scope"]:
         raise NotComparable(
             "one is a tokenizer with chat templates and names for its special tokens, the other an encoder alone, "
@@ -88,6 +105,21 @@ def between(first: Subject, second: Subject) -> list[Difference]:
     said = {one.part for one in rows} | SAID | FOLLOWS
     rows += [_row(part, words, semantic=False) for part, words in _others(a, b, said=said)]
     return sorted(rows, key=lambda one: not one.semantic)
+
+
+def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
+    """Identities of which one was made from a file of another format: only what every format has is compared."""
+    sides = [one.get("fingerprint") for one in (a, b)]
+    if None in sides:
+        raise NotComparable(
+            "one has no fingerprint: it is Python code, or an identity of depth cheap; compare the files"
+        )
+    if sides[0] == sides[1]:
+        return []
+    words = (
+        f"the fingerprints differ: {sides[0]} against {sides[1]}; compare the files, not their identities, to see how"
+    )
+    return [_row("fingerprint", words, semantic=True)]
 
 
 def _encoding(first: Subject, second: Subject) -> list[Difference]:

@@ -20,7 +20,7 @@ from harness.tokenizer.digest import short
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.ids import look_at_ids
 from harness.tokenizer.objects import alone_parts, deep_parts
-from harness.tokenizer.problem import Unreadable, first_line, panics_become
+from harness.tokenizer.problem import Absent, Unreadable, first_line, panics_become, refused
 from harness.tokenizer.transformers_parts import SETTINGS, name_parts
 
 CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -62,9 +62,9 @@ def read_path(path: Path) -> TokenizerFiles:
     if path.is_dir():
         return _read_folder(path)
     if path.suffix != ".json":
-        raise Unreadable(
-            f"{path}: is {'not a tokenizer.json or a folder that holds one' if path.exists() else 'not there'}"
-        )
+        if not path.exists():
+            raise Absent(f"{path}: is not there")
+        raise Unreadable(f"{path}: is not a tokenizer.json or a folder that holds one")
     _, backend = _read_backend(path)
     return TokenizerFiles(backend=backend, alone=True)
 
@@ -85,9 +85,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     file = folder / "tokenizer.json"
     if not _there(file):
         held = sorted(one.name for one in folder.iterdir())[:8]
-        raise Unreadable(
+        raise Absent(
             f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
-            "decided by a class of transformers: load them with it, and identify the object"
+            "decided by a class of transformers: load them with it and identify the object, or name one file for what it holds"
         )
     raw, backend = _read_backend(file)
     config = _optional(folder, CONFIG)
@@ -235,12 +235,13 @@ def identify_files(files: TokenizerFiles) -> Identity:
         return Identity.of(alone_parts(backend, depth="full") | {"kind": "tokenizer.json"}, depth="full")
     parts = {"scope": "tokenizer", "kind": "files", "class": short(files.config.get("tokenizer_class"))}
     special = bool(backend.encode_special_tokens)
-    parts |= encoder_parts(backend, read(backend), alone=False, encode_special_tokens=special)
+    pieces = read(backend)
+    parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=special)
     parts |= name_parts(files.named, files.extra, files.templates or None, token_to_id=backend.token_to_id)
     parts |= {name: short(files.config.get(name)) for name in SETTINGS}
     elsewhere = {"chat_template", "added_tokens_decoder", "tokenizer_class", *SETTINGS}
     parts["settings"] = short({name: value for name, value in files.config.items() if name not in elsewhere})
-    parts |= deep_parts(view(backend), backend.get_vocab())
+    parts |= deep_parts(view(backend), backend.get_vocab(), pieces)
     return Identity.of(parts, depth="full")
 
 
@@ -254,8 +255,10 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
     """
     try:
         real = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise Unreadable(f"{path}: {_reason(error)}") from None
+    except RuntimeError as error:
+        raise Unreadable(f"{path}: {first_line(error)}") from None
+    except OSError as error:
+        raise refused(path, error) from None
     folder = inside.resolve()
     allowed = [folder]
     if folder.parent.name == "snapshots":
@@ -265,7 +268,7 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
     try:
         return read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
     except OSError as error:
-        raise Unreadable(f"{path}: {_reason(error)}") from None
+        raise refused(path, error) from None
 
 
 def read_text(path: Path, *, inside: Path) -> str:
@@ -296,9 +299,3 @@ def _decoded(path: Path, raw: bytes) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: is not UTF-8 at byte {error.start}") from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return first_line(error)

@@ -12,16 +12,19 @@ from typing import Any
 
 from harness.forms.text import visible
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.problem import NotComparable, Unreadable
+from harness.tokenizer.problem import Absent, Forbidden, NotComparable, Unreadable
 
 MEMORY = 2 << 30
 SECONDS = 60
+_SORTS = {one.__name__: one for one in (Absent, Forbidden)}
 # What an interpreter may need to start at all.
 KEPT = {"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME"}
 
 
 def identify_folder(path: str | os.PathLike[str], *, memory: int = MEMORY, seconds: int = SECONDS) -> Identity:
-    """The identity of a folder that holds a tokenizer.json, or of a tokenizer.json by itself.
+    """The identity of a folder that holds a tokenizer, or of a file of any format.
+
+    Formats are tokenizer.json, GGUF, SentencePiece, tiktoken and tekken.
 
     Nothing is imported from the folder, nothing is written, and transformers is not needed.
 
@@ -76,7 +79,7 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         raise NotComparable(answer["not comparable"])
     if "refused" in answer:
         # Names of files and texts of errors come from files that nobody vouches for; a terminal would obey them.
-        raise Unreadable(visible(answer["refused"]))
+        raise _SORTS.get(answer.get("sort"), Unreadable)(visible(answer["refused"]))
     return answer["answer"]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from harness.tokenizer.backend import Parts, encoder_parts, ids_of, read, round_trip, type_of, view
+from harness.tokenizer.digest import canonical_json
+from harness.tokenizer.form.serialised import serialised_form
 from harness.tokenizer.identity import Depth, Identity
 from harness.tokenizer.problem import Unidentifiable
 from harness.tokenizer.python_code import python_parts
+from harness.tokenizer.serialised import Serialised
 from harness.tokenizer.source import name_of
 from harness.tokenizer.subject import Subject, in_python, on_backend
 from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
@@ -58,16 +61,23 @@ def alone_parts(backend: Any, *, depth: Depth) -> Parts:
     parts = {"scope": "encoder", "kind": "tokenizers", "class": type_of(backend)}
     parts |= encoder_parts(backend, pieces, alone=True, encode_special_tokens=bool(backend.encode_special_tokens))
     if depth == "full":
-        parts |= deep_parts(backend, backend.get_vocab())
+        parts |= deep_parts(backend, backend.get_vocab(), pieces)
     return parts
 
 
-def deep_parts(backend: Any, vocabulary: dict[str, int]) -> Parts:
-    """What the full form adds: the vocabulary as the object gives it, and the round trip."""
+def deep_parts(backend: Any, vocabulary: dict[str, int], pieces: Serialised) -> Parts:
+    """What the full form adds: the vocabulary as the object gives it, the round trip, and the fingerprint."""
+    form = serialised_form(pieces, encode_special_tokens=bool(backend.encode_special_tokens))
     trip = round_trip(
         lambda text: ids_of(backend, text), lambda ids: str(backend.decode(ids, skip_special_tokens=False))
     )
-    return {"get_vocab": vocabulary_digest(vocabulary), "tokens": str(len(vocabulary)), "round trip": trip}
+    return {
+        "get_vocab": vocabulary_digest(vocabulary),
+        "tokens": str(len(vocabulary)),
+        "round trip": trip,
+        "fingerprint": f"sha256:{form.fingerprint}",
+        **({"remarks": canonical_json(list(form.remarks))} if form.remarks else {}),
+    }
 
 
 def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
@@ -79,7 +89,7 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     parts |= transformers_parts(tokenizer)
     if depth == "full":
         plain = view(backend, pieces.head, encode_special_tokens=bool(special))
-        parts |= deep_parts(plain, tokenizer.get_vocab())
+        parts |= deep_parts(plain, tokenizer.get_vocab(), pieces)
     return parts
 
 

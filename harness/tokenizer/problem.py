@@ -2,6 +2,8 @@
 
 TokenizerError
 ├── Unreadable          a file or folder that is not a tokenizer, or that we will not read
+│   ├── Absent          it is not there
+│   └── Forbidden       we are not allowed to read it
 ├── Unidentifiable      an object whose behaviour is not data: a custom Python component, an unknown kind, a panic
 ├── NotComparable       two identities between which no difference has a meaning
 └── IdentityMalformed   text that is not an identity as `Identity.to_json` writes it
@@ -9,6 +11,7 @@ TokenizerError
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +26,14 @@ class Unreadable(TokenizerError):
     """A file or folder was refused; the message says which and why."""
 
 
+class Absent(Unreadable):
+    """A file or folder is not there."""
+
+
+class Forbidden(Unreadable):
+    """We are not allowed to read a file."""
+
+
 class Unidentifiable(TokenizerError):
     """This object cannot be given an identity; the message says why and what to identify instead."""
 
@@ -33,6 +44,15 @@ class NotComparable(TokenizerError):
 
 class IdentityMalformed(TokenizerError, ValueError):
     """Text or values that no identity has."""
+
+
+def refused(file: object, error: OSError) -> Unreadable:
+    """What is raised for a file that the system does not give."""
+    kinds: dict[int | None, type[Unreadable]] = {
+        **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), Absent),
+        **dict.fromkeys((errno.EACCES, errno.EPERM), Forbidden),
+    }
+    return kinds.get(error.errno, Unreadable)(f"{file}: {error.strerror or first_line(error)}")
 
 
 @contextmanager
