@@ -60,7 +60,7 @@ def _identify(request: dict[str, Any]) -> str:
 def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
     from harness.tokenizer.difference import between
     from harness.tokenizer.files import identify_files, read_path
-    from harness.tokenizer.form.comparison import compared
+    from harness.tokenizer.form import compared
     from harness.tokenizer.formats import is_serialised, read_form
     from harness.tokenizer.subject import on_backend
 
@@ -74,6 +74,22 @@ def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
     return [asdict(one) for one in between(*sides)]
 
 
+def _form(request: dict[str, Any]) -> dict[str, Any]:
+    from harness.tokenizer.formats import read_form
+
+    form = read_form(Path(request["paths"][0]))
+    return {"fingerprint": form.fingerprint, "size": form.size}
+
+
+def _form_against(request: dict[str, Any]) -> dict[str, Any]:
+    from harness.tokenizer.form import compared
+    from harness.tokenizer.formats import read_form
+
+    model, candidate = (read_form(Path(path)) for path in request["paths"])
+    rows = [asdict(one) for one in compared(model, candidate)]
+    return {"fingerprint": candidate.fingerprint, "size": candidate.size, "rows": rows}
+
+
 def _templates(request: dict[str, Any]) -> list[tuple[str, str]]:
     from harness.tokenizer.gguf.template import complaints
 
@@ -83,6 +99,8 @@ def _templates(request: dict[str, Any]) -> list[tuple[str, str]]:
 ANSWERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "identity": _identify,
     "difference": _difference,
+    "form": _form,
+    "form against": _form_against,
     "chat templates": _templates,
 }
 

@@ -87,7 +87,7 @@ def _read_folder(folder: Path) -> TokenizerFiles:
         held = sorted(one.name for one in folder.iterdir())[:8]
         raise Absent(
             f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
-            "decided by a class of transformers: load them with it and identify the object, or name one file for what it holds"
+            "decided by a class of transformers: load them with it and identify the object, or name one of the files"
         )
     raw, backend = _read_backend(file)
     config = _optional(folder, CONFIG)

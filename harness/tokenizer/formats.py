@@ -65,7 +65,12 @@ def identify_path(path: Path) -> Identity:
         return identify_files(read_path(path))
     form = read_form(path)
     said = {name: "not said" if value is None else value for name, value in form.parts.items()}
-    named = {name: [None, int(value)] for name in ("bos", "eos", "pad") if (value := form.parts[name]) is not None}
+    tokens = form.tokens()
+    named = {
+        f"{name}_token": [tokens[int(value)].decode(errors="backslashreplace"), int(value)]
+        for name in ("bos", "eos", "pad")
+        if (value := form.parts[name]) is not None and int(value) < len(tokens)
+    }
     parts = {
         **said,
         "scope": "file",

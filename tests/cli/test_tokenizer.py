@@ -34,14 +34,14 @@ def test_identity_as_json_can_be_read_back(folder: Path, capsys: pytest.CaptureF
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missing path and a damaged file end with 64, the path and the reason."""
+    """A missing path ends with 3 and a damaged file with 5, the path and the reason."""
     (tmp_path / "tokenizer.json").write_text("{")
-    for arguments in (
-        ["identity", str(tmp_path)],
-        ["identity", str(tmp_path / "no")],
-        ["diff", str(tmp_path), str(tmp_path)],
+    for arguments, code in (
+        (["identity", str(tmp_path)], 5),
+        (["identity", str(tmp_path / "no")], 3),
+        (["diff", str(tmp_path), str(tmp_path)], 5),
     ):
-        assert main(["tokenizer", *arguments]) == 64
+        assert main(["tokenizer", *arguments]) == code
         assert f"rankproof tokenizer {arguments[0]}: {tmp_path}" in capsys.readouterr().err
 
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from harness.cli import INCONCLUSIVE, give_up
 from harness.forms.extras import missing
 
-COMMANDS = ("identity", "diff", "lock", "verify")
+if TYPE_CHECKING:
+    from harness.tokenizer.problem import Unreadable
+
+COMMANDS = ("identity", "diff", "resolve", "lock", "verify")
+ABSENT, STRICT, DAMAGED, FORBIDDEN = 3, 4, 5, 15
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +38,19 @@ def main(options: argparse.Namespace) -> int:
     if lacks := missing(*command.LIBRARIES):
         return give_up(f"tokenizer {options.tokenizer_command}", lacks, INCONCLUSIVE)
     return int(command.main(options))
+
+
+def unreadable(command: str, error: Unreadable) -> int:
+    """Say why a file was refused; the exit code of its class."""
+    from harness.tokenizer.problem import Absent, Forbidden
+
+    code = ABSENT if isinstance(error, Absent) else FORBIDDEN if isinstance(error, Forbidden) else DAMAGED
+    return give_up(f"tokenizer {command}", error, code)
+
+
+def serialised_without_library(*paths: Path) -> str | None:
+    """What is missing to read these, if one of them is a tokenizer.json; every other format needs no library."""
+    return missing("tokenizers") if any(path.is_dir() or path.suffix == ".json" for path in paths) else None
 
 
 def _module(name: str) -> ModuleType:

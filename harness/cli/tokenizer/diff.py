@@ -1,8 +1,9 @@
 """`rankproof tokenizer diff`.
 
 Says what differs between two tokenizers, in words, with a text that shows it. A star marks what can change ids, names
-of special tokens or chat templates. Exits 0 if nothing differs, 1 if something does, 2 if the two cannot be compared,
-64 if one cannot be read.
+of special tokens or chat templates. A and B may be of any format; a question mark marks what one of the formats cannot
+say. Exits 0 if nothing differs, 1 if something does, 2 if the two cannot be compared or that is not decided, 3 if one
+is not there, 5 if one cannot be read, 15 if it may not be.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
+from harness.cli import FAIL, INCONCLUSIVE, PASS, give_up
+from harness.cli.tokenizer import serialised_without_library, unreadable
+from harness.forms.text import visible
 
 if TYPE_CHECKING:
     from harness.tokenizer import Difference
 
 HELP = "say what differs between two tokenizers, with a text that shows it"
-LIBRARIES = ("tokenizers",)
+LIBRARIES = ()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("first", type=Path, metavar="A", help="a folder that holds a tokenizer.json, or such a file")
+    parser.add_argument("first", type=Path, metavar="A", help="a folder with a tokenizer.json, or a file of any format")
     parser.add_argument("second", type=Path, metavar="B", help="another")
     parser.add_argument(
         "--semantic", action="store_true", help="only what can change ids, names of special tokens or chat templates"
@@ -34,27 +37,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what differs."""
-    from harness.tokenizer import NotComparable, TokenizerError, difference
+    from harness.tokenizer import NotComparable, Unreadable, difference
 
+    if lacks := serialised_without_library(options.first, options.second):
+        return give_up("tokenizer diff", lacks, INCONCLUSIVE)
     try:
         differences = difference(options.first, options.second)
     except NotComparable as error:
         return give_up("tokenizer diff", error, INCONCLUSIVE)
-    except TokenizerError as error:
-        return give_up("tokenizer diff", error, USAGE)
+    except Unreadable as error:
+        return unreadable("diff", error)
     if options.semantic:
         differences = [one for one in differences if one.semantic]
+    sorts = {one.sort for one in differences}
+    code = FAIL if "difference" in sorts else INCONCLUSIVE if "undecided" in sorts else PASS
     if options.json:
         print(json.dumps([asdict(one) for one in differences]))
-        return FAIL if differences else PASS
+        return code
     for one in differences:
         _print(one)
-    if not differences:
+    if code == PASS:
         print("the same" if not options.semantic else "the same ids for every text, the same names and chat templates")
-    return FAIL if differences else PASS
+    elif code == INCONCLUSIVE:
+        print("not decided: what both say is the same; `rankproof tokenizer parity` tries texts")
+    return code
 
 
 def _print(one: Difference) -> None:
-    print(f"{'*' if one.semantic else ' '} {one.words}")
+    mark = {"undecided": "?", "remark": "note:"}.get(one.sort, "*" if one.semantic else " ")
+    print(f"{mark} {visible(one.words)}")
     if one.example is not None:
         print(f"    {one.example!r}\n      A  {one.first}\n      B  {one.second}")

@@ -1,6 +1,7 @@
 """`rankproof tokenizer identity`.
 
-Says what a tokenizer is: two digests, and the parts they were made from.
+Says what a tokenizer is: two digests, and the parts they were made from. The fingerprint is equal where files of
+different formats describe one encoder. Exits 3 if it is not there, 5 if it is refused, 15 if it may not be read.
 """
 
 from __future__ import annotations
@@ -8,27 +9,32 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli import PASS, USAGE, give_up
+from harness.cli import INCONCLUSIVE, PASS, give_up
+from harness.cli.tokenizer import serialised_without_library, unreadable
 
 HELP = "say what a tokenizer is: two digests and their parts"
-LIBRARIES = ("tokenizers",)
+LIBRARIES = ()
 WIDEST = 100
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("path", type=Path, metavar="PATH", help="a folder that holds a tokenizer.json, or such a file")
+    parser.add_argument(
+        "path", type=Path, metavar="PATH", help="a folder with a tokenizer.json, or a file of any format"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON, for machines")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the identity; exit 64 where there is none."""
+    """Print the identity; exit 3, 5 or 15 where there is none."""
     from harness.tokenizer import Unreadable, identify_folder
 
+    if lacks := serialised_without_library(options.path):
+        return give_up("tokenizer identity", lacks, INCONCLUSIVE)
     try:
         identity = identify_folder(options.path)
     except Unreadable as error:
-        return give_up("tokenizer identity", error, USAGE)
+        return unreadable("identity", error)
     if options.json:
         print(identity.to_json())
         return PASS

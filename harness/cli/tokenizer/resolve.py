@@ -1,0 +1,95 @@
+"""`rankproof tokenizer resolve`.
+
+Says which tokenizer belongs to a GGUF model: every candidate (inside the model, beside it, in the caches) is compared
+with the one inside, id by id. Exits 0 if one is chosen, 1 if the named one differs, 2 if that could not be decided, 3
+if none is there, 4 if --strict refuses what is not proven, 5 if the model is damaged, 15 if it may not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS
+from harness.cli.tokenizer import ABSENT, STRICT, unreadable
+from harness.forms.text import visible
+
+if TYPE_CHECKING:
+    from harness.tokenizer.resolution import Candidate, Resolution
+
+HELP = "say which tokenizer belongs to a GGUF model, and why"
+LIBRARIES = ()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="the model file")
+    parser.add_argument("--tokenizer", type=Path, metavar="PATH", help="the only candidate: a file or a folder")
+    parser.add_argument("--explain", action="store_true", help="print every candidate with every reason")
+    parser.add_argument("--strict", action="store_true", help="take only what is proven by another file (exit code 4)")
+    parser.add_argument(
+        "--cache", type=Path, action="append", metavar="FOLDER", help="look here, not in the usual caches (repeatable)"
+    )
+    parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print what was found."""
+    from harness.tokenizer.problem import Unreadable
+    from harness.tokenizer.resolution import resolve
+
+    try:
+        found = resolve(options.model, tokenizer=options.tokenizer, caches=options.cache, strict=options.strict)
+    except Unreadable as error:
+        return unreadable("resolve", error)
+    code = _code(found, strict=options.strict)
+    if options.json:
+        row = asdict(found) | {"code": code}
+        print(json.dumps(row, default=str))
+        return code
+    if found.chosen is not None:
+        how = "proven: " if found.proven else ""
+        print(f"{visible(str(found.chosen.path))} ({found.chosen.origin}): {how}{visible(found.chosen.reasons[0])}")
+    else:
+        print(_refusal(code, found))
+    if found.fingerprint is not None:
+        print(f"fingerprint {found.fingerprint}")
+    if options.explain or found.chosen is None:
+        for number, one in enumerate(found.candidates, start=1):
+            print(f"{number}. {one.origin}: {visible(str(one.path))}: {one.standing}")
+            for reason in one.reasons:
+                print(f"     {visible(reason)}")
+        for hint in found.hints:
+            print(f"hint: {visible(hint)}")
+    return code
+
+
+def _code(found: Resolution, *, strict: bool) -> int:
+    if found.chosen is not None:
+        return PASS
+    standings = [one.standing for one in found.candidates]
+    named = any(one.origin == "named" for one in found.candidates)
+    if named and "differs" in standings:
+        return FAIL
+    if strict and ("usable" in standings or "undecided" in standings):
+        return STRICT
+    if "undecided" in standings:
+        return INCONCLUSIVE
+    return ABSENT
+
+
+def _refusal(code: int, found: Resolution) -> str:
+    said = {
+        FAIL: "the named tokenizer is not the model's",
+        STRICT: "no candidate is proven to be the model's tokenizer (strict)",
+        INCONCLUSIVE: "whether a candidate is the model's tokenizer is not decided",
+        ABSENT: "no tokenizer of this model was found",
+    }
+    return f"{visible(str(found.model))}: {said[code]}; {_asked(found.candidates)}"
+
+
+def _asked(candidates: tuple[Candidate, ...]) -> str:
+    return f"{len(candidates)} {'place was' if len(candidates) == 1 else 'places were'} asked:"

@@ -1,0 +1,198 @@
+"""Which tokenizer belongs to a model file: every candidate, and every reason for or against it.
+
+A candidate is chosen because what it holds is what the model holds, id by id; never because of a name, an architecture
+or a size, which are hints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.forms.text import plural, quoted
+from harness.tokenizer.candidates import Origin, Place, places
+from harness.tokenizer.folder import ask
+from harness.tokenizer.form import gguf_form
+from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS
+from harness.tokenizer.gguf.reader import GgufFile, Malformed
+from harness.tokenizer.gguf.shape import embedding_rows
+from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
+from harness.tokenizer.problem import TokenizerError, Unreadable, refused
+
+Standing = Literal["same", "usable", "undecided", "differs", "refused"]
+# How many ids the best known families have. A size is shared by many tokenizers that have nothing else in common.
+_HINTS = {
+    ("llama", 32_000): "Llama 2, Mistral 7B, TinyLlama, Vicuna and dozens more, which are not the same",
+    ("llama", 128_256): "Llama 3, 3.1, 3.2 and 3.3",
+    ("gpt2", 50_257): "GPT-2",
+    ("qwen2", 151_936): "Qwen 1.5, 2 and 2.5",
+    ("gemma2", 256_000): "Gemma 2",
+    ("bitnet", 32_000): "BitNet models with the tokenizer of Llama 2",
+    ("bitnet-b1.58", 128_256): "BitNet models with the tokenizer of Llama 3",
+}
+_ORIGIN = re.compile(r"general\.(source\.url|(source\.|base_model\.\d+\.)?repo_url)")
+_BESIDE_THE_POINT = {"chat templates"}
+"""Parts that may differ while every text gets the same ids: said, and not held against a candidate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A place, and what was found there.
+
+    Attributes:
+        origin, path: as in `Place`.
+        standing: `same`: proven to be the model's own; `usable`: the model's own tokenizer, with nothing wrong in it;
+            `undecided`: what it says agrees, and it does not say all; `differs`; `refused`: not read, or not to be
+            used.
+        reasons: for or against it, the most important first.
+        fingerprint: of its form, 64 hex digits, where it could be read.
+    """
+
+    origin: Origin
+    path: Path
+    standing: Standing
+    reasons: tuple[str, ...]
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """The answer.
+
+    Attributes:
+        model: the model file.
+        fingerprint: of the tokenizer inside, if there is one.
+        chosen: the candidate to use; None where there is none.
+        proven: whether the chosen one is another file whose content is that of the one inside.
+        candidates: all of them, in the order in which they were asked.
+        hints: what may help to find one; none of it proves anything.
+    """
+
+    model: Path
+    fingerprint: str | None
+    chosen: Candidate | None
+    proven: bool
+    candidates: tuple[Candidate, ...]
+    hints: tuple[str, ...]
+
+
+def resolve(
+    model: Path, *, tokenizer: Path | None = None, caches: Sequence[Path] | None = None, strict: bool = False
+) -> Resolution:
+    """Find the tokenizer of a model.
+
+    Args:
+        model: a GGUF file.
+        tokenizer: the only candidate; it is held against the one inside like any other.
+        caches: folders that hold snapshots; None: ours, and huggingface_hub's.
+        strict: choose only what is proven.
+
+    Returns:
+        The resolution. Without a proven candidate the tokenizer inside is chosen if nothing is wrong with it, but not
+        under `strict`.
+
+    Raises:
+        Unreadable: the model cannot be read.
+    """
+    try:
+        with GgufFile(model) as file:
+            rows, hints = embedding_rows(file), _hints(file)
+            inside = _inside(file)
+    except Malformed as error:
+        raise Unreadable(f"{model}: {error}") from None
+    except OSError as error:
+        raise refused(model, error) from None
+    candidates = [
+        inside if place.origin == "inside" else _candidate(model, place, inside=inside, rows=rows)
+        for place in places(model, named=tokenizer, caches=None if caches is None else list(caches))
+    ]
+    chosen = next((one for one in candidates if one.standing == "same"), None)
+    proven = chosen is not None
+    if chosen is None and not strict:
+        chosen = next((one for one in candidates if one.standing == "usable"), None)
+    return Resolution(
+        model=model,
+        fingerprint=inside.fingerprint,
+        chosen=chosen,
+        proven=proven,
+        candidates=tuple(candidates),
+        hints=hints,
+    )
+
+
+def _inside(file: GgufFile) -> Candidate:
+    """The tokenizer in the model: usable where an engine that reads GGUF files makes no guess about it."""
+    path = Path(file.path)
+    try:
+        form = gguf_form(file)
+    except TokenizerError as error:
+        return Candidate(origin="inside", path=path, standing="refused", reasons=(_without(str(error), path),))
+    pre = file.value(PRE)
+    if file.value(MODEL) == BPE.encode() and (
+        not isinstance(pre, bytes) or pre.decode(errors="replace") not in PRE_TOKENIZERS
+    ):
+        named = quoted(pre.decode(errors="replace")) if isinstance(pre, bytes) else "none"
+        why = f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed"
+        return Candidate(origin="inside", path=path, standing="refused", reasons=(why,), fingerprint=form.fingerprint)
+    errors = [one for one in tokenizer_findings(file) if one.severity == "error"]
+    reasons = tuple(f"{one.where} {one.message}" for one in errors) or (
+        f"{plural(form.size, 'id')}, nothing wrong with it; only engines that read GGUF files can use it",
+    )
+    standing: Standing = "refused" if errors else "usable"
+    return Candidate(origin="inside", path=path, standing=standing, reasons=reasons, fingerprint=form.fingerprint)
+
+
+def _candidate(model: Path, place: Place, *, inside: Candidate, rows: int | None) -> Candidate:
+    if place.complaint:
+        return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(place.complaint,))
+    try:
+        found = ask("form", [place.path]) if inside.fingerprint is None else ask("form against", [model, place.path])
+    except Unreadable as error:
+        if place.origin == "named":
+            raise
+        reason = _without(str(error), place.path)
+        return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(reason,))
+    standing, reasons = _judged(found, rows=rows, held_against=inside.fingerprint is not None)
+    return Candidate(
+        origin=place.origin, path=place.path, standing=standing, reasons=reasons, fingerprint=found["fingerprint"]
+    )
+
+
+def _judged(found: dict[str, Any], *, rows: int | None, held_against: bool) -> tuple[Standing, tuple[str, ...]]:
+    if rows is not None and found["size"] > rows:
+        why = f"it has {found['size']} ids, and the model has {rows} rows for them: the last ones have none"
+        return "differs", (why,)
+    if not held_against:
+        return "undecided", ("the model holds no tokenizer to compare it with: that it fits is not a proof",)
+    rows_of = {
+        sort: [one["words"] for one in found["rows"] if one["sort"] == sort and one["part"] not in _BESIDE_THE_POINT]
+        for sort in ("difference", "undecided", "remark")
+    }
+    notes = [one["words"] for one in found["rows"] if one["part"] in _BESIDE_THE_POINT and one["sort"] != "remark"]
+    if rows_of["difference"]:
+        return "differs", tuple(rows_of["difference"])
+    if rows_of["undecided"]:
+        return "undecided", (*rows_of["undecided"], "what it says agrees; `rankproof tokenizer parity` tries the rest")
+    return "same", (f"all {found['size']} ids, their types and their order are those of the model", *notes)
+
+
+def _hints(file: GgufFile) -> tuple[str, ...]:
+    """What the model says of its origin, and what its architecture and size make likely."""
+    found = []
+    for key in file.keys.values():
+        if _ORIGIN.fullmatch(key.name) and isinstance(key.value, bytes):
+            found.append(f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}: look there")
+    architecture, rows = file.value("general.architecture"), embedding_rows(file)
+    if isinstance(architecture, bytes) and rows is not None:
+        name = architecture.decode(errors="backslashreplace")
+        if (likely := _HINTS.get((name, rows))) is not None:
+            found.append(f"architecture {name} with {rows} rows is that of {likely}: a hint, and not a proof")
+    return tuple(found)
+
+
+def _without(message: str, path: Path) -> str:
+    """A message without the path in front, which stands beside it."""
+    return message.removeprefix(f"{path}: ")
