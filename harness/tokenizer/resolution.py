@@ -181,10 +181,11 @@ def _judged(found: dict[str, Any], *, rows: int | None, held_against: bool) -> t
 
 def _hints(file: GgufFile) -> tuple[str, ...]:
     """What the model says of its origin, and what its architecture and size make likely."""
-    found = []
-    for key in file.keys.values():
-        if _ORIGIN.fullmatch(key.name) and isinstance(key.value, bytes):
-            found.append(f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}: look there")
+    found = [
+        f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}: look there"
+        for key in file.keys.values()
+        if _ORIGIN.fullmatch(key.name) and isinstance(key.value, bytes)
+    ]
     architecture, rows = file.value("general.architecture"), embedding_rows(file)
     if isinstance(architecture, bytes) and rows is not None:
         name = architecture.decode(errors="backslashreplace")

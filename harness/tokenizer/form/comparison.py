@@ -9,6 +9,7 @@ from itertools import zip_longest
 from harness.forms.text import plural, quoted
 from harness.tokenizer.difference import Difference
 from harness.tokenizer.form.form import BESIDE, ENCODER, NORMAL, TYPE_NAMES, UNUSED, USER_DEFINED, Form, plain
+from harness.tokenizer.form.gguf import NEVER
 from harness.tokenizer.form.ranks import BY_RANKS
 
 _SHOWN = 120
@@ -51,14 +52,26 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
 
 def _valued(part: str, first: Form, second: Form) -> Difference:
     x, y = str(first.parts[part]), str(second.parts[part])
-    words = f"{part}: {_cut(x)} in the first, {_cut(y)} in the second"
+    shown, settled = _unequal(x, y)
+    words = f"{part}: {shown}"
     for side, form in (("first", first), ("second", second)):
-        if (why := form.assumed.get(part)) is not None:
+        if not settled and (why := form.assumed.get(part)) is not None:
             return Difference(part=part, words=f"{words}; of the {side}: {why}", semantic=True, sort="undecided")
     if part == "pre-tokenizer" and (x.startswith(_UNKNOWN) != y.startswith(_UNKNOWN)):
         words += "; how llama.cpp's splits is not written down here, and not guessed"
         return Difference(part=part, words=words, semantic=True, sort="undecided")
     return _differs(part, words)
+
+
+def _unequal(x: str, y: str) -> tuple[str, bool]:
+    """What differs between two values, and whether it is a setting that every format with such settings has."""
+    a, b = (json.loads(one) if one.startswith("{") else None for one in (x, y))
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return f"{_cut(x)} in the first, {_cut(y)} in the second", False
+    differing = [key for key in dict.fromkeys((*a, *b)) if a.get(key) != b.get(key)]
+    said = [f"{key}: {_cut(str(a.get(key)))} in the first, {_cut(str(b.get(key)))} in the second" for key in differing]
+    firsts = {one.get("a space first") for one in (a, b)}
+    return "; ".join(said), "spaces collapse" in differing or (len(firsts) > 1 and NEVER in firsts)
 
 
 def _tokens(first: Form, second: Form) -> Iterator[Difference]:

@@ -45,6 +45,7 @@ _KINDS = {BPE: "BPE", SPM: "BPE", UGM: "Unigram", WPM: "WordPiece"}
 _PREFIX = "tokenizer.ggml."
 _NO_FIELD = "a GGUF file has no field for it"
 UNNAMED = "no pre-tokenizer is named"
+ALWAYS, NEVER = "always", "never"
 
 
 def gguf_form(file: GgufFile) -> Form:
@@ -170,21 +171,19 @@ def _normalizer(file: GgufFile, model: str, assumed: dict[str, str]) -> str | No
     content = file.numbers(map_).tobytes() if isinstance(map_, Array) and map_.type in ("int8", "uint8") else b""
     if not content and model == SPM:
         assumed["normalizer"] = f"{_NO_FIELD} but for spaces, and llama.cpp changes no other text"
-    prefix = _flag(file, "add_space_prefix", default=True)
-    return spaces(charsmap=content, prefix=prefix, collapse=_flag(file, "remove_extra_whitespaces", default=False))
+    first = ALWAYS if _flag(file, "add_space_prefix", default=True) else NEVER
+    return spaces(charsmap=content, first=first, collapse=_flag(file, "remove_extra_whitespaces", default=False))
 
 
-def spaces(*, charsmap: bytes, prefix: bool, collapse: bool, unless: bool = False) -> str:
+def spaces(*, charsmap: bytes, first: str, collapse: bool) -> str:
     """The normalizer of a SentencePiece tokenizer.
 
     Args:
         charsmap: the table that replaces characters.
-        prefix: whether a space is put before a text.
+        first: when a space is put before a text: ALWAYS, NEVER, or other words.
         collapse: whether spaces at both ends, and all but one of several, are dropped.
-        unless: whether no space is put before a text that begins with one.
     """
-    table = hashlib.sha256(charsmap).hexdigest() if charsmap else ""
-    first = "never" if not prefix else "unless there is one" if unless and not collapse else "always"
+    table = hashlib.sha256(charsmap).hexdigest() if charsmap else "as they are"
     return canonical_json({"characters": table, "a space first": first, "spaces collapse": collapse})
 
 

@@ -25,7 +25,7 @@ from harness.tokenizer.form.form import (
     types_part,
     without_padding,
 )
-from harness.tokenizer.form.gguf import spaces
+from harness.tokenizer.form.gguf import ALWAYS, NEVER, spaces
 from harness.tokenizer.form.protobuf import BYTES, FIXED32, VARINT, Message, signed
 from harness.tokenizer.gguf.vocabulary import MOST_TOKENS
 from harness.tokenizer.problem import Unreadable
@@ -174,7 +174,7 @@ def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
 def _normalizer(rules: dict[str, Any], *, suffix: bool) -> str:
     made = spaces(
         charsmap=rules["charsmap"],
-        prefix=bool(rules["add_dummy_prefix"]),
+        first=ALWAYS if rules["add_dummy_prefix"] else NEVER,
         collapse=bool(rules["remove_extra_whitespaces"]),
     )
     unusual = [name for name, so in (("spaces last", suffix), ("spaces stay", not rules["escape_whitespaces"])) if so]

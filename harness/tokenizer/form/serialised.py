@@ -25,7 +25,7 @@ from harness.tokenizer.form.form import (
     types_part,
     without_padding,
 )
-from harness.tokenizer.form.gguf import around, spaces
+from harness.tokenizer.form.gguf import ALWAYS, NEVER, around, spaces
 from harness.tokenizer.form.splits import split_of_components
 from harness.tokenizer.serialised import Serialised
 
@@ -173,15 +173,16 @@ def _spaces(
             collapse, rest = True, rest[2:]
     prefix = bool(rest) and rest[0] == {"type": "Prepend", "prepend": BEGINS}
     if rest[1 if prefix else 0 :] == [_SPACES] and not chain:
-        return spaces(charsmap=charsmap, prefix=prefix, collapse=collapse), "none"
+        return spaces(charsmap=charsmap, first=ALWAYS if prefix else NEVER, collapse=collapse), "none"
     if not rest and len(chain) == 1 and chain[0]["type"] == "Metaspace" and chain[0].get("replacement") == BEGINS:
         scheme = chain[0].get("prepend_scheme", "always")
         if chain[0].get("split", True) and _crosses(ids, added):
             return opaque
         # `first` differs from `always` behind an added token only; SentencePiece knows no such place.
-        if scheme != "first" or not added:
-            return spaces(charsmap=charsmap, prefix=scheme != "never", collapse=collapse, unless=True), "none"
-        return canonical_json([spaces(charsmap=charsmap, prefix=True, collapse=collapse, unless=True), scheme]), "none"
+        first = NEVER if scheme == "never" else ALWAYS if collapse else "unless there is one"
+        if scheme == "first" and added:
+            first += ", and not behind an added token"
+        return spaces(charsmap=charsmap, first=first, collapse=collapse), "none"
     return opaque
 
 

@@ -29,7 +29,7 @@ WITHOUT = ("none", "no_vocab")
 
 _IGNORE_MERGES = """
 llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano youtu tekken minicpm5
-granite-embed-multi-97m
+granite-embed-multi-97m glm4 glm5
 """
 _ADD_BOS = """
 llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano tekken chameleon
@@ -38,9 +38,10 @@ _OTHERS = """
 default deepseek-llm deepseek-coder deepseek-v3 falcon mpt starcoder gpt-2 phi-2 jina-es jina-de gigachat  jina-v2-es
 jina-v2-de a.x-4.0 mellum modern-bert jais-2 gemma4 granite-embed-multi-311m sarvam-moe jina-v1-en  jina-v2-code
 roberta-bpe whitespace refact command-r qwen2 deepseek-r1-qwen kormo f2llmv2 qwen35 stablelm2  olmo dbrx smaug-bpe
-poro-chat glm4 chatglm-bpe viking jais smollm codeshell bloom gpt3-finnish exaone exaone4  exaone-moe minerva-7b
+poro-chat chatglm-bpe viking jais smollm codeshell bloom gpt3-finnish exaone exaone4  exaone-moe minerva-7b
 megrez gpt-4o llama4 kanana2 talkie tiny_aya cohere2moe superbpe trillion  granite-docling bailingmoe bailingmoe2
-llada-moe seed-coder hunyuan hunyuan-dense joyai-llm kimi-k2 grok-2  afmoe laguna minimax-m2 solar-open mellum2
+llada-moe seed-coder hunyuan hunyuan-dense joyai-llm hy_v4 spark2_5 ufakzeka kimi-k2 grok-2 afmoe laguna minimax-m2
+solar-open mellum2
 """
 _ARCHITECTURES = """
 clip llama llama4 deci falcon baichuan grok gpt2 gptj gptneox mpt starcoder refact bert modern-bert nomic-bert
