@@ -144,6 +144,7 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
 def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
     at = next((rank for rank, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
     if at is None:
+        yield _differs("merges", "merges: a piece holds a space, and they are cut at another one")
         return
     shown = [pair(merges[at]) if at < len(merges) else "none" for merges in (a, b)]
     counts = f"{len(a)} and {len(b)} merges; " if len(a) != len(b) else ""

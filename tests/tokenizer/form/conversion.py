@@ -14,7 +14,10 @@ from tests.tokenizer.gguf.writing import File, Tensor, bpe
 from tests.tokenizer.making import Raw, raw
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _KEYS = "tokenizer.ggml."
 
 
@@ -76,7 +79,7 @@ def of_pieces(content: bytes) -> File:
     for name in [name for name in made.keys if name.startswith("tokenizer.")]:
         del made.keys[name]
     tokens = [one.decode() for one in form.tokens()]
-    kinds = [UNKNOWN if token == "<unk>" else kind for token, kind in zip(tokens, form.types, strict=True)]
+    kinds = [UNKNOWN if text == "<unk>" else kind for text, kind in zip(tokens, form.types, strict=True)]
     spaces = json.loads(form.parts["normalizer"] or "")
     made.keys |= {
         f"{_KEYS}model": ("string", {"BPE": "llama", "Unigram": "t5"}[form.parts["model"] or ""]),

@@ -170,7 +170,7 @@ def test_tekken_has_special_tokens_first(tmp_path: Path) -> None:
     assert [plain(one) for one in form.tokens()[3:]] == ranked(llama_3())
     assert form.parts["pre-tokenizer"] == "llama-3"
     other = tekken(llama_3())
-    other["special_tokens"][1]["token_str"] = "<s>"
+    other["special_tokens"][1] |= {"token_str": "<s>"}
     changed = compared(form, file_form(tmp_path, "tekken2.json", json.dumps(other).encode()))
     assert [one.words for one in changed] == ['tokens: id 1 is "<1>" in the first and "<s>" in the second']
 
