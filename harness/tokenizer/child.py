@@ -24,7 +24,7 @@ LARGEST_ANSWER = 8 << 20
 def main() -> int:
     """Answer one request with one line of JSON."""
     request = json.loads(sys.stdin.read())
-    _limit(memory=request["memory"], seconds=request["seconds"])
+    limit(memory=request["memory"], seconds=request["seconds"])
     # What the library prints of a panic is repeated in the answer.
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -105,7 +105,8 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def _limit(*, memory: int, seconds: int) -> None:
+def limit(*, memory: int, seconds: int) -> None:
+    """Limit this process: bytes of address space, seconds of CPU time; it may write no file."""
     for kind, limit in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]
         wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)

@@ -57,7 +57,7 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(),
+        env=environment(),
         start_new_session=True,
     ) as child:
         try:
@@ -93,8 +93,8 @@ def _death(number: int, *, memory: int, seconds: int) -> str:
     )
 
 
-def _environment() -> dict[str, str]:
-    """Enough to import the same libraries, and nothing that changes what they do."""
+def environment() -> dict[str, str]:
+    """Variables of such a process: enough to import the same libraries, and nothing that changes what they do."""
     kept = {name: value for name, value in os.environ.items() if name in KEPT}
     return kept | {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),

@@ -1,0 +1,166 @@
+"""An engine seen from outside its process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.forms.extras import missing
+from harness.forms.text import visible
+from harness.tokenizer.engines.adapter import Ids, Mode
+from harness.tokenizer.folder import environment
+from harness.tokenizer.problem import Absent, TokenizerError
+
+MEMORY = 4 << 30
+"""Bytes of address space."""
+SECONDS = 300
+"""Of CPU time, and on the clock for one answer."""
+BATCH = 200
+"""Texts that are asked for at once."""
+LARGEST = 64 << 20
+"""Bytes of an answer."""
+
+
+class EngineFailed(TokenizerError):
+    """An engine is not here, does not load the tokenizer, died or gave no answer in time."""
+
+
+def engine_of(where: str) -> str:
+    """The engine that runs a file, a folder or an address: `tokenizers`, `sentencepiece`, `llama.cpp` or `server`.
+
+    Raises:
+        Absent: nothing is there.
+        EngineFailed: none can, or it is not installed here; the message says what to install.
+    """
+    if where.startswith(("http://", "https://")):
+        return "server"
+    path = Path(where)
+    if not path.exists():
+        raise Absent(f"{where}: is not there")
+    if path.is_dir() or path.suffix == ".json":
+        if path.name.startswith("tekken"):
+            raise EngineFailed(f"{where}: no engine for tekken files is known here; convert it to a tokenizer.json")
+        return _installed("tokenizers", where)
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head == b"GGUF":
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise EngineFailed(
+                f"{where}: llama.cpp is not installed here: pip install llama-cpp-python, or name the address of a "
+                "server that runs the model"
+            )
+        return "llama.cpp"
+    if path.suffix == ".model":
+        return _installed("sentencepiece", where)
+    raise EngineFailed(f"{where}: no engine runs such a file here")
+
+
+def _installed(library: str, where: str) -> str:
+    if lacks := missing(library):
+        raise EngineFailed(f"{where}: {lacks}")
+    return library
+
+
+class Engine:
+    """A running engine. Close it, or use it in a `with`.
+
+    Attributes:
+        name: which one it is.
+        about: with its version, as it says.
+        modes: those that it has.
+
+    Raises:
+        EngineFailed: it does not load the tokenizer.
+    """
+
+    def __init__(self, where: str, *, name: str | None = None, memory: int = MEMORY, seconds: int = SECONDS) -> None:
+        self.where, self.name, self._seconds = where, name or engine_of(where), seconds
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "harness.tokenizer.engines.process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Where the libraries of llama.cpp are, if they are not in its package.
+            env=environment() | {one: os.environ[one] for one in ("LLAMA_CPP_LIB_PATH",) if one in os.environ},
+            start_new_session=True,
+        )
+        self._held = b""
+        try:
+            told = self._ask({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
+        except BaseException:
+            self.close()
+            raise
+        if "refused" in told:
+            self.close()
+            raise EngineFailed(f"{where}: {visible(told['refused'])}")
+        self.about: str = visible(told["about"])
+        self.modes: tuple[Mode, ...] = tuple(told["modes"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def encode(self, texts: Sequence[str], mode: Mode) -> list[Ids | str]:
+        """The ids of each text, or the error in words.
+
+        Raises:
+            EngineFailed: the engine died of one of them, or gave no answer.
+        """
+        found: list[Ids | str] = []
+        for begin in range(0, len(texts), BATCH):
+            found += self._ask({"texts": list(texts[begin : begin + BATCH]), "mode": mode})
+        return found
+
+    def vocabulary(self) -> tuple[list[str], list[str]]:
+        """Its tokens as text, and its special tokens, as far as it tells."""
+        told = self._ask({})
+        return told["tokens"], told["special"]
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+        return json.loads(self._line())
+
+    def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        descriptor, deadline = self._process.stdout.fileno(), time.monotonic() + self._seconds
+        parts = [self._held]
+        while b"\n" not in parts[-1]:
+            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise EngineFailed(f"{self.where}: {self.name} gave no answer in {self._seconds} s")
+            part = os.read(descriptor, 1 << 20)
+            if not part:
+                raise self._death()
+            parts.append(part)
+            if sum(map(len, parts)) > LARGEST:
+                raise EngineFailed(f"{self.where}: {self.name} answers with more than {LARGEST} bytes")
+        line, _, self._held = b"".join(parts).partition(b"\n")
+        return line
+
+    def _death(self) -> EngineFailed:
+        code = self._process.wait()
+        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        return EngineFailed(f"{self.where}: {self.name} {how} while it was asked")

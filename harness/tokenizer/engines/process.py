@@ -1,0 +1,69 @@
+"""The process that an engine runs in: `python -m harness.tokenizer.engines.process`, one line of JSON for each request.
+
+It limits itself before it loads anything. A panic, an abort or an endless loop of an engine ends this process alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from harness.tokenizer.child import limit
+from harness.tokenizer.engines.adapter import Adapter
+from harness.tokenizer.problem import TokenizerError, first_line
+
+ADAPTERS = {
+    "tokenizers": ("tokenizers_library", "TokenizersLibrary"),
+    "sentencepiece": ("sentencepiece_library", "SentencePieceLibrary"),
+    "llama.cpp": ("llama_cpp", "LlamaCpp"),
+    "server": ("server", "Server"),
+}
+
+
+def main() -> int:
+    """Answer requests until standard input ends."""
+    begun = json.loads(sys.stdin.readline())
+    limit(memory=begun["memory"], seconds=begun["seconds"])
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # What engines print is not an answer.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    module, name = ADAPTERS[begun["engine"]]
+    try:
+        made = getattr(importlib.import_module(f"harness.tokenizer.engines.{module}"), name)
+        adapter: Adapter = made(begun["where"])
+        _say(answers, {"about": adapter.about, "modes": adapter.modes})
+    except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
+        _say(answers, {"refused": _words(error)})
+        return 0
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "texts" in request:
+            _say(answers, [_encoded(adapter, text, request["mode"]) for text in request["texts"]])
+        else:
+            _say(answers, {"tokens": adapter.tokens(), "special": adapter.special()})
+    return 0
+
+
+def _encoded(adapter: Adapter, text: str, mode: Any) -> list[int] | str:
+    try:
+        return adapter.encode(text, mode)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return f"error: {_words(error)}"
+
+
+def _words(error: BaseException) -> str:
+    kind = "" if isinstance(error, (TokenizerError, ValueError)) else f"{type(error).__name__}: "
+    return f"{kind}{first_line(error)}"
+
+
+def _say(answers: Any, answer: Any) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
