@@ -195,6 +195,8 @@ def _flag(file: GgufFile, name: str, *, default: bool) -> bool:
 def _options(file: GgufFile, model: str, types: bytes) -> str | None:
     if model == BPE:
         pre = _text(file, PRE)
+        if pre is not None and pre not in PRE_TOKENIZERS:
+            return None
         return canonical_json({"ignore_merges": True} if pre in IGNORE_MERGES else {})
     if model not in (SPM, UGM):
         return None

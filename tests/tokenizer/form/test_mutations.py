@@ -151,6 +151,7 @@ def test_an_unknown_pre_tokenizer_is_not_guessed(original: Form, tmp_path: Path)
     """A name that is not known here is undecided, and never equal."""
     form = made(put("pre", "string", "llama-bpe-2"), tmp_path)
     rows_ = [one for one in compared(form, original) if one.sort == "undecided"]
-    assert [one.part for one in rows_] == ["pre-tokenizer"]
+    assert [one.part for one in rows_] == ["pre-tokenizer", "options"]
     assert "not known here" in rows_[0].words
+    assert [one.part for one in compared(form, original) if one.sort == "difference"] == []
     assert form.fingerprint != original.fingerprint
