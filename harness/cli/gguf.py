@@ -94,6 +94,7 @@ def _inspect(file: GgufFile, options: argparse.Namespace) -> int:
                 "size": file.size,
                 "version": file.version,
                 "data": file.data,
+                "fingerprint": _fingerprint(file),
                 "keys": {key.name: _described(file, key, options.arrays) for key in keys},
                 "tensors": [
                     {
@@ -110,6 +111,8 @@ def _inspect(file: GgufFile, options: argparse.Namespace) -> int:
         return PASS
     counts = f"{plural(len(file.keys), 'key')}, {plural(len(file.tensors), 'tensor')}"
     print(f"{visible(file.path)}: GGUF version {file.version}, {file.size} bytes, {counts}")
+    if (made := _fingerprint(file)) is not None:
+        print(f"fingerprint of its tokenizer: {made}")
     for key in keys:
         if isinstance(key.value, Array):
             head = ", ".join(_text(one) for one in _elements(file, key.value, options.arrays))
@@ -123,6 +126,16 @@ def _inspect(file: GgufFile, options: argparse.Namespace) -> int:
             shape = " x ".join(map(str, one.dimensions))
             print(f"{visible(one.name)}: {one.type} {shape}, {one.size} bytes at {one.offset}")
     return PASS
+
+
+def _fingerprint(file: GgufFile) -> str | None:
+    from harness.tokenizer.form import gguf_form
+    from harness.tokenizer.problem import Unreadable
+
+    try:
+        return gguf_form(file).fingerprint
+    except Unreadable:  # it holds none, or one that `check` has more to say about
+        return None
 
 
 def _described(file: GgufFile, key: Key, count: int) -> dict[str, Any]:

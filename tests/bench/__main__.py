@@ -1,6 +1,6 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
-And what the identity of a large tokenizer costs, test hosts, and the ledger of a rank's calls.
+And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, and the ledger of a rank's calls.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -21,7 +21,7 @@ from harness.backends import KINDS
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
-from tests.bench import hosts, ledger, verifying
+from tests.bench import gguf_files, hosts, ledger, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -69,10 +69,10 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    parts = ("worlds", "hosts", "verify", "tokenizers", "ledger")
+    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger")
     given.add_argument("--only", choices=parts, help="measure one of these")
     options = given.parse_args()
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
     if options.only in (None, "verify"):
         with tempfile.TemporaryDirectory() as name:
             found["verify"] = verifying.measure(Path(name), rounds=max(5, options.rounds))
@@ -98,6 +98,15 @@ def main() -> None:
             ledger.show(found["ledger"])
     if options.json:
         print(json.dumps(found))
+
+
+def gguf(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure a look into a GGUF file."""
+    with tempfile.TemporaryDirectory() as name:
+        found = gguf_files.measure(Path(name))
+    if not options.json:
+        gguf_files.show(found)
+    return {"gguf": found}
 
 
 def worlds(options: argparse.Namespace) -> dict[str, Any]:
