@@ -209,6 +209,7 @@ def tokenizers(place: Place) -> Iterator[None]:
             target = place.work / name / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+    (place.work / "model.gguf").write_bytes(bpe().bytes())
     place.instead = {"PATH": "a", " A B": " a b"}
     with Hub(place.work / "hub") as hub:
         place.environment["HF_ENDPOINT"] = hub.endpoint
