@@ -84,7 +84,7 @@ def serialised_form(
         "normalizer": normalizer,
         "options": canonical_json(options),
         "added tokens": canonical_json(_flags(added, normalizer)),
-        "around": _around(pieces.head["post_processor"]),
+        "around": _around(pieces.head, alone=named is None),
         **{name: _named(named, ids, f"{name}_token") for name in ("bos", "eos", "pad")},
         "chat templates": None if templates is None else _templates(templates),
     }
@@ -204,8 +204,13 @@ def _flags(added: list[dict[str, Any]], normalizer: str) -> list[Any]:
     return made
 
 
-def _around(post_processor: Component | None) -> str:
-    chain = components.post_processor(post_processor)
+def _around(head: dict[str, Any], *, alone: bool) -> str:
+    state = components.state(head) if alone else {}
+    said = _put(components.post_processor(head["post_processor"]))
+    return canonical_json([said, state]) if state else said
+
+
+def _put(chain: list[Any]) -> str:
     if not chain:
         return around([], [])
     if len(chain) == 1 and "single" in chain[0] and chain[0]["single"].count("A") == 1:

@@ -21,6 +21,7 @@ from harness.tokenizer.formats import read_form
 from harness.tokenizer.gguf.known import PRE_TOKENIZERS
 from tests.tokenizer.form.conversion import LLAMA_3, change, layout, llama_3, of_pieces, of_serialised
 from tests.tokenizer.making import CORPUS, Raw, raw, tokenizer
+from tests.tokenizer.test_mutations import CHANGES_IDS
 
 
 def form_of(content: Raw) -> Form:
@@ -221,6 +222,19 @@ def test_a_missing_byte_is_said_of_a_tokenizer_json() -> None:
     content["model"]["merges"] = [one for one in content["model"]["merges"] if letter not in "".join(one)]
     said = identify(tokenizer(content)).parts["remarks"]
     assert "there is no token for byte 0x" in said
+
+
+# What stands between two texts has no field in any other format.
+@pytest.mark.parametrize("name", [name for name in CHANGES_IDS if name != "another end of a pair"])
+def test_what_changes_ids_is_never_the_same(name: str) -> None:
+    """A change that can change ids is a difference of the forms, and of the fingerprint unless it is around a text."""
+    sort, change_ = CHANGES_IDS[name]
+    content = copy.deepcopy(raw(sort))
+    change_(content)
+    before, after = form_of(raw(sort)), form_of(content)
+    rows = [one.part for one in compared(before, after) if one.sort != "remark"]
+    assert rows
+    assert (before.fingerprint == after.fingerprint) == (rows == ["around"])
 
 
 def test_every_split_has_a_known_name() -> None:
