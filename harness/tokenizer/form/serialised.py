@@ -120,29 +120,54 @@ def _by_id(ids: Mapping[str, int], added: list[dict[str, Any]], *, falls_back: b
     count = max(ids.values(), default=-1) + 1
     tokens: list[bytes | None] = [None] * count
     types = bytearray([NORMAL]) * count
-    for token, index in ids.items():
-        tokens[index] = token.encode("utf-8", "surrogatepass")
+    for text, index in zip(_encoded(list(ids)), ids.values(), strict=True):
+        tokens[index] = text
     for one in added:
         types[one["id"]] = CONTROL if one["special"] else USER_DEFINED
     if falls_back:
         for name in BYTES:
             if (place := ids.get(name)) is not None:
                 types[place] = BYTE
-    for index, text in enumerate(tokens):
-        if text is None:
-            types[index] = UNUSED
-    return [b"[PAD%d]" % index if text is None else text for index, text in enumerate(tokens)], bytes(types)
+    made = [b"[PAD%d]" % index if text is None else text for index, text in enumerate(tokens)]
+    if None in tokens:
+        for index, held in enumerate(tokens):
+            if held is None:
+                types[index] = UNUSED
+    return made, bytes(types)
+
+
+def _encoded(strings: list[str]) -> list[bytes]:
+    """Each as UTF-8. One text is encoded and cut, which takes half the time, where no string holds the mark."""
+    joined = "\0".join(strings)
+    if joined.count("\0") != len(strings) - 1:
+        return [one.encode("utf-8", "surrogatepass") for one in strings]
+    return joined.encode("utf-8", "surrogatepass").split(b"\0")
 
 
 def _merges(pieces: Serialised) -> tuple[list[bytes], str | None]:
     if pieces.merges is None:
         return [], None
-    pairs = json.loads(pieces.merges)
-    merges = [f"{left} {right}".encode("utf-8", "surrogatepass") for left, right in pairs]
-    if pieces.merges.count(b" "):
+    if b" " in pieces.merges:
         # A piece with a space in it: GGUF could not tell where the left one ends.
-        return merges, digest_text(canonical_json(pairs))
+        pairs = json.loads(pieces.merges)
+        return _encoded([" ".join(pair) for pair in pairs]), digest_text(canonical_json(pairs))
+    merges = _cut(pieces.merges)
     return merges, strings_part(merges)
+
+
+def _cut(text: bytes) -> list[bytes]:
+    """The merges of a JSON text without blanks, cut at its marks: parsing takes several times as long."""
+    merges = text[3:-3].split(b'"],["') if len(text) > 2 else []
+    # Where nothing is escaped no string holds a quote, so that the marks are marks; the others are parsed.
+    for rank, one in enumerate(merges):
+        if b"\\" not in one:
+            merges[rank] = one.replace(b'","', b" ")
+            continue
+        try:
+            merges[rank] = " ".join(json.loads(b'["' + one + b'"]')).encode("utf-8", "surrogatepass")
+        except ValueError:  # a piece that ends like a mark
+            return _encoded([" ".join(pair) for pair in json.loads(text)])
+    return merges
 
 
 def _scores(scores: list[float], types: bytes) -> tuple[array[float], str]:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from harness.tokenizer import Identity, difference, identify, identify_folder
 from harness.tokenizer.backend import read
 from harness.tokenizer.form import Form, compared, serialised_form
 from harness.tokenizer.form.form import plain, spelled
+from harness.tokenizer.form.serialised import _cut
 from harness.tokenizer.form.splits import PATTERNS, SPLITS
 from harness.tokenizer.formats import read_form
 from harness.tokenizer.gguf.known import PRE_TOKENIZERS
@@ -191,6 +194,13 @@ def test_a_piece_with_a_space_is_not_taken_for_another() -> None:
         model = {"type": "BPE", "vocab": vocabulary, "merges": [[left, right]]}
         forms.append(form_of({"version": "1.0", "model": model, "added_tokens": []}))
     assert sorts(*forms) == {"merges": "difference"}
+
+
+@given(st.lists(st.tuples(*[st.text('a"\\\\,[]é\x00\n', min_size=1, max_size=6)] * 2), max_size=5))
+def test_merges_are_cut_as_they_are_parsed(pairs: list[tuple[str, str]]) -> None:
+    """Merges cut out of the text are those that a parser gives, whatever quotes and marks the pieces hold."""
+    text = json.dumps(pairs, ensure_ascii=False, separators=(",", ":")).encode()
+    assert _cut(text) == [f"{left} {right}".encode() for left, right in pairs]
 
 
 @pytest.mark.parametrize("token", ["a", "Ġthe", "ä¸Ń", "Ċ"])
