@@ -7,6 +7,7 @@ that lies about a file is then found out before anything is built from it.
 
 from __future__ import annotations
 
+import difflib
 import re
 import urllib.parse
 from dataclasses import dataclass
@@ -75,14 +76,21 @@ def resolve(wire: Wire, repository: HubRepository, revision: str) -> Resolved:
     return wire.json(path, read)[0]
 
 
-def promises(wire: Wire, repository: HubRepository, resolved: Resolved, *, limits: Limits) -> tuple[Promise, ...]:
-    """The tokenizer files of a commit, by path, as the hub describes them.
+def promises(
+    wire: Wire, repository: HubRepository, resolved: Resolved, *, limits: Limits, names: tuple[str, ...] = ()
+) -> tuple[Promise, ...]:
+    """Files of a commit, by path, as the hub describes them: the tokenizer's, or those that are named.
 
     Raises:
         HubFailed: no usable answer.
         BytesDiffer: the tree and the revision's summary name different files.
-        SourceRefused: a name would leave its folder, or the listing is beyond the limits.
+        SourceRefused: a name would leave its folder, a file that is named is not there, or the listing is beyond the
+            limits.
     """
+
+    def wanted(path: str) -> bool:
+        return path in names if names else is_tokenizer_file(path)
+
     first = f"/api/models/{repository.name}/tree/{resolved.commit}?recursive=true&expand=false"
     page: str | None = first
     promised: dict[str, Promise] = {}
@@ -96,12 +104,18 @@ def promises(wire: Wire, repository: HubRepository, resolved: Resolved, *, limit
             promised[promise.path] = promise
         if len(promised) > limits.entries or pages > limits.entries:
             raise SourceRefused(f"{repository.name} lists more than {limits.entries:,} files: see Limits(entries=...)")
-    odd = sorted(name for name in resolved.names ^ promised.keys() if is_tokenizer_file(name))
+    odd = sorted(name for name in resolved.names ^ promised.keys() if wanted(name))
     if odd:
         raise BytesDiffer(
             f"{wire.endpoint}{first}: the hub's two listings of commit {resolved.commit} disagree about {_few(odd)}"
         )
-    return tuple(promised[name] for name in sorted(promised) if is_tokenizer_file(name))
+    if absent := sorted(set(names) - promised.keys()):
+        near = difflib.get_close_matches(absent[0], promised, n=3, cutoff=0.3)
+        raise SourceRefused(
+            f"{repository.name} has no file {absent[0]!r} at commit {resolved.commit}"
+            + (f"; it has {_few(near)}" if near else "")
+        )
+    return tuple(promised[name] for name in sorted(promised) if wanted(name))
 
 
 def _page(answer: object) -> list[Promise]:

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.forms.cache import cache_folder
 from harness.tokenizer import difference, identify
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.failure import BuildFailed, HubFailed, IdentityDiffers, LoadError, Request, SourceRefused
+from harness.tokenizer.loading.failure import (
+    BuildFailed,
+    CacheFailed,
+    IdentityDiffers,
+    LoadError,
+    Request,
+    SourceRefused,
+)
+from harness.tokenizer.loading.fetch import (
+    Fetch,
+    checked_deadline,
+    forbidden_by,
+    promised_by,
+    snapshots,
+    stored_token,
+)
+from harness.tokenizer.loading.lease import Lease
 from harness.tokenizer.loading.library import build, versions
-from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
-from harness.tokenizer.loading.lockfile import Lock, lockable
+from harness.tokenizer.loading.lockfile import Lock, ModelRecord, lockable
 from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.manifest import FileRecord, changes, examine, records, sizes
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
-from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, check_limits, checked_revision, parse
-from harness.tokenizer.loading.wire import Deadline, Wire
+from harness.tokenizer.loading.snapshot import Snapshot, Store
+from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
+from harness.tokenizer.loading.wire import Wire
 from harness.tokenizer.problem import TokenizerError
-
-LONGEST = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +54,7 @@ class Loaded:
         requests: every request made, in order; empty for a warm load of a pinned commit.
         remarks: what a reader should know, such as a damaged snapshot that was fetched again.
         logs: what transformers and huggingface_hub logged while it was built, from DEBUG up.
+        lease: keeps the snapshot from being pruned while this object lives; None for a folder.
     """
 
     tokenizer: Any
@@ -53,16 +67,17 @@ class Loaded:
     requests: tuple[Request, ...]
     remarks: tuple[str, ...]
     logs: tuple[str, ...]
+    lease: Lease | None = field(repr=False, compare=False)
 
-    def lock(self) -> Lock:
-        """What pins exactly this tokenizer.
+    def lock(self, *, models: tuple[ModelRecord, ...] = ()) -> Lock:
+        """What pins exactly this tokenizer, and model files that it is for.
 
         Raises:
             SourceRefused: an option cannot stand in a file.
         """
         kind = type(self.tokenizer)
         return Lock(
-            schema=1,
+            schema=2,
             repository=self.source.name if isinstance(self.source, HubRepository) else None,
             commit=self.commit,
             files=self.files,
@@ -70,6 +85,7 @@ class Loaded:
             options=lockable(dict(self.options)),
             made_with=versions(),
             identity=json.loads(self.identity.to_json()),
+            models=models,
         )
 
 
@@ -87,6 +103,7 @@ def load(
     token: str | bool | None = None,
     limits: Limits | None = None,
     options: Mapping[str, object] | None = None,
+    offline: bool = False,
 ) -> Loaded:
     """Load the tokenizer of a repository or a folder; hand back exactly that one or raise.
 
@@ -106,6 +123,7 @@ def load(
         token: bearer token; None takes HF_TOKEN or the stored one, False none.
         limits: how large files may be; default: `Limits()`.
         options: passed on to `from_pretrained`; default: the lock's.
+        offline: make no request; HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE say so too.
 
     Raises:
         SourceRefused: the source, or something it asks for, may not be used.
@@ -114,10 +132,7 @@ def load(
         BuildFailed: transformers cannot build a tokenizer from the verified files.
         IdentityDiffers: it built another one than expected.
     """
-    for name, seconds in {"deadline": deadline, "lock_timeout": lock_timeout}.items():
-        if not 0 < seconds <= LONGEST:
-            raise SourceRefused(f"{name} must be more than 0 and at most {LONGEST:g} seconds, not {seconds}")
-    until = Deadline(deadline)
+    until = checked_deadline(deadline, lock_timeout)
     pinned = lock if isinstance(lock, Lock) or lock is None else read_lock(Path(lock))
     where = parse(source, endpoint=endpoint)
     limits = limits or Limits()
@@ -125,26 +140,37 @@ def load(
     wanted = _wanted(expected)
     remarks: list[str] = []
     account: list[Request] = []
+    lease: Lease | None = None
     try:
         if isinstance(where, Path):
             if revision is not None:
                 raise SourceRefused(f"a folder has no revision: load {where} without {revision!r}")
             commit, snapshot = None, _folder(where, limits=limits)
         else:
-            wire = Wire(endpoint=where.endpoint, token=_token(token), deadline=until)
+            wire = Wire(
+                endpoint=where.endpoint,
+                token=stored_token(token),
+                deadline=until,
+                forbidden="offline" if offline else forbidden_by(),
+            )
             account = wire.account
-            fetched = _Fetch(
+            fetched = Fetch(
                 repository=where,
-                store=Store(Path(cache) if cache else cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")),
+                store=Store(Path(cache) if cache else snapshots()),
                 wire=wire,
                 limits=limits,
                 remarks=remarks,
             )
             commit = fetched.commit(revision, pinned, trust=trust_remote_code)
-            snapshot = fetched.snapshot(commit, pinned, seconds=min(lock_timeout, until.left()))
+            promised = promised_by(pinned.files) if pinned is not None else None
+            snapshot, lease = fetched.leased(commit, promised, seconds=lock_timeout)
         if pinned is not None:
             _same_files(pinned, snapshot)
-        tokenizer, logs = build(snapshot.folder, snapshot.files, trust_remote_code=trust_remote_code, options=chosen)
+        make = partial(build, trust_remote_code=trust_remote_code, options=chosen)
+        if lease is None:
+            tokenizer, logs = make(snapshot.folder, snapshot.files)
+        else:
+            tokenizer, logs = _made_in_peace(make, snapshot, lease)
         if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
             raise SourceRefused(f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again")
         identity = _checked(tokenizer, wanted, pinned, remarks)
@@ -162,76 +188,23 @@ def load(
         requests=tuple(account),
         remarks=tuple(remarks),
         logs=logs,
+        lease=lease,
     )
 
 
-@dataclass(kw_only=True)
-class _Fetch:
-    """One load's way from a revision to a snapshot; asks the hub at most once for each thing."""
-
-    repository: HubRepository
-    store: Store
-    wire: Wire
-    limits: Limits
-    remarks: list[str]
-    resolved: Resolved | None = None
-
-    def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
-        """The commit to load: the lock's, the one given, or the one the branch points to now."""
-        if lock is not None:
-            if lock.repository != self.repository.name or lock.commit is None:
-                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self.repository.name}")
-            if revision not in {None, lock.commit}:
-                raise SourceRefused(f"the lock pins commit {lock.commit}, not {revision}: leave the revision out")
-            return lock.commit
-        wanted = checked_revision(revision or "main")
-        if COMMIT.fullmatch(wanted):
-            return wanted
-        if trust:
-            raise SourceRefused(
-                f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision, or a lock"
-            )
-        self._may_ask(f"what {wanted!r} points to")
-        self.resolved = resolve(self.wire, self.repository, wanted)
-        return self.resolved.commit
-
-    def snapshot(self, commit: str, lock: Lock | None, *, seconds: float) -> Snapshot:
-        """The verified snapshot of a commit: from the cache, from another process, or from the hub."""
-        there = self._look(commit)
-        if there is not None:
-            return there
-        self._may_ask(f"commit {commit}")
-        with self.store.fetching(self.repository, commit, seconds=seconds):
-            there = self._look(commit)
-            if there is not None:
-                return there
-            promised = self._promised(commit, lock)
-            check_limits(((promise.path, promise.size) for promise in promised), limits=self.limits)
-            return self.store.fill(self.repository, commit, promised, wire=self.wire)
-
-    def _look(self, commit: str) -> Snapshot | None:
-        try:
-            return self.store.find(self.repository, commit)
-        except Damaged as damage:
-            said = f"the snapshot was damaged and is fetched again: {damage}"
-            if said not in self.remarks:
-                self.remarks.append(said)
-            return None
-
-    def _promised(self, commit: str, lock: Lock | None) -> tuple[Promise, ...]:
-        if lock is not None:
-            return tuple(Promise(path=file.path, size=file.size, sha256=file.sha256) for file in lock.files)
-        if self.resolved is None:
-            self.resolved = resolve(self.wire, self.repository, commit)
-        return promises(self.wire, self.repository, self.resolved, limits=self.limits)
-
-    def _may_ask(self, what: str) -> None:
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-            if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}:
-                raise HubFailed(
-                    f"{name} forbids requests, and the cache {self.store.root} cannot say {what} of "
-                    f"{self.repository.name} is: load it once with the hub, or pass a commit or a lock it has"
-                )
+def _made_in_peace(
+    make: Callable[[Path, Sequence[FileRecord]], tuple[Any, tuple[str, ...]]], snapshot: Snapshot, lease: Lease
+) -> tuple[Any, tuple[str, ...]]:
+    """Build from a snapshot that nobody took away meanwhile: without one of its files it would be another tokenizer."""
+    try:
+        made = make(snapshot.folder, snapshot.files)
+    except BuildFailed as failure:
+        if lease.holds():
+            raise
+        raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again") from failure
+    if not lease.holds():
+        raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again")
+    return made
 
 
 def _folder(folder: Path, *, limits: Limits) -> Snapshot:
@@ -312,22 +285,3 @@ def in_words(expected: Identity, found: Identity) -> str:
     """What differs between two identities, in one line."""
     said = [one.words for one in difference(expected, found)]
     return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
-
-
-def _token(given: str | bool | None) -> str | None:
-    if isinstance(given, str):
-        return given
-    if given is False:
-        return None
-    token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
-    if not token:
-        home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-        stored = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
-        try:
-            token = stored.read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            token = None
-    token = token.strip() if token else None
-    if given is True and not token:
-        raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
-    return token or None

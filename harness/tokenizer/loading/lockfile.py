@@ -7,17 +7,17 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, Strict
 
-from harness.forms.fields import SchemaVersion
+from harness.forms.fields import Sha256
 from harness.forms.model import Model, parse_json
 from harness.forms.regular_file import read_regular
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.loading.failure import CacheFailed, SourceRefused
-from harness.tokenizer.loading.manifest import Commit, Files
-from harness.tokenizer.loading.source import checked_repository
+from harness.tokenizer.loading.manifest import Commit, FileRecord, Files
+from harness.tokenizer.loading.source import checked_name, checked_repository
 
 MOST_BYTES = 16 * 2**20
 
@@ -27,11 +27,39 @@ def _is_identity(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return value
 
 
+class ModelRecord(Model):
+    """A model file that belongs to the tokenizer.
+
+    Attributes:
+        path: in its repository, or its name where it is from none.
+        size: bytes.
+        sha256: of its bytes, 64 hex digits.
+        repository: its name on the hub; None for a file that is from none.
+        commit: 40 hex digits; None with it.
+    """
+
+    path: Annotated[str, AfterValidator(checked_name)]
+    size: int = Field(ge=0)
+    sha256: Sha256
+    repository: Annotated[str, AfterValidator(checked_repository)] | None = None
+    commit: Commit | None = None
+
+    def file(self) -> FileRecord:
+        """The file alone."""
+        return FileRecord(path=self.path, size=self.size, sha256=self.sha256)
+
+
+def _each_once(models: tuple[ModelRecord, ...]) -> tuple[ModelRecord, ...]:
+    if [model.path for model in models] != sorted({model.path for model in models}):
+        raise ValueError("the models must be sorted by path, each once")
+    return models
+
+
 class Lock(Model):
     """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
 
     Attributes:
-        schema_: 1.
+        schema_: 2; files of schema 1, which hold no models, are read too.
         repository: its name on the hub; None for a lock made from a folder.
         commit: 40 hex digits; None for a folder.
         files: every tokenizer file, sorted by path, with size and sha256. A file that is not here does not exist.
@@ -39,9 +67,10 @@ class Lock(Model):
         options: what was passed to `from_pretrained` beside the folder.
         made_with: versions of the libraries it was made with.
         identity: the identity of what was built, as `Identity.to_json` writes it.
+        models: model files that the tokenizer was locked for, such as GGUF files, sorted by path.
     """
 
-    schema_: SchemaVersion = Field(alias="schema")
+    schema_: Literal[1, 2] = Field(alias="schema")
     repository: Annotated[str, AfterValidator(checked_repository)] | None
     commit: Commit | None
     files: Files
@@ -49,6 +78,7 @@ class Lock(Model):
     options: dict[str, JsonValue]
     made_with: dict[str, str]
     identity: Annotated[dict[str, JsonValue], AfterValidator(_is_identity)]
+    models: Annotated[tuple[ModelRecord, ...], Strict(False), AfterValidator(_each_once)] = ()
 
     def identified(self) -> Identity:
         """The locked identity."""
@@ -73,8 +103,11 @@ def read(path: Path) -> Lock:
         lock = parse_json(Lock, content)
     except ValueError as error:
         raise SourceRefused(f"{path} is not a lock file: {error}") from None
-    if (lock.repository is None) != (lock.commit is None):
+    together = [(lock.repository, lock.commit), *((one.repository, one.commit) for one in lock.models)]
+    if any((repository is None) != (commit is None) for repository, commit in together):
         raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
+    if lock.schema_ == 1 and lock.models:
+        raise SourceRefused(f"{path} is not a lock file: models belong to schema 2, and it says schema 1")
     return lock
 
 

@@ -35,6 +35,7 @@ def verify(
     trust_remote_code: bool = False,
     endpoint: str | None = None,
     token: str | bool | None = None,
+    offline: bool = False,
 ) -> Verified:
     """Compare a folder, or what a hub has at the locked commit, with a lock: files first, then what is built from them.
 
@@ -54,6 +55,7 @@ def verify(
                 trust_remote_code=trust_remote_code,
                 endpoint=endpoint,
                 token=token,
+                offline=offline,
             )
         except (IdentityDiffers, BytesDiffer) as error:
             return Verified(differences=(str(error),), remarks=())

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.connection import cut, way_to
@@ -69,11 +69,23 @@ class Passing(Exception):
         self.differs = differs
 
 
+class Part(Protocol):
+    """What is here of a body already."""
+
+    @property
+    def position(self) -> int:
+        """How many bytes of it; more than before an attempt that failed is a reason for another."""
+
+    def rest(self) -> dict[str, str]:
+        """The headers that ask for what is missing: Range and If-Range; empty to ask for all."""
+
+
 class Body:
-    """The body of an answer, read in pieces, with the length it announced."""
+    """The body of an answer, read in pieces, with its status and the length it announced."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
+        self.status = response.status
         self.received = 0
         announced = response.headers.get("Content-Length", "")
         self.announced = int(announced) if announced.isdecimal() else None
@@ -98,10 +110,12 @@ class Wire:
         endpoint: the hub's address.
         token: bearer token, sent to the hub's own host only; None for none.
         deadline: shared by everything of the load.
+        forbidden: who forbids requests: then each is an error, and none is made.
     """
 
-    def __init__(self, *, endpoint: str, token: str | None, deadline: Deadline) -> None:
+    def __init__(self, *, endpoint: str, token: str | None, deadline: Deadline, forbidden: str | None = None) -> None:
         self.endpoint = endpoint
+        self.forbidden = forbidden
         self.deadline = deadline
         self.account: list[Request] = []
         self._token = token
@@ -133,31 +147,39 @@ class Wire:
 
         return self.get(path, take)
 
-    def get(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T]) -> _T:
+    def get(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], *, part: Part | None = None) -> _T:
         """GET a path and hand its body to `take`, again after failures that may pass, until the deadline.
 
         Args:
             path: path and query below the endpoint.
             take: reads the body; raises `Passing` if it is not what it should be.
+            part: what is here already: only the rest is asked for, and `take` also gets the answers 206 and 416. An
+                attempt that brought bytes does not count as one in vain.
 
         Raises:
             HubFailed: the hub refused, or went on failing.
             BytesDiffer: what it sent was not what it should be, again and again.
             DeadlineExceeded: the deadline is over, or the hub asks to wait beyond it.
         """
-        attempt = 0
+        if self.forbidden is not None:
+            raise HubFailed(
+                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and this is not here", attempts=0
+            )
+        attempt = vain = 0
         while True:
             attempt += 1
+            before = part.position if part is not None else 0
             try:
-                return self._once(path, take, attempt)
+                return self._once(path, take, attempt, part)
             except Passing as problem:
+                vain = 1 if part is not None and part.position > before else vain + 1
                 # Full jitter: ranks that failed together do not come back together.
-                pause = random.uniform(0.5, 1) * min(BACKOFF_MOST, BACKOFF * 2 ** (attempt - 1))  # noqa: S311
+                pause = random.uniform(0.5, 1) * min(BACKOFF_MOST, BACKOFF * 2 ** (vain - 1))  # noqa: S311
                 wait = pause if problem.wait is None else problem.wait + pause
                 left = self.deadline.left()
                 if wait >= left:
                     raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
-                if attempt >= problem.most:
+                if vain >= problem.most:
                     kind = BytesDiffer if problem.differs else HubFailed
                     raise kind(
                         f"{self.endpoint}{path}: {problem} ({_times(attempt)} asked)",
@@ -175,16 +197,19 @@ class Wire:
             attempts=attempt,
         )
 
-    def _once(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int) -> _T:
+    def _once(
+        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: Part | None
+    ) -> _T:
         address = self.endpoint + path
         own = _origin(address)
+        rest = part.rest() if part is not None else {}
         for _ in range(6):
-            headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}"}
+            headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}", **rest}
             if self._token and _origin(address) == own:
                 headers["Authorization"] = f"Bearer {self._token}"
             with self._exchange(address, headers, attempt) as (response, body):
                 if response.status not in _REDIRECTS:
-                    self._judge(path, response, attempt)
+                    self._judge(path, response, attempt, ranged=bool(rest))
                     return take(body, response.headers)
                 target = urllib.parse.urljoin(address, response.headers.get("Location", ""))
                 if _origin(target)[0] not in {"http", "https"} or (own[0], _origin(target)[0]) == ("https", "http"):
@@ -242,9 +267,11 @@ class Wire:
                 )
             )
 
-    def _judge(self, path: str, response: http.client.HTTPResponse, attempt: int) -> None:
+    def _judge(self, path: str, response: http.client.HTTPResponse, attempt: int, *, ranged: bool) -> None:
         status = response.status
-        if status == 200:
+        if ranged and status == 416:
+            return
+        if status == 200 or (ranged and status == 206):
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise Passing("it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS)
             return

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.tokenizer.loading import CacheFailed, DeadlineExceeded, HubFailed
+from harness.tokenizer.loading.held import held
 from harness.tokenizer.loading.listing import promises, resolve
 from harness.tokenizer.loading.manifest import changes, records
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store, held
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
 from harness.tokenizer.loading.source import HubRepository, Limits
 from harness.tokenizer.loading.wire import Deadline, Wire
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up
@@ -91,14 +92,18 @@ def test_a_snapshot_of_one_hub_is_not_another_hubs(
         find(other, tmp_path)
 
 
-def test_a_failed_fetch_leaves_nothing(fake: FakeHub, tmp_path: Path) -> None:
-    """After an error neither a snapshot nor a partial folder is left, and the next fetch works."""
+def test_a_failed_fetch_is_gone_on_from(fake: FakeHub, tmp_path: Path) -> None:
+    """After an error there is no snapshot, and the next fetch asks for nothing that came whole before."""
     fake.replace["/tokenizer_config.json"] = hang_up
     with pytest.raises(DeadlineExceeded):
         fetch(fake, tmp_path, seconds=0.5)
-    assert [path.name for path in tmp_path.iterdir()] == [".locks"]
+    assert sorted(path.name[:16] for path in tmp_path.iterdir()) == [".locks", ".partial-nobody-"]
+    assert find(fake, tmp_path) is None
     fake.replace.clear()
+    fake.paths.clear()
     assert fetch(fake, tmp_path) == find(fake, tmp_path)
+    assert [path.rpartition("/")[2] for path in fake.paths if "/resolve/" in path] == ["tokenizer_config.json"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".partial-")] == []
 
 
 def test_who_comes_second_without_a_lock_takes_the_firsts(fake: FakeHub, tmp_path: Path) -> None:
@@ -116,7 +121,7 @@ def test_what_a_killed_process_left_is_swept(fake: FakeHub, tmp_path: Path) -> N
     """A partial folder of a process that has ended is removed; one of a living process stays."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    from harness.tokenizer.loading.snapshot import _here
+    from harness.tokenizer.loading.partials import _here
 
     dead = tmp_path / f".partial-{_here()}-{gone.pid}-00000000"
     alive = tmp_path / f".partial-{_here()}-{os.getppid()}-00000000"

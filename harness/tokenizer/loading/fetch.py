@@ -1,0 +1,328 @@
+"""Fetch files of a repository at one commit into a verified snapshot, without building anything from them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.forms.cache import cache_folder
+from harness.forms.switch import switch
+from harness.tokenizer.loading.failure import CacheFailed, HubFailed, LoadError, Request, SourceRefused
+from harness.tokenizer.loading.hub_cache import HubCache
+from harness.tokenizer.loading.lease import Lease
+from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
+from harness.tokenizer.loading.lockfile import Lock
+from harness.tokenizer.loading.manifest import FileRecord
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
+from harness.tokenizer.loading.source import (
+    COMMIT,
+    HubRepository,
+    Limits,
+    check_limits,
+    checked_endpoint,
+    checked_name,
+    checked_repository,
+    checked_revision,
+)
+from harness.tokenizer.loading.transfer import Progress, Transfer
+from harness.tokenizer.loading.wire import Deadline, Wire
+
+LONGEST = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """A snapshot, and how it came to be.
+
+    Attributes:
+        repository: whose.
+        commit: 40 hex digits.
+        folder: the folder of verified files.
+        files: those files.
+        requests: every request made, in order; empty where everything was here.
+        remarks: what a reader should know, such as a damaged snapshot that was fetched again.
+        lease: keeps the snapshot from being pruned while this object lives.
+    """
+
+    repository: HubRepository
+    commit: str
+    folder: Path
+    files: tuple[FileRecord, ...]
+    requests: tuple[Request, ...]
+    remarks: tuple[str, ...]
+    lease: Lease = field(repr=False, compare=False)
+
+
+def fetch(
+    source: str,
+    *,
+    revision: str | None = None,
+    names: Sequence[str] = (),
+    lock: Lock | None = None,
+    model: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    deadline: float = 120.0,
+    lock_timeout: float = 60.0,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    limits: Limits | None = None,
+    offline: bool = False,
+    hub_cache: HubCache | None = None,
+    seen: Progress | None = None,
+) -> Fetched:
+    """Fetch the tokenizer of a repository, or files of it by name. What an earlier fetch left behind is gone on from.
+
+    Args:
+        source: `org/model`.
+        revision: branch, tag or commit; default: the lock's commit, else `main`.
+        names: paths in the repository; default: all that belong to its tokenizer.
+        lock: its commit and files bind; with `model`, those of that model file.
+        model: the model file of the lock that is wanted, by its path.
+        cache: where snapshots are kept; see `load`.
+        deadline: seconds for everything that waits for the hub or for another process.
+        lock_timeout: seconds to wait for another process that fetches the same; never beyond the deadline.
+        endpoint: the hub; default: HF_ENDPOINT, else the public one.
+        token: see `load`.
+        limits: how large files may be; default: `Limits()`.
+        offline: make no request; HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE say so too.
+        hub_cache: huggingface_hub's cache, from which files that have the promised digest are copied.
+        seen: is told how far each file is.
+
+    Raises:
+        SourceRefused: the source, a name or a size may not be used.
+        HubFailed: the hub did not give what it has (DeadlineExceeded, BytesDiffer).
+        CacheFailed: the cache cannot be written or read (LockTimeout).
+        BuildFailed: a file of a tokenizer is not JSON with one meaning.
+    """
+    until = checked_deadline(deadline, lock_timeout)
+    repository = HubRepository(endpoint=checked_endpoint(endpoint), name=checked_repository(source))
+    forbidden = "offline" if offline else forbidden_by()
+    wire = Wire(endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden)
+    pinned, promised, wanted = _of_lock(lock, model, revision, source)
+    way = Fetch(
+        repository=repository,
+        store=Store(Path(cache) if cache else snapshots()),
+        wire=wire,
+        limits=limits or Limits(),
+        remarks=[],
+        names=wanted or tuple(sorted({checked_name(name) for name in names})),
+        hub_cache=hub_cache,
+        seen=seen,
+    )
+    try:
+        commit = pinned or way.commit(revision, None, trust=False)
+        snapshot, lease = way.leased(commit, promised, seconds=lock_timeout)
+    except LoadError as error:
+        error.requests = tuple(wire.account)
+        raise
+    return Fetched(
+        repository=repository,
+        commit=commit,
+        folder=snapshot.folder,
+        files=snapshot.files,
+        requests=tuple(wire.account),
+        remarks=tuple(way.remarks),
+        lease=lease,
+    )
+
+
+def _of_lock(
+    lock: Lock | None, model: str | None, revision: str | None, source: str
+) -> tuple[str | None, tuple[Promise, ...] | None, tuple[str, ...]]:
+    """Commit, files and names that a lock binds."""
+    if lock is None:
+        return None, None, ()
+    files, repository, commit = lock.files, lock.repository, lock.commit
+    names: tuple[str, ...] = ()
+    if model is not None:
+        record = next((one for one in lock.models if one.path == model), None)
+        if record is None:
+            known = ", ".join(one.path for one in lock.models) or "none"
+            raise SourceRefused(f"the lock has no model file {model!r}; of these it has {known}")
+        files, repository, commit, names = (record.file(),), record.repository, record.commit, (record.path,)
+    if repository != source or commit is None:
+        raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
+    if revision not in {None, commit}:
+        raise SourceRefused(f"the lock pins commit {commit}, not {revision}: leave the revision out")
+    return commit, promised_by(files), names
+
+
+def promised_by(files: Sequence[FileRecord]) -> tuple[Promise, ...]:
+    """What the files of a lock have to be."""
+    return tuple(Promise(path=file.path, size=file.size, sha256=file.sha256) for file in files)
+
+
+def snapshots() -> Path:
+    """Where snapshots are kept if nobody says otherwise."""
+    return cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")
+
+
+def checked_deadline(deadline: float, lock_timeout: float) -> Deadline:
+    """The one deadline.
+
+    Raises:
+        SourceRefused: one of the two is not a time.
+    """
+    for name, seconds in {"deadline": deadline, "lock_timeout": lock_timeout}.items():
+        if not 0 < seconds <= LONGEST:
+            raise SourceRefused(f"{name} must be more than 0 and at most {LONGEST:g} seconds, not {seconds}")
+    return Deadline(deadline)
+
+
+def forbidden_by() -> str | None:
+    """The variable that forbids requests; None if none does.
+
+    Raises:
+        SourceRefused: one of them is neither on nor off.
+    """
+    try:
+        return next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if switch(name)), None)
+    except ValueError as error:
+        raise SourceRefused(str(error)) from None
+
+
+@dataclass(kw_only=True)
+class Fetch:
+    """The way from a revision to a snapshot; asks the hub at most once for each thing.
+
+    Attributes:
+        repository: whose.
+        store: where snapshots are kept.
+        wire: to the hub.
+        limits: how much may be taken.
+        remarks: gets what a reader should know.
+        names: the files that are wanted, sorted, where that is not the tokenizer.
+        hub_cache: huggingface_hub's cache, from which files with the promised digest are copied.
+        seen: is told how far each file is.
+    """
+
+    repository: HubRepository
+    store: Store
+    wire: Wire
+    limits: Limits
+    remarks: list[str]
+    names: tuple[str, ...] = ()
+    hub_cache: HubCache | None = None
+    seen: Progress | None = None
+    resolved: Resolved | None = None
+
+    def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
+        """The commit to load: the lock's, the one given, or the one the branch points to now."""
+        if lock is not None:
+            if lock.repository != self.repository.name or lock.commit is None:
+                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self.repository.name}")
+            if revision not in {None, lock.commit}:
+                raise SourceRefused(f"the lock pins commit {lock.commit}, not {revision}: leave the revision out")
+            return lock.commit
+        wanted = checked_revision(revision or "main")
+        if COMMIT.fullmatch(wanted):
+            return wanted
+        if trust:
+            raise SourceRefused(
+                f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision, or a lock"
+            )
+        self._may_ask(f"what {wanted!r} points to")
+        self.resolved = resolve(self.wire, self.repository, wanted)
+        return self.resolved.commit
+
+    def leased(self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float) -> tuple[Snapshot, Lease]:
+        """`snapshot`, and a hold on it, so that pruning passes over it.
+
+        Raises:
+            CacheFailed: other processes take it away again and again.
+        """
+        for _ in range(3):
+            snapshot = self.snapshot(commit, promised, seconds=min(seconds, self.wire.deadline.left()))
+            with contextlib.suppress(FileNotFoundError):
+                return snapshot, Lease(snapshot.folder)
+        raise CacheFailed(f"{snapshot.folder} is taken away by another process again and again: give each its own")
+
+    def snapshot(self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float) -> Snapshot:
+        """The verified snapshot of a commit: from the cache, from another process, or from the hub.
+
+        Args:
+            commit: 40 hex digits.
+            promised: the files, where a lock says what they are; else the hub is asked.
+            seconds: to wait for another process.
+        """
+        there = self._look(commit)
+        if there is not None:
+            return there
+        if self.hub_cache is None or promised is None:
+            # With a lock the files may be in the other cache, and nobody has to be asked.
+            self._may_ask(f"commit {commit}")
+        with self.store.fetching(self.repository, commit, seconds=seconds, names=self.names):
+            there = self._look(commit)
+            if there is not None:
+                return there
+            if promised is None:
+                promised = self._listed(commit)
+            check_limits(((promise.path, promise.size) for promise in promised), limits=self.limits)
+            return self.store.fill(
+                self.repository,
+                commit,
+                promised,
+                wire=self.wire,
+                names=self.names,
+                elsewhere=self._copied if self.hub_cache is not None else None,
+                seen=self.seen,
+            )
+
+    def _copied(self, transfer: Transfer) -> bool:
+        assert self.hub_cache is not None
+        blob = self.hub_cache.blob(self.repository, transfer.promise)
+        if blob is None or transfer.position:
+            return False
+        if transfer.copy(blob):
+            self.remarks.append(f"{transfer.promise.path} was copied from {blob}")
+            return True
+        self.remarks.append(f"{blob} has other bytes than its name says, and was not used: {transfer.promise.path}")
+        return False
+
+    def _look(self, commit: str) -> Snapshot | None:
+        try:
+            return self.store.find(self.repository, commit, self.names)
+        except Damaged as damage:
+            said = f"the snapshot was damaged and is fetched again: {damage}"
+            if said not in self.remarks:
+                self.remarks.append(said)
+            return None
+
+    def _listed(self, commit: str) -> tuple[Promise, ...]:
+        if self.resolved is None:
+            self.resolved = resolve(self.wire, self.repository, commit)
+        return promises(self.wire, self.repository, self.resolved, limits=self.limits, names=self.names)
+
+    def _may_ask(self, what: str) -> None:
+        if self.wire.forbidden is not None:
+            raise HubFailed(
+                f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} cannot say {what} of "
+                f"{self.repository.name} is: load it once with the hub, or pass a commit or a lock it has"
+            )
+
+
+def stored_token(given: str | bool | None) -> str | None:
+    """The token to send: what was given, else HF_TOKEN or the stored one; None for none.
+
+    Raises:
+        SourceRefused: one was asked for, and there is none.
+    """
+    if isinstance(given, str):
+        return given
+    if given is False:
+        return None
+    token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    if not token:
+        home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+        stored = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
+        try:
+            token = stored.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            token = None
+    token = token.strip() if token else None
+    if given is True and not token:
+        raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
+    return token or None
