@@ -18,7 +18,7 @@ from harness.forms.extras import missing
 if TYPE_CHECKING:
     from harness.tokenizer.problem import Unreadable
 
-COMMANDS = ("identity", "diff", "parity", "contract", "resolve", "lock", "verify")
+COMMANDS = ("identity", "diff", "parity", "contract", "resolve", "fetch", "lock", "verify", "cache", "doctor")
 ABSENT, STRICT, DAMAGED, FORBIDDEN = 3, 4, 5, 15
 
 

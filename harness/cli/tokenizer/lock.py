@@ -8,19 +8,25 @@ used.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.cli.tokenizer.failed import tell
+from harness.cli.tokenizer.settings import Undecided, decided, refused
+from harness.cli.tokenizer.sources import asking
 
 if TYPE_CHECKING:
-    from harness.tokenizer.loading import LoadError
+    from harness.tokenizer.loading import LoadError, ModelRecord
 
 HELP = "write a lock file that pins a tokenizer by commit, file digests and identity"
 LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
 DEFAULT = "tokenizer.lock.json"
-LAST_LINES = 5
+OF_REPOSITORY = re.compile(r"(?P<repository>[^@:]+)@(?P<commit>[0-9a-f]{40}):(?P<file>.+)")
+MODEL_BYTES = 1 << 42
+"""The most that a model file may have."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +36,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path(DEFAULT), metavar="FILE", help=f"the lock file (default: {DEFAULT})"
     )
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a model file it is for: FILE, or org/model@COMMIT:FILE for one that was fetched",
+    )
     sources(parser)
 
 
@@ -38,23 +51,7 @@ def sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run code beside the tokenizer; a hub's only at a commit"
     )
-    parser.add_argument("--endpoint", metavar="URL", help="the hub (default: HF_ENDPOINT, else the public one)")
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where snapshots are kept")
-    parser.add_argument(
-        "--deadline", type=_duration, default=120.0, metavar="TIME", help="for everything that waits (default: 2min)"
-    )
-
-
-def _duration(text: str) -> float:
-    from pydantic_core import PydanticCustomError
-
-    from harness.forms.units import duration
-
-    try:
-        return duration(text)
-    except PydanticCustomError as error:
-        meant = (error.context or {}).get("suggestion")
-        raise argparse.ArgumentTypeError(f"{error}{f'; did you mean {meant}?' if meant else ''}") from None
+    asking(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -62,6 +59,7 @@ def main(options: argparse.Namespace) -> int:
     from harness.tokenizer.loading import LoadError, load, write_lock
 
     try:
+        decided(options)
         loaded = load(
             options.source,
             revision=options.revision,
@@ -69,37 +67,56 @@ def main(options: argparse.Namespace) -> int:
             deadline=options.deadline,
             trust_remote_code=options.trust_remote_code,
             endpoint=options.endpoint,
+            offline=options.offline,
         )
-        lock = loaded.lock()
+        lock = loaded.lock(models=_models(options))
         write_lock(lock, options.output)
+    except Undecided as error:
+        return refused("tokenizer lock", error)
     except LoadError as error:
-        return failed("lock", error)
+        return undecided("lock", error)
     for remark in loaded.remarks:
         print(f"rankproof tokenizer lock: {remark}", file=sys.stderr)
     commit = f" at {loaded.commit}" if loaded.commit else ""
-    print(f"{options.output}: {options.source}{commit}, {len(lock.files)} files")
+    models_too = f", {len(lock.models)} model files" if lock.models else ""
+    print(f"{options.output}: {options.source}{commit}, {len(lock.files)} files{models_too}")
     print(f"semantic  {loaded.identity.semantic}\nfull      {loaded.identity.full}")
     return PASS
 
 
-def failed(command: str, error: LoadError) -> int:
-    """Say on standard error why a load failed: the error, its causes, the requests that failed, what libraries said.
+def _models(options: argparse.Namespace) -> tuple[ModelRecord, ...]:
+    """The model files that are named, from this machine or from a repository.
 
-    Returns:
-        The exit code.
+    Raises:
+        LoadError: one cannot be read or fetched.
     """
-    from harness.tokenizer.loading import SourceRefused
-    from harness.tokenizer.problem import first_line
+    from harness.tokenizer.loading import fetch
+    from harness.tokenizer.loading.models import of_fetched, of_file, together
+    from harness.tokenizer.loading.source import Limits
 
-    print(f"rankproof tokenizer {command}: {error}", file=sys.stderr)
-    cause = error.__cause__
-    while cause is not None:
-        print(f"  because of {type(cause).__name__}: {first_line(cause)}", file=sys.stderr)
-        cause = cause.__cause__
-    for request in error.requests:
-        if request.problem:
-            print(f"  {request.method} {request.path}, attempt {request.attempt}: {request.problem}", file=sys.stderr)
-    for line in error.logs[-LAST_LINES:]:
-        seen = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
-        print(f"  {seen}", file=sys.stderr)
+    found: list[ModelRecord] = []
+    for text in options.model:
+        told = OF_REPOSITORY.fullmatch(text)
+        if told is None or Path(text).exists():
+            found.append(of_file(Path(text)))
+            continue
+        made = fetch(
+            told["repository"],
+            revision=told["commit"],
+            names=[told["file"]],
+            cache=options.cache,
+            deadline=options.deadline,
+            endpoint=options.endpoint,
+            offline=options.offline,
+            limits=Limits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
+        )
+        found += of_fetched(made)
+    return together(found)
+
+
+def undecided(command: str, error: LoadError) -> int:
+    """Say why; these commands decide whether something is the same, so what failed decides nothing."""
+    from harness.tokenizer.loading import SourceRefused
+
+    tell(command, error)
     return USAGE if isinstance(error, SourceRefused) else INCONCLUSIVE

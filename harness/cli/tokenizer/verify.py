@@ -11,7 +11,8 @@ import argparse
 from pathlib import Path
 
 from harness.cli import FAIL, PASS
-from harness.cli.tokenizer.lock import DEFAULT, failed, sources
+from harness.cli.tokenizer.lock import DEFAULT, sources, undecided
+from harness.cli.tokenizer.settings import Undecided, decided, refused
 
 HELP = "say whether a tokenizer is the locked one, and what differs"
 LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
@@ -23,27 +24,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lock", type=Path, default=Path(DEFAULT), metavar="FILE", help=f"the lock file (default: {DEFAULT})"
     )
+    parser.add_argument(
+        "--model", type=Path, action="append", default=[], metavar="FILE", help="a model file that the lock must hold"
+    )
     sources(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """Load under the lock, say what differs."""
     from harness.tokenizer.loading import LoadError, read_lock, verify
+    from harness.tokenizer.loading.models import difference
 
     try:
+        decided(options)
+        lock = read_lock(options.lock)
+        models = [said for path in options.model if (said := difference(lock, path))]
         answer = verify(
             options.source,
-            lock=read_lock(options.lock),
+            lock=lock,
             cache=options.cache,
             deadline=options.deadline,
             trust_remote_code=options.trust_remote_code,
             endpoint=options.endpoint,
+            offline=options.offline,
         )
+    except Undecided as error:
+        return refused("tokenizer verify", error)
     except LoadError as error:
-        return failed("verify", error)
+        return undecided("verify", error)
     for remark in answer.remarks:
         print(f"note: {remark}")
-    for said in answer.differences:
+    differences = (*answer.differences, *models)
+    for said in differences:
         print(said)
-    print("different" if answer.differences else "the same")
-    return FAIL if answer.differences else PASS
+    print("different" if differences else "the same")
+    return FAIL if differences else PASS

@@ -2,6 +2,7 @@
 
 * `load(source, ...)`: resolves a revision once, fetches every tokenizer file into a verified snapshot, builds from it
   without a request, and compares the result with an expected identity or a lock.
+* `fetch(source, ...)`: the first half of that: files by name, or a tokenizer's, and nothing is built.
 * `Lock`, `read_lock`, `write_lock`, `verify`: `tokenizer.lock.json`.
 * The errors, drawn in failure.py.
 
@@ -22,8 +23,10 @@ from harness.tokenizer.loading.failure import (
     Request,
     SourceRefused,
 )
+from harness.tokenizer.loading.fetch import Fetched, fetch
+from harness.tokenizer.loading.hub_cache import HubCache
 from harness.tokenizer.loading.load import Loaded, load
-from harness.tokenizer.loading.lockfile import Lock
+from harness.tokenizer.loading.lockfile import Lock, ModelRecord
 from harness.tokenizer.loading.lockfile import read as read_lock
 from harness.tokenizer.loading.lockfile import write as write_lock
 from harness.tokenizer.loading.source import Limits
@@ -34,6 +37,8 @@ __all__ = [
     "BytesDiffer",
     "CacheFailed",
     "DeadlineExceeded",
+    "Fetched",
+    "HubCache",
     "HubFailed",
     "IdentityDiffers",
     "Limits",
@@ -41,9 +46,11 @@ __all__ = [
     "Loaded",
     "Lock",
     "LockTimeout",
+    "ModelRecord",
     "Request",
     "SourceRefused",
     "Verified",
+    "fetch",
     "load",
     "read_lock",
     "verify",

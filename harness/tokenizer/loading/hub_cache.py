@@ -8,12 +8,11 @@ what the hub, or a lock, promised; its snapshots, links, refs and `.no_exist` de
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.digest import git_blob, sha256_of
+from harness.tokenizer.candidates import hub_cache
 from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.source import HubRepository
 
@@ -28,11 +27,8 @@ class HubCache:
 
     @classmethod
     def of_user(cls) -> HubCache:
-        """Where huggingface_hub keeps it: HF_HUB_CACHE, else `hub` below HF_HOME, else the user's cache."""
-        if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-            return cls(root=Path(given).expanduser())
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cls(root=Path(os.environ.get("HF_HOME") or base / "huggingface").expanduser() / "hub")
+        """Where huggingface_hub keeps it, by its own variables."""
+        return cls(root=hub_cache())
 
     def blob(self, repository: HubRepository, promise: Promise) -> Path | None:
         """Where a file with the promised digest would lie; None if nothing does."""
@@ -55,16 +51,9 @@ def harm(blob: Path) -> str | None:
     """In words how a blob's bytes differ from its name; None if they do not, or if the name says nothing of them.
 
     Raises:
-        OSError: it cannot be read.
+        CacheFailed: it cannot be read.
     """
-    if len(blob.name) == 64:
-        found = sha256_of(blob)
-    elif len(blob.name) == 40:
-        made = git_blob(blob.stat().st_size)
-        with blob.open("rb") as stream:
-            while piece := stream.read(2**20):
-                made.update(piece)
-        found = made.hexdigest()
-    else:
+    kind = {64: "sha256", 40: "blob"}.get(len(blob.name))
+    if kind is None:
         return None
-    return None if found == blob.name else f"its bytes have the digest {found[:12]}…, its name is {blob.name[:12]}…"
+    return Promise(path="blob", size=blob.stat().st_size, **{kind: blob.name}).broken_by_file(blob)

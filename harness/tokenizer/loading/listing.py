@@ -8,11 +8,14 @@ that lies about a file is then found out before anything is built from it.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 import urllib.parse
 from dataclasses import dataclass
+from pathlib import Path
 
-from harness.tokenizer.loading.failure import BytesDiffer, SourceRefused
+from harness.forms.digest import git_blob
+from harness.tokenizer.loading.failure import BytesDiffer, CacheFailed, SourceRefused
 from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, checked_name, is_tokenizer_file
 from harness.tokenizer.loading.wire import Wire
 
@@ -42,6 +45,25 @@ class Promise:
         if self.blob is not None and blob != self.blob:
             return f"its bytes have git id {blob[:12]}…, promised was {self.blob[:12]}…"
         return None
+
+    def broken_by_file(self, path: Path) -> str | None:
+        """The same of a file.
+
+        Raises:
+            CacheFailed: it cannot be read.
+        """
+        sha256, blob = hashlib.sha256(), git_blob(self.size)
+        try:
+            with path.open("rb") as stream:
+                while piece := stream.read(2**20):
+                    sha256.update(piece)
+                    blob.update(piece)
+                size = stream.tell()
+        except OSError as error:
+            raise CacheFailed(f"cannot read {path}: {error.strerror}") from error
+        if size != self.size:
+            return f"it has {size:,} bytes, promised were {self.size:,}"
+        return self.broken_by(sha256=sha256.hexdigest(), blob=blob.hexdigest())
 
 
 @dataclass(frozen=True, kw_only=True)

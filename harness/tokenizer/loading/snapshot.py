@@ -82,7 +82,10 @@ def compare(place: Path, manifest: Manifest) -> None:
     try:
         there = records(place / "files", only_tokenizer_files=False)
     except CacheFailed as failure:
-        if not isinstance(failure.__cause__, FileNotFoundError):
+        cause = failure.__cause__
+        if isinstance(cause, OSError) and cause.errno == errno.ELOOP:
+            raise Damaged(f"{place}: {failure}") from failure
+        if not isinstance(cause, FileNotFoundError):
             raise
         # Listed and gone: another process that found it damaged moves it aside just now.
         raise Damaged(f"{place} was taken away while it was read: {failure}") from failure
@@ -253,9 +256,9 @@ class Store:
     def _has_room(self, needed: int) -> None:
         with writing(self.root):
             free = shutil.disk_usage(self.root).free
-        if needed > free:
-            lacks = f"{os.strerror(errno.ENOSPC)}: {needed:,} bytes are to be fetched, and {free:,} are free"
-            raise unwritable(self.root, OSError(errno.ENOSPC, lacks))
+            if needed > free:
+                lacks = f"{os.strerror(errno.ENOSPC)}: {needed:,} bytes are to be fetched, and {free:,} are free"
+                raise OSError(errno.ENOSPC, lacks)
 
 
 def _sync(folder: Path) -> None:

@@ -175,10 +175,6 @@ class Wire:
                 vain = 1 if part is not None and part.position > before else vain + 1
                 # Full jitter: ranks that failed together do not come back together.
                 pause = random.uniform(0.5, 1) * min(BACKOFF_MOST, BACKOFF * 2 ** (vain - 1))  # noqa: S311
-                wait = pause if problem.wait is None else problem.wait + pause
-                left = self.deadline.left()
-                if wait >= left:
-                    raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
                 if vain >= problem.most:
                     kind = BytesDiffer if problem.differs else HubFailed
                     raise kind(
@@ -186,6 +182,10 @@ class Wire:
                         status=problem.status,
                         attempts=attempt,
                     ) from (problem.__cause__ or problem)
+                wait = pause if problem.wait is None else problem.wait + pause
+                left = self.deadline.left()
+                if wait >= left:
+                    raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
             time.sleep(wait)
 
     def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:

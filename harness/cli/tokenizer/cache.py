@@ -1,0 +1,157 @@
+"""`rankproof tokenizer cache`.
+
+Says what the cache of fetched files holds, whether every byte still is as it was fetched, and makes room. It may run
+beside loads and fetches: what is in use is passed over, and what is damaged is put aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import FAIL, PASS
+from harness.cli.tokenizer.failed import failed
+from harness.cli.tokenizer.settings import Undecided, decided, refused
+from harness.cli.tokenizer.sources import asking, cache, duration
+
+if TYPE_CHECKING:
+    from harness.tokenizer.loading.snapshot import Store
+
+HELP = "list, check, prune or repair the cache of fetched files"
+LIBRARIES = ()
+DAY = 86_400
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    cache(actions.add_parser("path", help="print where it is"))
+    ls = actions.add_parser("ls", help="list the snapshots, the newest first")
+    check = actions.add_parser("verify", help="read every byte; exits 1 if something is not as it was fetched")
+    check.add_argument("--huggingface", action="store_true", help="read the blobs of huggingface_hub's cache too")
+    prune = actions.add_parser("prune", help="remove what is old and not among the newest; passes over what is in use")
+    prune.add_argument("--older-than", type=duration, default=30.0 * DAY, metavar="TIME", help="(default: 30d)")
+    prune.add_argument("--keep-newest", type=_count, default=10, metavar="N", help="so many stay (default: 10)")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+    aside = actions.add_parser("quarantine", help="put damaged snapshots aside, where nothing is loaded from")
+    for action in (ls, prune, aside):
+        cache(action)
+    asking(check)
+    for action in (ls, check):
+        action.add_argument("--json", action="store_true", help="one line of JSON for each, for machines")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 6:
+        raise argparse.ArgumentTypeError("must be a number, 0 or more")
+    return int(text)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do what the action says."""
+    from harness.tokenizer.loading import LoadError
+    from harness.tokenizer.loading.fetch import snapshots
+    from harness.tokenizer.loading.snapshot import Store
+
+    actions: dict[str, Callable[[Store, argparse.Namespace], int]] = {
+        "path": _path,
+        "ls": _ls,
+        "verify": _verify,
+        "prune": _prune,
+        "quarantine": _quarantine,
+    }
+    try:
+        decided(options)
+        return actions[options.action](Store(Path(options.cache) if options.cache else snapshots()), options)
+    except Undecided as error:
+        return refused("tokenizer cache", error)
+    except LoadError as error:
+        return failed("cache", error)
+
+
+def _path(store: Store, _options: argparse.Namespace) -> int:
+    print(store.root)
+    return PASS
+
+
+def _ls(store: Store, options: argparse.Namespace) -> int:
+    from harness.tokenizer.loading.cache import kept, set_aside
+
+    now = time.time()
+    for one in kept(store):
+        days = int((now - one.since) // DAY)
+        if options.json:
+            hub = one.manifest.endpoint if one.manifest else None
+            files = len(one.manifest.files) if one.manifest else None
+            row = {"snapshot": one.words, "hub": hub, "folder": str(one.place), "files": files, "bytes": one.size}
+            print(json.dumps({**row, "days": days, "harm": one.harm}))
+            continue
+        what = f"{len(one.manifest.files)} files, {one.size:,} bytes" if one.manifest else f"unreadable: {one.harm}"
+        print(f"{one.words}\n    {what}, fetched {days} days ago\n    {one.place}")
+    for place, why in set_aside(store):
+        print(f"put aside: {place}\n    {why}", file=sys.stderr)
+    return PASS
+
+
+def _verify(store: Store, options: argparse.Namespace) -> int:
+    from harness.tokenizer.loading import HubCache
+    from harness.tokenizer.loading.cache import harm, kept
+    from harness.tokenizer.loading.fetch import checked_deadline, forbidden_by, stored_token
+    from harness.tokenizer.loading.hub_cache import harm as harm_of_blob
+    from harness.tokenizer.loading.source import checked_endpoint
+    from harness.tokenizer.loading.wire import Wire
+
+    worst = PASS
+
+    def say(what: str, harmed: str | None) -> None:
+        nonlocal worst
+        worst = FAIL if harmed else worst
+        if options.json:
+            print(json.dumps({"what": what, "harm": harmed}))
+        else:
+            print(f"{what}: {harmed or 'every byte is as it was fetched'}")
+
+    asks = not options.offline and forbidden_by() is None
+    until = checked_deadline(options.deadline, options.deadline)
+    own = checked_endpoint(options.endpoint) if asks else None
+    for one in kept(store):
+        # Another hub than the one that is asked cannot vouch for it.
+        is_own = one.manifest is not None and one.manifest.endpoint == own
+        wire = Wire(endpoint=own, token=stored_token(None), deadline=until) if own and is_own else None
+        say(one.words, harm(store, one, wire=wire))
+    if options.huggingface:
+        for blob in HubCache.of_user().blobs():
+            say(str(blob), harm_of_blob(blob))
+    return worst
+
+
+def _prune(store: Store, options: argparse.Namespace) -> int:
+    from harness.tokenizer.loading.cache import prune
+
+    went = prune(store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run)
+    for one in went:
+        print(f"{one.place}: {'stays: ' + one.why_not if one.why_not else ('would go' if options.dry_run else 'gone')}")
+    if not went:
+        print("nothing is older than that, but for the newest that stay")
+    return PASS
+
+
+def _quarantine(store: Store, _options: argparse.Namespace) -> int:
+    from harness.tokenizer.loading.cache import harm, kept, put_aside
+
+    count = 0
+    for one in kept(store):
+        why = harm(store, one)
+        if why is None:
+            continue
+        count += 1
+        done = put_aside(store, one, why)
+        print(f"{one.words}: {'stays: ' + done.why_not if done.why_not else 'put aside'}: {why}")
+    if not count:
+        print("nothing is damaged")
+    return PASS

@@ -1,0 +1,173 @@
+"""`rankproof tokenizer fetch`.
+
+Fetches the files of a tokenizer, or files by name such as a model's, into a verified snapshot, and prints where it
+lies. A fetch that was ended goes on where it stopped. Nothing is built from the files, and no library is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import PASS, USAGE, give_up
+from harness.cli.streams import is_watched
+from harness.cli.tokenizer.failed import failed
+from harness.cli.tokenizer.settings import Undecided, decided, refused
+from harness.cli.tokenizer.sources import bytes_, hub
+
+if TYPE_CHECKING:
+    from harness.tokenizer.loading import Fetched, Lock
+    from harness.tokenizer.loading.transfer import Progress
+
+HELP = "fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped"
+LIBRARIES = ()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help="org/model or org/model@REVISION on the hub")
+    parser.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        dest="files",
+        metavar="NAME",
+        help="this file, such as a model's; several times for several (default: all of the tokenizer)",
+    )
+    parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="fetch exactly what a lock file says, models too")
+    parser.add_argument("--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)")
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each snapshot, for machines")
+    hub(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Fetch, say where it lies."""
+    from harness.tokenizer.loading import LoadError, SourceRefused, read_lock
+
+    try:
+        decided(options)
+        lock = read_lock(options.lock) if options.lock else None
+        for source, revision, names, model in _wanted(options, lock):
+            with progress(sys.stderr) as seen:
+                made = get(options, source, revision=revision, names=names, lock=lock, model=model, seen=seen)
+            say(made, as_json=options.json)
+    except Undecided as error:
+        return refused("tokenizer fetch", error)
+    except SourceRefused as error:
+        return give_up("tokenizer fetch", error, USAGE)
+    except LoadError as error:
+        return failed("fetch", error)
+    return PASS
+
+
+def _wanted(options: argparse.Namespace, lock: Lock | None) -> Iterator[tuple[str, str | None, list[str], str | None]]:
+    """Source, revision, names and model file of every snapshot that is asked for."""
+    from harness.tokenizer.loading import SourceRefused
+
+    if lock is None:
+        if options.source is None:
+            raise SourceRefused("name a SOURCE, as in org/model, or a --lock")
+        source, _, revision = options.source.partition("@")
+        if revision and options.revision:
+            raise SourceRefused(f"{options.source} names a revision, and --revision another")
+        yield source, revision or options.revision, options.files, None
+        return
+    if options.files or options.revision or options.source not in {None, lock.repository}:
+        raise SourceRefused("a lock says what is fetched: leave the other names out")
+    if lock.repository is None:
+        raise SourceRefused(f"{options.lock} was made from a folder, which no hub has")
+    yield lock.repository, None, [], None
+    for one in lock.models:
+        if one.repository is None:
+            print(f"{one.path}: the lock has its digest, and no repository to fetch it from", file=sys.stderr)
+        else:
+            yield one.repository, None, [], one.path
+
+
+def get(
+    options: argparse.Namespace,
+    source: str,
+    *,
+    revision: str | None = None,
+    names: list[str],
+    lock: Lock | None = None,
+    model: str | None = None,
+    seen: Progress | None = None,
+) -> Fetched:
+    """Fetch with what the command line says.
+
+    Raises:
+        LoadError: it could not be fetched.
+    """
+    from harness.tokenizer.loading import HubCache, Limits, fetch
+
+    most = options.max_bytes
+    return fetch(
+        source,
+        revision=revision,
+        names=names,
+        lock=lock,
+        model=model,
+        cache=options.cache,
+        deadline=options.deadline,
+        lock_timeout=min(options.lock_timeout, options.deadline),
+        endpoint=options.endpoint,
+        limits=Limits(file_bytes=most, total_bytes=most) if most else None,
+        offline=options.offline,
+        hub_cache=HubCache.of_user() if options.hub_cache else None,
+        seen=seen,
+    )
+
+
+def say(made: Fetched, *, as_json: bool) -> None:
+    """Print what was fetched, and on standard error what a reader should know."""
+    for remark in made.remarks:
+        print(f"rankproof tokenizer fetch: {remark}", file=sys.stderr)
+    received = sum(request.received for request in made.requests)
+    if as_json:
+        files = [file.model_dump() for file in made.files]
+        row = {
+            "repository": made.repository.name,
+            "commit": made.commit,
+            "folder": str(made.folder),
+            "files": files,
+            "requests": len(made.requests),
+            "received": received,
+        }
+        print(json.dumps(row))
+        return
+    total = sum(file.size for file in made.files)
+    how = f"{received:,} bytes in {len(made.requests)} requests" if made.requests else "all of it was here"
+    print(f"{made.repository.name}@{made.commit}: {len(made.files)} files, {total:,} bytes; {how}")
+    print(made.folder)
+
+
+@contextmanager
+def progress(stream: object) -> Iterator[Progress | None]:
+    """A bar for each file where somebody watches; nothing elsewhere."""
+    if not is_watched(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    from harness.forms.text import visible
+
+    console = Console(file=getattr(stream, "bare", stream))  # type: ignore[arg-type]
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
+    with Bars(*columns, console=console, transient=True) as bars:
+
+        def seen(path: str, have: int, size: int) -> None:
+            if path not in tasks:
+                tasks[path] = bars.add_task(visible(path, 60), total=size)
+            bars.update(tasks[path], completed=have)
+
+        yield seen

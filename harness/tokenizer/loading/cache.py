@@ -1,0 +1,223 @@
+"""The cache of snapshots as a whole: what it holds, whether it still is that, and making room.
+
+Everything here may run beside loads and fetches. What is taken away first loses its name, what somebody builds from is
+passed over, and what is damaged is put aside and not destroyed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.forms.strict_json import strict_json
+from harness.tokenizer.loading import partials
+from harness.tokenizer.loading.failure import CacheFailed, LoadError, LockTimeout
+from harness.tokenizer.loading.held import held
+from harness.tokenizer.loading.lease import alone
+from harness.tokenizer.loading.listing import promises, resolve
+from harness.tokenizer.loading.manifest import Manifest
+from harness.tokenizer.loading.snapshot import Damaged, Store, compare, manifest_of
+from harness.tokenizer.loading.source import HubRepository, Limits
+from harness.tokenizer.loading.transfer import writing
+from harness.tokenizer.loading.wire import Wire
+
+ASIDE = ".quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A snapshot in the cache.
+
+    Attributes:
+        place: its folder.
+        manifest: what it says that it holds; None where that cannot be read.
+        harm: why not, in words.
+        since: when it was fetched, in seconds since 1970.
+    """
+
+    place: Path
+    manifest: Manifest | None
+    harm: str | None
+    since: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files, as its manifest says."""
+        return sum(file.size for file in self.manifest.files) if self.manifest is not None else 0
+
+    @property
+    def words(self) -> str:
+        """What it is of."""
+        if self.manifest is None:
+            return f"{self.place.parent.name}/{self.place.name}"
+        return f"{self.manifest.repository}@{self.manifest.commit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """What became of a snapshot, or of another folder of the cache, that was to go.
+
+    Attributes:
+        place: its folder.
+        why_not: why it stays; None if it went.
+    """
+
+    place: Path
+    why_not: str | None
+
+
+def kept(store: Store) -> list[Kept]:
+    """Every snapshot of a cache, the newest first. Nothing but manifests is read, and no link is followed.
+
+    Raises:
+        CacheFailed: the cache cannot be read.
+    """
+    try:
+        return sorted(_kept(store.root), key=lambda one: (-one.since, str(one.place)))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CacheFailed(f"cannot read {error.filename or store.root}: {error.strerror}") from error
+
+
+def _kept(root: Path) -> Iterator[Kept]:
+    for repository in root.iterdir():
+        if repository.name.startswith(".") or repository.is_symlink() or not repository.is_dir():
+            continue
+        for place in repository.iterdir():
+            if place.is_symlink() or not place.is_dir():
+                continue
+            manifest, harm = None, None
+            try:
+                manifest = manifest_of(place)
+            except (Damaged, CacheFailed) as error:
+                harm = str(error)
+            try:
+                since = (place / "manifest.json").lstat().st_mtime
+            except OSError:
+                since = place.lstat().st_mtime
+            yield Kept(place=place, manifest=manifest, harm=harm, since=since)
+
+
+def harm(store: Store, one: Kept, *, wire: Wire | None = None) -> str | None:
+    """In words what is wrong with a snapshot; None if every byte is as it was fetched.
+
+    Args:
+        store: the cache.
+        one: the snapshot.
+        wire: to its hub, to compare it with what the hub lists too; None to ask nobody.
+
+    Raises:
+        LoadError: that could not be found out.
+    """
+    if one.manifest is None:
+        return one.harm
+    manifest = one.manifest
+    repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
+    names = tuple(file.path for file in manifest.files)
+    if one.place not in {
+        store.place(repository, manifest.commit),
+        store.place(repository, manifest.commit, names),
+    }:
+        return f"{one.place} does not lie where {manifest.repository} of {manifest.endpoint} belongs"
+    try:
+        compare(one.place, manifest)
+    except Damaged as damage:
+        return str(damage)
+    if wire is None:
+        return None
+    chosen = () if one.place.name == manifest.commit else names
+    listed = promises(wire, repository, resolve(wire, repository, manifest.commit), limits=Limits(), names=chosen)
+    if odd := sorted(set(names) ^ {promise.path for promise in listed}):
+        return f"{one.place}: the hub lists other files: {', '.join(odd[:3])}"
+    for promise in listed:
+        said = promise.broken_by_file(one.place / "files" / promise.path)
+        if said is not None:
+            return f"{one.place}: {promise.path} is not what the hub lists: {said}"
+    return None
+
+
+def put_aside(store: Store, one: Kept, why: str) -> Removed:
+    """Move a snapshot where nothing is loaded from, with the reason beside it.
+
+    Raises:
+        CacheFailed: the cache cannot be written.
+    """
+    target = store.root / ASIDE / f"{one.place.parent.name}-{one.place.name}-{time.time_ns():x}"
+
+    def move() -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        one.place.rename(target)
+        (target / "reason.json").write_text(json.dumps({"snapshot": one.words, "harm": why}) + "\n", encoding="utf-8")
+
+    return _alone(store, one.place, move)
+
+
+def set_aside(store: Store) -> list[tuple[Path, str]]:
+    """What was put aside, with its reason, the oldest first."""
+    found: list[tuple[Path, str]] = []
+    for place in sorted((store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]):
+        try:
+            said = strict_json((place / "reason.json").read_bytes())
+            found.append((place, str(said["harm"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append((place, "no reason is written beside it"))
+    return found
+
+
+def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
+    """Remove snapshots that are old and not among the newest, parts that nobody goes on from, and what was put aside.
+
+    Args:
+        store: the cache.
+        older_than: seconds since it was fetched.
+        keep_newest: so many stay, however old.
+        dry: only say what would go.
+
+    Raises:
+        CacheFailed: the cache cannot be written.
+    """
+    now = time.time()
+    gone: list[Removed] = []
+    for one in kept(store)[keep_newest:]:
+        if now - one.since > older_than:
+            place = one.place
+            if dry:
+                gone.append(Removed(place=place, why_not=None))
+            else:
+                gone.append(_alone(store, place, partial(store.take_away, place)))
+    with writing(store.root):
+        rest = [*partials.left(store.root), *(store.root / ASIDE).glob("*")] if store.root.exists() else []
+        for folder in rest:
+            if now - folder.lstat().st_mtime > older_than:
+                if not dry:
+                    shutil.rmtree(folder, ignore_errors=True)
+                gone.append(Removed(place=folder, why_not=None))
+    return gone
+
+
+def _alone(store: Store, place: Path, take: Callable[[], None]) -> Removed:
+    """Take a snapshot's name away while nobody fetches it, or builds from it."""
+    try:
+        with (
+            held(store.lock(place), what=str(place), seconds=0.05),
+            alone(place / "files" if (place / "files").is_dir() else place) as free,
+        ):
+            if not free:
+                return Removed(place=place, why_not="a process is using it")
+            with writing(place):
+                take()
+    except LockTimeout as error:
+        return Removed(place=place, why_not=f"a process is fetching it: {error}")
+    except FileNotFoundError:
+        return Removed(place=place, why_not="it is gone already")
+    except LoadError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Removed(place=place, why_not="it is gone already")
+        raise
+    return Removed(place=place, why_not=None)
