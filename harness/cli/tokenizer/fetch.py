@@ -9,23 +9,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.streams import is_watched
+from harness.cli.tokenizer import ABSENT, STRICT, unreadable
 from harness.cli.tokenizer.failed import failed
 from harness.cli.tokenizer.settings import Undecided, decided, refused
 from harness.cli.tokenizer.sources import bytes_, hub
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import Fetched, Lock
+    from harness.tokenizer.loading.for_models import Served
     from harness.tokenizer.loading.transfer import Progress
 
 HELP = "fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped"
 LIBRARIES = ()
+DEFAULT_LOCK = "tokenizer.lock.json"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +44,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="fetch exactly what a lock file says, models too")
+    parser.add_argument(
+        "--for-models",
+        type=Path,
+        metavar="FOLDER",
+        help="find the tokenizer of each GGUF model, and fetch what is not here",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a tokenizer that only the model itself holds is not enough (exit code 4)"
+    )
     parser.add_argument("--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each snapshot, for machines")
     hub(parser)
@@ -53,6 +65,8 @@ def main(options: argparse.Namespace) -> int:
     try:
         decided(options)
         lock = read_lock(options.lock) if options.lock else None
+        if options.for_models is not None:
+            return _for_models(options, lock)
         for source, revision, names, model in _wanted(options, lock):
             with progress(sys.stderr) as seen:
                 made = get(options, source, revision=revision, names=names, lock=lock, model=model, seen=seen)
@@ -88,6 +102,57 @@ def _wanted(options: argparse.Namespace, lock: Lock | None) -> Iterator[tuple[st
             print(f"{one.path}: the lock has its digest, and no repository to fetch it from", file=sys.stderr)
         else:
             yield one.repository, None, [], one.path
+
+
+def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
+    """Find, fetch and prove the tokenizer of each model; the lock of the folder is used where none is named."""
+    from harness.tokenizer.loading import SourceRefused, read_lock
+    from harness.tokenizer.loading.for_models import models_below, serve
+    from harness.tokenizer.problem import Unreadable
+
+    if options.source is not None or options.files or options.revision:
+        raise SourceRefused("--for-models finds out by itself what to fetch: leave SOURCE, --file and --revision out")
+    models = models_below(options.for_models)
+    if not models:
+        raise SourceRefused(f"{options.for_models} holds no GGUF file")
+    if lock is None and (own := options.for_models / DEFAULT_LOCK).is_file():
+        lock = read_lock(own)
+    worst = PASS
+    for model in models:
+        try:
+            with progress(sys.stderr) as seen:
+                served = serve(model, get=getter(options, seen), lock=lock)
+        except Unreadable as error:
+            worst = max(worst, unreadable("fetch", error))
+            continue
+        for made in served.fetched:
+            say(made, as_json=options.json)
+        worst = max(worst, _served(model, served, strict=options.strict, as_json=options.json))
+    return worst
+
+
+def getter(options: argparse.Namespace, seen: Progress | None) -> Callable[[str, Lock | None], Fetched]:
+    """What fetches a tokenizer with what the command line says."""
+    return lambda source, bound: get(options, source, names=[], lock=bound, seen=seen)
+
+
+def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
+    chosen = served.resolution.chosen
+    code = ABSENT if chosen is None else STRICT if strict and not served.resolution.proven else PASS
+    if as_json:
+        place = str(chosen.path) if chosen else None
+        row = {"model": str(model), "tokenizer": place, "proven": served.resolution.proven, "said": served.said}
+        print(json.dumps(row))
+        return code
+    for said in served.said:
+        print(f"rankproof tokenizer fetch: {model}: {said}", file=sys.stderr)
+    if chosen is None:
+        print(f"{model}: no tokenizer of it was found; `rankproof tokenizer resolve --explain` says why")
+    elif served.resolution.proven:
+        print(f"{model}: {chosen.path}: {chosen.reasons[0]}")
+    else:
+        print(f"{model}: only the tokenizer inside it: {chosen.reasons[0]}")
+    return code
 
 
 def get(

@@ -69,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
             endpoint=options.endpoint,
             offline=options.offline,
         )
-        lock = loaded.lock(models=_models(options))
+        lock = loaded.lock(models=_models(options, loaded.snapshot))
         write_lock(lock, options.output)
     except Undecided as error:
         return refused("tokenizer lock", error)
@@ -84,20 +84,21 @@ def main(options: argparse.Namespace) -> int:
     return PASS
 
 
-def _models(options: argparse.Namespace) -> tuple[ModelRecord, ...]:
-    """The model files that are named, from this machine or from a repository.
+def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, ...]:
+    """The model files that are named, from this machine or from a repository; each is one of this tokenizer.
 
     Raises:
-        LoadError: one cannot be read or fetched.
+        LoadError: one cannot be read or fetched, or holds another tokenizer.
     """
     from harness.tokenizer.loading import fetch
-    from harness.tokenizer.loading.models import of_fetched, of_file, together
+    from harness.tokenizer.loading.models import belongs, of_fetched, of_file, together
     from harness.tokenizer.loading.source import Limits
 
     found: list[ModelRecord] = []
     for text in options.model:
         told = OF_REPOSITORY.fullmatch(text)
         if told is None or Path(text).exists():
+            belongs(Path(text), tokenizer)
             found.append(of_file(Path(text)))
             continue
         made = fetch(
@@ -110,6 +111,7 @@ def _models(options: argparse.Namespace) -> tuple[ModelRecord, ...]:
             offline=options.offline,
             limits=Limits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
         )
+        belongs(made.folder / told["file"], tokenizer)
         found += of_fetched(made)
     return together(found)
 

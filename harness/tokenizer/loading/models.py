@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.tokenizer.loading.failure import SourceRefused
+from harness.tokenizer.loading.failure import IdentityDiffers, SourceRefused
 from harness.tokenizer.loading.fetch import Fetched
 from harness.tokenizer.loading.lockfile import Lock, ModelRecord
 from harness.tokenizer.loading.manifest import record
+from harness.tokenizer.problem import Unreadable
+from harness.tokenizer.resolution import resolve
 
 
 def of_file(path: Path) -> ModelRecord:
@@ -43,6 +45,28 @@ def together(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
         if found.setdefault(one.path, one) != one:
             raise SourceRefused(f"two model files are called {one.path}: a lock tells them apart by their paths")
     return tuple(found[path] for path in sorted(found))
+
+
+def belongs(model: Path, tokenizer: Path) -> None:
+    """That a GGUF model holds this tokenizer. A file of another format says nothing of it, and is taken as it is.
+
+    Args:
+        model: the model file.
+        tokenizer: the folder of the tokenizer's files.
+
+    Raises:
+        IdentityDiffers: it holds another one, or not enough to tell.
+        SourceRefused: it cannot be read.
+    """
+    if model.suffix.lower() != ".gguf":
+        return
+    try:
+        found = resolve(model, tokenizer=tokenizer)
+    except Unreadable as error:
+        raise SourceRefused(str(error)) from error
+    if not found.proven:
+        reasons = [reason for one in found.candidates for reason in one.reasons]
+        raise IdentityDiffers(f"{model} is not proven to have this tokenizer: {'; '.join(reasons[:3])}")
 
 
 def difference(lock: Lock, path: Path) -> str | None:

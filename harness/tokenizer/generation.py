@@ -1,0 +1,183 @@
+"""A model file continues a prompt: real tokens from the file's own weights, or the reason why not. Never a stand-in.
+
+The engine is transformers, which turns a GGUF file into the model that it came from. What it would leave out without a
+word is looked for before (scaled rotary embeddings, types of tensors) and afterwards (weights that it made up).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.forms.extras import missing
+from harness.forms.text import listed, quoted
+from harness.tokenizer.gguf.reader import GgufFile, Malformed
+from harness.tokenizer.loading.library import captured, versions
+from harness.tokenizer.problem import TokenizerError, Unreadable, refused
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+COMPARED = frozenset({"llama"})
+"""Architectures whose continuation was compared with that of the model that the file was made from, in our tests."""
+_DROPPED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+class EngineRefused(TokenizerError):
+    """No engine here can run this file on this device; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """What the model said.
+
+    Attributes:
+        prompt_ids: what it was given.
+        ids: what it gave, greedily.
+        text: the same as text.
+        engine: name and version.
+        asked, device: the device that was asked for, and that of every weight while it ran.
+        why: how the device was chosen.
+        load_seconds, run_seconds: on the clock.
+        remarks: what a reader should know.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    text: str
+    engine: str
+    asked: Device
+    device: str
+    why: str
+    load_seconds: float
+    run_seconds: float
+    remarks: tuple[str, ...]
+
+
+def continued(
+    model: Path, *, tokenizer: Path, prompt: str, most: int, device: Device = "auto", reason: str = ""
+) -> Continuation:
+    """Continue a prompt, taking the likeliest token each time.
+
+    Args:
+        model: a GGUF file.
+        tokenizer: a tokenizer.json that is proven to be the model's, or a folder that holds one.
+        prompt: the text.
+        most: tokens to make at the most; fewer where the model ends by itself.
+        device: where; `auto` takes a GPU where there is one.
+        reason: who asked for that device, for the answer.
+
+    Raises:
+        EngineRefused: no engine here can run it there.
+        Unreadable: the model or the tokenizer cannot be read.
+    """
+    remarks = _refuse_what_would_be_wrong(model)
+    import torch
+    from tokenizers import Tokenizer
+
+    place, why = _device(torch, device, reason)
+    file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+    if file.suffix != ".json":
+        raise EngineRefused(f"{file}: transformers is given ids, and only a tokenizer.json is turned into them here")
+    encoder: Any = Tokenizer.from_file(str(file))
+    given = encoder.encode(prompt).ids
+    if not given:
+        raise EngineRefused(f"{quoted(prompt)} is no token at all in {file}: give a longer prompt")
+    begun = time.monotonic()
+    made = _loaded(torch, model).to(place)
+    loaded = time.monotonic()
+    made.eval()
+    used = sorted({str(each.device.type) for each in made.parameters()})
+    if used != [place]:
+        raise EngineRefused(f"asked was {place}, and weights lie on {listed(used)}: nothing was run")
+    with torch.inference_mode():
+        ids = torch.tensor([given], device=place)
+        out = made.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most)
+    new = [int(one) for one in out[0, len(given) :]]
+    return Continuation(
+        prompt_ids=tuple(given),
+        ids=tuple(new),
+        text=encoder.decode(new, skip_special_tokens=False),
+        engine=f"transformers {versions().get('transformers', '?')}",
+        asked=device,
+        device=place,
+        why=why,
+        load_seconds=loaded - begun,
+        run_seconds=time.monotonic() - loaded,
+        remarks=tuple(remarks),
+    )
+
+
+def _refuse_what_would_be_wrong(model: Path) -> list[str]:
+    """Look for what transformers would leave out, before anything is loaded; what is worth saying all the same."""
+    if lacks := missing("torch", "transformers", "tokenizers"):
+        raise EngineRefused(f"no engine here can run {model}: {lacks}")
+    if importlib.util.find_spec("gguf") is None:
+        raise EngineRefused(
+            f"no engine here can run {model}: transformers reads weights with gguf, which is not installed: "
+            "pip install gguf"
+        )
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    try:
+        with GgufFile(model) as file:
+            named = file.value("general.architecture")
+            tensors = tuple(file.tensors.values())
+    except Malformed as error:
+        raise Unreadable(f"{model}: {error}") from None
+    except OSError as error:
+        raise refused(model, error) from None
+    name = named.decode(errors="backslashreplace") if isinstance(named, bytes) else ""
+    if name not in GGUF_SUPPORTED_ARCHITECTURES:
+        raise EngineRefused(
+            f"no engine here can run {model}: its architecture is {quoted(name)}, and transformers reads "
+            f"{listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files. Run it with an engine of its own "
+            "(llama.cpp, bitnet.cpp) and compare its ids with `rankproof tokenizer parity`"
+        )
+    if unknown := sorted({one.type for one in tensors if one.type.startswith("type ")}):
+        raise EngineRefused(f"no engine here can run {model}: its weights are of {listed(unknown)}, which none reads")
+    if dropped := [one.name for one in tensors if one.name in _DROPPED]:
+        raise EngineRefused(
+            f"no engine here runs {model} rightly: transformers leaves {dropped[0]} out, and with it the scaling of "
+            "its rotary embedding: use llama.cpp, or the model's own repository"
+        )
+    if name in COMPARED:
+        return []
+    return [f"what transformers makes of {name} files was not compared with the models that they come from"]
+
+
+def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
+    has = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    by = f" ({reason})" if reason else ""
+    if asked == "auto":
+        place = next(name for name, there in has.items() if there)
+        found = {"cuda": "a GPU is there", "mps": "a Metal GPU is there", "cpu": "no GPU is there"}[place]
+        return place, found
+    if not has[asked]:
+        there = listed([name for name, is_there in has.items() if is_there])
+        raise EngineRefused(f"asked was {asked}{by}, and this machine has {there} only: ask for that, or for auto")
+    return asked, f"as asked{by}"
+
+
+def _loaded(torch: Any, model: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    with captured():
+        try:
+            made, told = AutoModelForCausalLM.from_pretrained(
+                str(model.parent),
+                gguf_file=model.name,
+                output_loading_info=True,
+                local_files_only=True,
+                dtype=torch.float32,
+            )
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error)[:300]}"
+            raise EngineRefused(f"transformers cannot load {model}: {said}") from error
+    # What the file lacks is filled with random numbers, and a warning: its tokens would be nobody's.
+    for what, keys in (("has no", told.get("missing_keys")), ("has another shape of", told.get("mismatched_keys"))):
+        if keys:
+            names = sorted(str(one[0] if isinstance(one, tuple) else one) for one in keys)
+            raise EngineRefused(f"{model} {what} {listed(names[:3])}, which transformers would make up: not run")
+    return made
