@@ -28,6 +28,15 @@ LOOKED_AT = (
     "exit codes: 0 nothing is wrong, 1 findings, 3 a file is not there, 4 warnings under --strict, 5 not a GGUF file "
     "or damaged, 15 not allowed to read it, 64 usage; of several files the highest"
 )
+FETCHED = (
+    "exit codes: 0 done, or the same; 1 different, or a finding; 2 not decided; 3 not there; 4 not proven (--strict); "
+    "5 a damaged file, 10 no space, 11 a login is needed, 12 rate limit, 13 other bytes than promised, 14 network or "
+    "deadline, 15 no permission, 17 another process holds the lock, 64 usage"
+)
+RAN = (
+    "exit codes: 0 it ran, 1 the named tokenizer is not the model's, 3 no tokenizer, 4 none that is proven, 5 damaged "
+    "files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as `tokenizer fetch`"
+)
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL or SOURCE DIFFERS, "
     "3 the report was refused and nothing was run, 64 usage; with --fresh-seeds that of both passes together: 1 before "
@@ -51,14 +60,22 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "compare": ("compare two runs of a scenario, cell by cell and check by check", COMPARED),
     "bundle": ("pack a run into one file, to send it to somebody", None),
     "reproduce": ("run a report or a bundle again, and say whether it is reproduced", REPRODUCED),
-    "tokenizer": ("say what a tokenizer is, and what differs between two", None),
+    "tokenizer": ("say what a tokenizer is, and what differs; find, fetch and lock one", FETCHED),
     "gguf": ("look into model files in the GGUF format, and say what is wrong with them", LOOKED_AT),
+    "infer": ("continue a prompt with a GGUF model, once its tokenizer is proven", RAN),
     "hub": ("serve tokenizer repositories in the hub's protocol, with faults on purpose", None),
+    "compat-check": ("BitNet's name for `gguf check`", LOOKED_AT),
+    "inspect-gguf": ("BitNet's name for `gguf inspect`", LOOKED_AT),
+    "pre-download-tokenizers": ("BitNet's name for `tokenizer fetch --for-models`", None),
+    "crossval": ("BitNet's name for `tokenizer parity`, with --tokenizer-only", None),
 }
 
 
 # Commands that share a module.
-MODULES = dict.fromkeys(("faults", "checks", "backends"), "kinds")
+MODULES = {
+    **dict.fromkeys(("faults", "checks", "backends"), "kinds"),
+    **dict.fromkeys(("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"),
+}
 
 
 class Parser(argparse.ArgumentParser):

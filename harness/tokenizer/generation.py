@@ -163,9 +163,10 @@ def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
 def _loaded(torch: Any, model: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
+    load: Any = AutoModelForCausalLM.from_pretrained
     with captured():
         try:
-            made, told = AutoModelForCausalLM.from_pretrained(
+            made, told = load(
                 str(model.parent),
                 gguf_file=model.name,
                 output_loading_info=True,

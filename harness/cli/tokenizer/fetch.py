@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.streams import is_watched
@@ -133,7 +133,12 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
 
 def getter(options: argparse.Namespace, seen: Progress | None) -> Callable[[str, Lock | None], Fetched]:
     """What fetches a tokenizer with what the command line says."""
-    return lambda source, bound: get(options, source, names=[], lock=bound, seen=seen)
+
+    def fetched(source: str, bound: Lock | None) -> Fetched:
+        name, _, revision = source.partition("@")
+        return get(options, name, revision=revision or None, names=[], lock=bound, seen=seen)
+
+    return fetched
 
 
 def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
@@ -190,7 +195,7 @@ def get(
     )
 
 
-def say(made: Fetched, *, as_json: bool) -> None:
+def say(made: Fetched, *, as_json: bool, stream: TextIO | None = None) -> None:
     """Print what was fetched, and on standard error what a reader should know."""
     for remark in made.remarks:
         print(f"rankproof tokenizer fetch: {remark}", file=sys.stderr)
@@ -209,12 +214,12 @@ def say(made: Fetched, *, as_json: bool) -> None:
         return
     total = sum(file.size for file in made.files)
     how = f"{received:,} bytes in {len(made.requests)} requests" if made.requests else "all of it was here"
-    print(f"{made.repository.name}@{made.commit}: {len(made.files)} files, {total:,} bytes; {how}")
-    print(made.folder)
+    print(f"{made.repository.name}@{made.commit}: {len(made.files)} files, {total:,} bytes; {how}", file=stream)
+    print(made.folder, file=stream)
 
 
 @contextmanager
-def progress(stream: object) -> Iterator[Progress | None]:
+def progress(stream: TextIO) -> Iterator[Progress | None]:
     """A bar for each file where somebody watches; nothing elsewhere."""
     if not is_watched(sys.stderr):
         yield None
@@ -225,7 +230,7 @@ def progress(stream: object) -> Iterator[Progress | None]:
 
     from harness.forms.text import visible
 
-    console = Console(file=getattr(stream, "bare", stream))  # type: ignore[arg-type]
+    console = Console(file=getattr(stream, "bare", stream))
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     tasks: dict[str, TaskID] = {}
     with Bars(*columns, console=console, transient=True) as bars:

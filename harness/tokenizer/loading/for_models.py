@@ -1,4 +1,4 @@
-"""The tokenizers of model files: found where they are, else fetched from where the model, or a lock, says it comes from.
+"""The tokenizers of model files: found where they are, else fetched from where the model, or a lock, says it is from.
 
 What a file says of its origin is a place to look, and nothing more: what is fetched counts only if it holds, id by id,
 what the model holds.

@@ -1,0 +1,92 @@
+"""Commands by the names that the guide of BitNet.rs gives them; docs/discovery.md says what each of them is here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from harness.cli import USAGE, give_up
+from harness.cli.tokenizer.settings import GGUF
+
+ALIASES = {
+    "compat-check": "gguf check",
+    "inspect-gguf": "gguf inspect",
+    "pre-download-tokenizers": "tokenizer fetch --for-models",
+    "crossval": "tokenizer parity",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes; its name is the last word of the parser's."""
+    name = parser.prog.rpartition(" ")[2]
+    parser.description = f"The same as `rankproof {ALIASES[name]}`."
+    if name == "pre-download-tokenizers":
+        parser.add_argument("--model-dir", type=Path, required=True, metavar="FOLDER", help="a folder of GGUF files")
+        _more(parser)
+    elif name == "crossval":
+        parser.add_argument("--tokenizer-only", action="store_true", help="compare ids; nothing else is compared here")
+        parser.add_argument("--model", type=Path, metavar="FILE", help=f"a GGUF file (default: {GGUF})")
+        parser.add_argument(
+            "--tokenizer", type=Path, metavar="PATH", help="the other side (default: the one it resolves to)"
+        )
+        _more(parser)
+    else:
+        if name == "compat-check":
+            parser.add_argument("--show-kv", action="store_true", help="print the keys too")
+            parser.add_argument("--kv-limit", metavar="N", help="is taken, and all keys are shown")
+            parser.add_argument("--strict", action="store_true", help="warnings are findings too (exit code 4)")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument("model", type=Path, metavar="FILE", help="a GGUF file")
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("more", nargs=argparse.REMAINDER, metavar="...", help="passed on to the command")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command that the name stands for."""
+    from harness.cli import main as rankproof
+
+    name = options.command
+    if name == "pre-download-tokenizers":
+        return rankproof(["tokenizer", "fetch", "--for-models", str(options.model_dir), *options.more])
+    if name == "crossval":
+        return _crossval(options)
+    shared = ["--json"] if options.json else []
+    if name == "inspect-gguf":
+        return rankproof(["gguf", "inspect", str(options.model), *shared])
+    if options.show_kv:
+        rankproof(["gguf", "inspect", str(options.model), *shared])
+    return rankproof(["gguf", "check", str(options.model), *shared, *(["--strict"] if options.strict else [])])
+
+
+def _crossval(options: argparse.Namespace) -> int:
+    from harness.cli import main as rankproof
+
+    if not options.tokenizer_only:
+        return give_up(
+            "crossval", "only --tokenizer-only is here: logits of two engines are for a `compare` scenario", USAGE
+        )
+    model = options.model or (Path(os.environ[GGUF]) if os.environ.get(GGUF) else None)
+    if model is None:
+        return give_up("crossval", f"name a --model, or set {GGUF}", USAGE)
+    other = options.tokenizer
+    if other is None:
+        from harness.cli.tokenizer import unreadable
+        from harness.tokenizer.problem import Unreadable
+        from harness.tokenizer.resolution import resolve
+
+        try:
+            found = resolve(model, strict=True)
+        except Unreadable as error:
+            return unreadable("parity", error)
+        if found.chosen is None:
+            print(
+                f"{model}: nothing here is proven to be its tokenizer; name the other side with --tokenizer",
+                file=sys.stderr,
+            )
+            return rankproof(["tokenizer", "resolve", str(model), "--explain", "--strict"])
+        other = found.chosen.path
+    return rankproof(["tokenizer", "parity", str(model), str(other), *options.more])

@@ -1,0 +1,143 @@
+"""`rankproof infer`.
+
+Continues a prompt with a GGUF model: finds its tokenizer, proves that it is the model's, and runs the model's own
+weights. Whatever stands in the way is an error; nothing ever stands in for a tokenizer or for a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import FAIL, PASS, USAGE, give_up
+from harness.cli.arguments import positive
+from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
+from harness.cli.tokenizer.failed import failed
+from harness.cli.tokenizer.fetch import getter, progress, say
+from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, decided, refused
+from harness.cli.tokenizer.sources import bytes_, hub
+
+if TYPE_CHECKING:
+    from harness.tokenizer.loading.for_models import Served
+    from harness.tokenizer.resolution import Resolution
+
+ENGINE = 16
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="a GGUF file")
+    parser.add_argument("--prompt", required=True, help="the text to continue")
+    parser.add_argument("--tokenizer", metavar="PATH", help="a tokenizer.json, a folder with one, or org/model@REV")
+    parser.add_argument("--auto-download", action="store_true", help="fetch the tokenizer that the model says it has")
+    parser.add_argument(
+        "--max-new-tokens", "--max-tokens", type=positive, default=16, metavar="N", help="at the most (default: 16)"
+    )
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where (default: auto)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="for BitNet's commands: nothing unproven is ever used here"
+    )
+    parser.add_argument("--allow-mock", action="store_true", help="is refused: there are no mocks here")
+    parser.add_argument("--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)")
+    parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
+    hub(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Resolve, prove, run, say."""
+    from harness.tokenizer.generation import EngineRefused, continued
+    from harness.tokenizer.loading import LoadError
+    from harness.tokenizer.problem import Absent, Unreadable
+
+    if options.allow_mock:
+        return give_up("infer", "--allow-mock: a mock answers any prompt, and shows nothing: leave it out", USAGE)
+    try:
+        options.force_cpu = False
+        decided(options)
+        served = _served(options)
+        code, tokenizer = _proven(served.resolution)
+        if tokenizer is None:
+            for said in (*_against(served.resolution), *served.said):
+                print(f"    {said}", file=sys.stderr)
+            return give_up("infer", f"{options.model}: no tokenizer is proven to be the model's; see above", code)
+        forced = options.force_cpu and options.device in {"auto", "cpu"}
+        if options.force_cpu and not forced:
+            return give_up("infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE)
+        made = continued(
+            options.model,
+            tokenizer=tokenizer,
+            prompt=options.prompt,
+            most=options.max_new_tokens,
+            device="cpu" if forced else options.device,
+            reason=f"{FORCE_CPU}={os.environ[FORCE_CPU]}" if forced else "",
+        )
+    except Undecided as error:
+        return refused("infer", error)
+    except LoadError as error:
+        return failed("infer", error)
+    except EngineRefused as error:
+        return give_up("infer", error, ENGINE)
+    except Unreadable as error:
+        return give_up("infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
+    if options.json:
+        print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": str(tokenizer)}))
+        return PASS
+    print(f"tokenizer  {tokenizer}: proven to be the model's", file=sys.stderr)
+    print(f"engine     {made.engine}", file=sys.stderr)
+    print(f"device     asked {made.asked}, used {made.device}: {made.why}", file=sys.stderr)
+    spent = f"{made.load_seconds:.2f} s to load, {made.run_seconds:.2f} s for {len(made.ids)} tokens"
+    print(f"time       {spent}", file=sys.stderr)
+    for remark in made.remarks:
+        print(f"note       {remark}", file=sys.stderr)
+    print(f"ids        {' '.join(map(str, made.ids))}", file=sys.stderr)
+    print(made.text)
+    return PASS
+
+
+def _served(options: argparse.Namespace) -> Served:
+    """The tokenizer that is named, or the one that is found, or fetched where that is allowed."""
+    from harness.tokenizer.loading import SourceRefused
+    from harness.tokenizer.loading.for_models import Served, serve
+    from harness.tokenizer.resolution import resolve
+
+    with progress(sys.stderr) as seen:
+        get = getter(options, seen)
+        if options.tokenizer is not None:
+            place = Path(options.tokenizer).expanduser()
+            if not place.exists() and "@" in options.tokenizer:
+                made = get(options.tokenizer, None)
+                return Served(resolution=resolve(options.model, tokenizer=made.folder), fetched=(made,), said=())
+            if "://" in options.tokenizer:
+                raise SourceRefused(f"{options.tokenizer}: an address pins nothing: name org/model@REVISION, or a file")
+            return Served(resolution=resolve(options.model, tokenizer=place), fetched=(), said=())
+        if options.auto_download:
+            served = serve(options.model, get=get)
+        else:
+            served = Served(
+                resolution=resolve(options.model),
+                fetched=(),
+                said=("--auto-download fetches one, if the model names it",),
+            )
+    for one in served.fetched:
+        say(one, as_json=False, stream=sys.stderr)
+    return served
+
+
+def _proven(found: Resolution) -> tuple[int, Path | None]:
+    """Exit code, and the tokenizer to use; a tokenizer that only the GGUF file holds no engine here can be given."""
+    if found.proven and found.chosen is not None:
+        return PASS, found.chosen.path
+    if any(one.origin == "named" and one.standing == "differs" for one in found.candidates):
+        return FAIL, None
+    return (STRICT, None) if any(one.standing == "usable" for one in found.candidates) else (ABSENT, None)
+
+
+def _against(found: Resolution) -> tuple[str, ...]:
+    return tuple(f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates) + found.hints
