@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, S310, SIM117
+# ruff: noqa: ARG001, PTH110, PTH118, S310, SIM117
 """Three ways to get a tokenizer into a folder that other processes share, and from it."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 import urllib.request
 from pathlib import Path
 
@@ -41,4 +42,25 @@ def by_hand(repository, cache, *, patience):
     return AutoTokenizer.from_pretrained(folder)
 
 
-LOADERS = {"rankproof": rankproof, "transformers": transformers, "by-hand": by_hand}
+def marking(repository, cache, *, patience):
+    """What loaders do that prune what was used least: at each load a mark is written."""
+    made = rankproof(repository, cache, patience=patience)
+    Path(cache, "last-used").write_text(repository)
+    return made
+
+
+def elsewhere(repository, cache, *, patience):
+    """What scripts with `if os.path.exists(cache)` do: what they cannot look into they fetch for themselves."""
+    if os.path.exists(os.path.join(cache, "by-hand")):
+        return by_hand(repository, cache, patience=patience)
+    with tempfile.TemporaryDirectory() as own:
+        return by_hand(repository, own, patience=patience)
+
+
+LOADERS = {
+    "rankproof": rankproof,
+    "transformers": transformers,
+    "by-hand": by_hand,
+    "marking": marking,
+    "elsewhere": elsewhere,
+}

@@ -213,3 +213,57 @@ def lock(kind):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
         fcntl.flock = refuse
+
+
+def with_a_spoiled_file(context, *, loader, repository, file, patience=20.0):
+    """Entry: a file of a warm cache is spoiled while rank 0 stands at `cache.warm`; then all load from it."""
+    signs = Signs(context.shared)
+    if context.rank == 0:
+        cache = shared_cache(context)
+        LOADERS[loader](repository, cache, patience=patience)
+        place = next(path for path in Path(cache).rglob(file) if "snapshots" in path.parts or "files" in path.parts)
+        # Where a cache keeps a file is the cache's own business: the fault finds it under this name.
+        Path(context.shared, "victim").symlink_to(place.parent)
+        context.emit("cache.warm", file=file, folder=str(place.parent.relative_to(cache)))
+        signs.leave("spoiled")
+    signs.await_("spoiled")
+    load_and_compare(context, loader=loader, repository=repository, patience=patience)
+
+
+def on_a_bad_disk(context, *, loader, repository, words, patience=20.0):
+    """Entry: what the last rank has of the shared cache goes bad before it loads; the others load from it as ever.
+
+    Args:
+        context: the rank's context.
+        loader: see loaders.py.
+        repository: id on the hub.
+        words: what the system says of such a disk; an error has to say it too, and where.
+        patience: seconds after which a load that has not ended counts as hanging.
+    """
+    cache = shared_cache(context)
+    if context.rank != context.size - 1:
+        load_and_compare(context, loader=loader, repository=repository, patience=patience)
+        return
+    context.emit("cache.before-load")
+    try:
+        within(patience, LOADERS[loader], repository, cache, patience=patience)
+    except Exception as error:  # noqa: BLE001 - whatever the loader says is looked at
+        said = str(error)
+        context.emit("tokenizer.failed", error=observe.chain(error))
+    else:
+        return
+    assert words in said
+    assert cache in said
+    context.emit("disk.named", said=observe.short(said))
+
+
+def from_a_cache_that_cannot_be_written(context, *, loader, repository, patience=20.0):
+    """Entry: rank 0 fills the cache; then rank 1, for whom it has become read-only, loads from it."""
+    signs = Signs(context.shared)
+    if context.rank == 0:
+        load_and_compare(context, loader=loader, repository=repository, patience=patience)
+        signs.leave("warm")
+        return
+    signs.await_("warm")
+    context.emit("cache.before-load")
+    load_and_compare(context, loader=loader, repository=repository, patience=patience)
