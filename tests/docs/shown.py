@@ -74,6 +74,24 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             "needs a policy and reports of a commit; tests/gate/test_command.py runs it"
         ),
     },
+    "docs/discovery.md": {
+        "rankproof gguf check models/model.gguf": RUN,
+        "rankproof gguf inspect models/model.gguf --keys 'tokenizer.*'": RUN,
+        "rankproof tokenizer resolve models/model.gguf --explain": RUN,
+        "rankproof tokenizer fetch --for-models models/": RUN,
+        "rankproof tokenizer fetch org/model --revision v1.0": RUN,
+        "rankproof tokenizer lock org/model --revision v1.0 --model models/model.gguf -o models/tokenizer.lock.json": RUN,
+        "rankproof tokenizer fetch --lock models/tokenizer.lock.json": RUN,
+        "rankproof tokenizer verify org/model --lock models/tokenizer.lock.json --model models/model.gguf --offline": RUN,
+        "rankproof tokenizer doctor --models models/": RUN,
+        "rankproof tokenizer cache ls": RUN,
+        "rankproof tokenizer cache verify --offline": RUN,
+        "rankproof tokenizer cache prune --older-than 30d --keep-newest 10": RUN,
+        "rankproof tokenizer cache quarantine": RUN,
+        'rankproof infer --model models/model.gguf --prompt "Test" --auto-download --max-tokens 4': NotRun(
+            "runs a model with torch; tests/tokenizer/test_generation.py does, and compares its tokens"
+        ),
+    },
     "docs/gguf.md": {
         "rankproof gguf inspect model.gguf": RUN,
         "rankproof gguf check models/*.gguf": Run(codes=(1,)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import json
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from harness.hub.layouts import repository_files
 from tests.docs.pages import ROOT, Page
 from tests.docs.shown import OPTIONS_EXPECTED_LATER, SHOWN, Run
 from tests.run.conftest import SCENARIO, SUBJECT
+from tests.tokenizer.form.conversion import llama_3, of_serialised
 from tests.tokenizer.gguf.writing import bpe
 
 # A file that a page shows in a block, named in the sentence before.
@@ -229,6 +231,21 @@ def model_files(place: Place) -> Iterator[None]:
 
 
 @contextmanager
+def a_model_and_its_hub(place: Place) -> Iterator[None]:
+    """A model that names the repository that it is from, and a hub that has its tokenizer there."""
+    made = of_serialised(llama_3())
+    made.keys["general.source.repo_url"] = ("string", "https://huggingface.co/org/model")
+    (place.work / "models").mkdir()
+    (place.work / "models/model.gguf").write_bytes(made.bytes())
+    for name in ("org/model", "org/model@v1.0"):
+        (place.work / "hub" / name).mkdir(parents=True)
+        (place.work / "hub" / name / "tokenizer.json").write_text(json.dumps(llama_3()))
+    with Hub(place.work / "hub") as hub:
+        place.environment["HF_ENDPOINT"] = hub.endpoint
+        yield
+
+
+@contextmanager
 def the_sample(place: Place) -> Iterator[None]:
     """The sample, where it lies in the repository."""
     shutil.copytree(ROOT / "docs" / "sample", place.work / "docs" / "sample")
@@ -244,6 +261,7 @@ def nothing(_: Place) -> Iterator[None]:
 PREPARED: Mapping[str, Callable[[Place], object]] = {
     "README.md": readme,
     "CONTRIBUTING.md": a_clone,
+    "docs/discovery.md": a_model_and_its_hub,
     "docs/gguf.md": model_files,
     "docs/hub.md": nothing,
     "docs/reading.md": two_runs,
