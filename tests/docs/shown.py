@@ -80,9 +80,11 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof tokenizer resolve models/model.gguf --explain": RUN,
         "rankproof tokenizer fetch --for-models models/": RUN,
         "rankproof tokenizer fetch org/model --revision v1.0": RUN,
-        "rankproof tokenizer lock org/model --revision v1.0 --model models/model.gguf -o models/tokenizer.lock.json": RUN,
+        "rankproof tokenizer lock org/model --revision v1.0 --model models/model.gguf -o "
+        "models/tokenizer.lock.json": RUN,
         "rankproof tokenizer fetch --lock models/tokenizer.lock.json": RUN,
-        "rankproof tokenizer verify org/model --lock models/tokenizer.lock.json --model models/model.gguf --offline": RUN,
+        "rankproof tokenizer verify org/model --lock models/tokenizer.lock.json --model models/model.gguf "
+        "--offline": RUN,
         "rankproof tokenizer doctor --models models/": RUN,
         "rankproof tokenizer cache ls": RUN,
         "rankproof tokenizer cache verify --offline": RUN,
