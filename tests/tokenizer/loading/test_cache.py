@@ -66,6 +66,7 @@ def test_pruning_goes_by_age_and_keeps_the_newest(fake: FakeHub, tmp_path: Path)
     assert [one.place for one in kept(store)] == [new.place]
 
 
+@pytest.mark.slow
 def test_what_is_in_use_is_passed_over(fake: FakeHub, tmp_path: Path) -> None:
     """A snapshot that another process holds stays, with the reason; when that process is killed, it goes."""
     one = made(fake, tmp_path, days=40)

@@ -28,6 +28,7 @@ from harness.hub import Hub, parse_rules
 from harness.tokenizer.loading import CacheFailed, LoadError, LockTimeout
 from tests.tokenizer.loading.hubs import write
 
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 FILE = "tokenizer.json"
 
 

@@ -30,6 +30,7 @@ def test_fetch_prints_where_the_files_lie(fake: FakeHub, tmp_path: Path, capsys:
     assert fetch(fake) == USAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "answer", "code"),
     [
@@ -65,6 +66,7 @@ def test_bytes_beyond_the_cap_are_not_fetched(fake: FakeHub, capsys: pytest.Capt
         fetch(fake, "org/name", "--max-bytes", "100")
 
 
+@pytest.mark.slow
 def test_the_variables_of_bitnet_are_read_by_one_rule(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

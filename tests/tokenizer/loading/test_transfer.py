@@ -53,6 +53,7 @@ def ranged(content: bytes, *, etag: str = '"one"', most: int | None = None) -> A
     return answer
 
 
+@pytest.mark.slow
 def test_a_killed_fetch_costs_only_the_rest(fake: FakeHub, tmp_path: Path) -> None:
     """After SIGKILL in the middle of a file the next process asks for the bytes that are missing, and for no more."""
     content = fake.files[NAME]
@@ -183,6 +184,7 @@ def test_a_server_that_cannot_do_ranges(fake: FakeHub, tmp_path: Path, server: C
     assert get(fake, tmp_path) == content
 
 
+@pytest.mark.slow
 def test_a_stalled_body_ends_at_the_deadline_and_is_kept(fake: FakeHub, tmp_path: Path) -> None:
     """One deadline ends a fetch that stands still; what came is on disk, and the next one asks for the rest."""
     content, over = fake.files[NAME], threading.Event()
@@ -204,6 +206,7 @@ def test_a_stalled_body_ends_at_the_deadline_and_is_kept(fake: FakeHub, tmp_path
     assert asked(fake)[-1] == "bytes=1000-"
 
 
+@pytest.mark.slow
 def test_a_server_that_lies_each_time_is_given_up(fake: FakeHub, tmp_path: Path) -> None:
     """Wrong bytes behind good ranges end after three attempts, with no file and no part of it left."""
     wrong = fake.files[NAME].replace(b"hello", b"hollo", 1)
