@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from harness.cli import USAGE, give_up
+from harness.cli.tokenizer import fetch
 from harness.cli.tokenizer.settings import GGUF
 
 ALIASES = {
@@ -16,6 +17,7 @@ ALIASES = {
     "pre-download-tokenizers": "tokenizer fetch --for-models",
     "crossval": "tokenizer parity",
 }
+PASSED_ON = ("--corpus", "--texts", "--seed")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,15 +25,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     name = parser.prog.rpartition(" ")[2]
     parser.description = f"The same as `rankproof {ALIASES[name]}`."
     if name == "pre-download-tokenizers":
-        parser.add_argument("--model-dir", type=Path, required=True, metavar="FOLDER", help="a folder of GGUF files")
-        _more(parser)
+        fetch.arguments(parser)
+        parser.add_argument(
+            "--model-dir", type=Path, required=True, dest="for_models", metavar="FOLDER", help="a folder of GGUF files"
+        )
     elif name == "crossval":
         parser.add_argument("--tokenizer-only", action="store_true", help="compare ids; nothing else is compared here")
         parser.add_argument("--model", type=Path, metavar="FILE", help=f"a GGUF file (default: {GGUF})")
-        parser.add_argument(
-            "--tokenizer", type=Path, metavar="PATH", help="the other side (default: the one it resolves to)"
-        )
-        _more(parser)
+        parser.add_argument("--tokenizer", type=Path, metavar="PATH", help="the other side (default: found)")
+        for option in PASSED_ON:
+            parser.add_argument(option, metavar="…", help="as of `tokenizer parity`")
     else:
         if name == "compat-check":
             parser.add_argument("--show-kv", action="store_true", help="print the keys too")
@@ -41,17 +44,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("model", type=Path, metavar="FILE", help="a GGUF file")
 
 
-def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("more", nargs=argparse.REMAINDER, metavar="...", help="passed on to the command")
-
-
 def main(options: argparse.Namespace) -> int:
     """Run the command that the name stands for."""
     from harness.cli import main as rankproof
 
     name = options.command
     if name == "pre-download-tokenizers":
-        return rankproof(["tokenizer", "fetch", "--for-models", str(options.model_dir), *options.more])
+        return fetch.main(options)
     if name == "crossval":
         return _crossval(options)
     shared = ["--json"] if options.json else []
@@ -89,4 +88,6 @@ def _crossval(options: argparse.Namespace) -> int:
             )
             return rankproof(["tokenizer", "resolve", str(model), "--explain", "--strict"])
         other = found.chosen.path
-    return rankproof(["tokenizer", "parity", str(model), str(other), *options.more])
+    given = [(option, getattr(options, option.removeprefix("--"))) for option in PASSED_ON]
+    more = [word for option, value in given if value is not None for word in (option, value)]
+    return rankproof(["tokenizer", "parity", str(model), str(other), *more])

@@ -31,5 +31,6 @@ def test_the_guides_names_run(model: Path, capsys: pytest.CaptureFixture[str], m
     assert main(["crossval", "--tokenizer-only"]) == USAGE
     assert "BITNET_GGUF" in capsys.readouterr().err
     monkeypatch.setenv("BITNET_GGUF", str(model))
-    assert main(["crossval", "--tokenizer-only"]) == DAMAGED
+    assert main(["crossval", "--tokenizer-only", "--texts", "9"]) == DAMAGED
+    assert main(["pre-download-tokenizers", "--model-dir", str(model.parent), "--offline"]) == DAMAGED
     assert main(["crossval"]) == USAGE

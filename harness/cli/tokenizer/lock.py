@@ -1,8 +1,8 @@
 """`rankproof tokenizer lock`.
 
 Loads a tokenizer and writes down exactly what it is: commit, sha256 of every file, identity, and the versions it was
-made with. Exits 0 when the file is written, 2 if the hub, the cache or transformers failed, 64 if the source may not be
-used.
+made with. Exits 0 when the file is written, 1 if a --model has another tokenizer, 2 if the hub, the cache or
+transformers failed, 64 if the source may not be used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import INCONCLUSIVE, PASS, USAGE
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
 from harness.cli.tokenizer.failed import tell
 from harness.cli.tokenizer.settings import Undecided, decided, refused
 from harness.cli.tokenizer.sources import asking
@@ -118,7 +118,9 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
 
 def undecided(command: str, error: LoadError) -> int:
     """Say why; these commands decide whether something is the same, so what failed decides nothing."""
-    from harness.tokenizer.loading import SourceRefused
+    from harness.tokenizer.loading import IdentityDiffers, SourceRefused
 
     tell(command, error)
+    if isinstance(error, IdentityDiffers):
+        return FAIL
     return USAGE if isinstance(error, SourceRefused) else INCONCLUSIVE

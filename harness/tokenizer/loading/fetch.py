@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from harness.forms.cache import cache_folder
@@ -267,13 +268,13 @@ class Fetch:
                 promised,
                 wire=self.wire,
                 names=self.names,
-                elsewhere=self._copied if self.hub_cache is not None else None,
+                elsewhere=partial(self._copied, commit) if self.hub_cache is not None else None,
                 seen=self.seen,
             )
 
-    def _copied(self, transfer: Transfer) -> bool:
+    def _copied(self, commit: str, transfer: Transfer) -> bool:
         assert self.hub_cache is not None
-        blob = self.hub_cache.blob(self.repository, transfer.promise)
+        blob = self.hub_cache.blob(self.repository, commit, transfer.promise)
         if blob is None or transfer.position:
             return False
         if transfer.copy(blob):

@@ -8,6 +8,7 @@ what the hub, or a lock, promised; its snapshots, links, refs and `.no_exist` de
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,21 +31,25 @@ class HubCache:
         """Where huggingface_hub keeps it, by its own variables."""
         return cls(root=hub_cache())
 
-    def blob(self, repository: HubRepository, promise: Promise) -> Path | None:
-        """Where a file with the promised digest would lie; None if nothing does."""
-        name = promise.sha256 or promise.blob
-        for known in (name, promise.blob):
-            place = self.root / f"{_PREFIX}{repository.name.replace('/', '--')}" / "blobs" / (known or "")
-            if known and place.is_file() and not place.is_symlink():
-                return place
-        return None
+    def blob(self, repository: HubRepository, commit: str, promise: Promise) -> Path | None:
+        """Where a file with the promised digest may lie; None if nothing does.
+
+        By its digest, or, since a lock does not know git's id of a file, by the link that its name at the commit is.
+        """
+        place = self.root / f"{_PREFIX}{repository.name.replace('/', '--')}"
+        blobs = place / "blobs"
+        named = [blobs / name for name in (promise.sha256, promise.blob) if name]
+        named.append(Path(os.path.realpath(place / "snapshots" / commit / promise.path)))
+        # A link may lead anywhere: to a file that only this user may read, for one.
+        inside = os.path.realpath(blobs)
+        return next((one for one in named if os.path.realpath(one.parent) == inside and _is_plain(one)), None)
 
     def blobs(self) -> Iterator[Path]:
         """Every blob, by repository and name. What a link leads to elsewhere is not one."""
         for folder in sorted(self.root.glob(f"{_PREFIX}*/blobs")):
             if folder.is_symlink() or folder.parent.is_symlink():
                 continue
-            yield from sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+            yield from sorted(path for path in folder.iterdir() if _is_plain(path))
 
 
 def harm(blob: Path) -> str | None:
@@ -57,3 +62,7 @@ def harm(blob: Path) -> str | None:
     if kind is None:
         return None
     return Promise(path="blob", size=blob.stat().st_size, **{kind: blob.name}).broken_by_file(blob)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

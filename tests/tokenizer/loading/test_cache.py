@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -210,16 +209,20 @@ def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(fake: FakeHub, tm
     lock = Lock.model_construct(
         schema_=2, repository="org/name", commit=COMMIT, files=first.files, models=(), options={}, made_with={}
     )
-    cache, before = HubCache(root=tmp_path / "hub"), len(fake.paths)
-    # huggingface_hub names a file in large-file storage by its sha256, and a lock knows that alone.
+    # git's ids name most of its blobs, and a lock knows sha256 alone; one is named by that, as in large-file storage.
+    cache, before = hub_cache(tmp_path / "hub", fake), len(fake.paths)
     blobs = cache.root / "models--org--name" / "blobs"
-    blobs.mkdir(parents=True)
-    for file in first.files:
-        content = fake.files[file.path]
-        (blobs / sha256(content)).write_bytes(content)
+    large = fake.files["tokenizer.json"]
+    (blobs / sha256(large)).write_bytes(large)
+    (cache.root / "models--org--name" / "snapshots" / COMMIT / "tokenizer.json").unlink()
     got = fetch("org/name", lock=lock, endpoint=fake.endpoint, cache=tmp_path / "a", offline=True, hub_cache=cache)
     assert (got.requests, got.files) == ((), first.files)
-    shutil.rmtree(blobs)
+    # A link out of the cache is not followed, whatever it leads to.
+    outside = tmp_path / "outside.json"
+    outside.write_bytes(fake.files["config.json"])
+    link = cache.root / "models--org--name" / "snapshots" / COMMIT / "config.json"
+    link.unlink()
+    link.symlink_to(outside)
     with pytest.raises(HubFailed, match="offline forbids requests"):
         fetch("org/name", lock=lock, endpoint=fake.endpoint, cache=tmp_path / "b", offline=True, hub_cache=cache)
     assert len(fake.paths) == before

@@ -99,7 +99,7 @@ def test_a_lock_of_the_folder_says_what_to_fetch(
     changed.keys["tokenizer.ggml.merges"] = ("[string]", changed.keys["tokenizer.ggml.merges"][1][:-1])
     file.write_bytes(changed.bytes())
     lock.unlink()
-    assert main(locked) == INCONCLUSIVE
+    assert main(locked) == FAIL
     assert "is not proven to have this tokenizer" in capsys.readouterr().err
     assert not lock.exists()
 
