@@ -112,6 +112,10 @@ class LinkFault:
         """Know every link: some things are done on the way back too."""
         self._links = links
 
+    def let_go(self) -> Iterable[Passing]:
+        """What it keeps still: it is delivered when the fault is taken back."""
+        return ()
+
     def evidence(self) -> dict[str, Any]:
         """What was counted."""
         return {"matched": self.matched, "struck": self.struck, "bytes": self.size}
@@ -203,7 +207,11 @@ class Duplicate(ByChance):
 
 
 class Reorder(ByChance):
-    """Packets are held back, so that those after them come first."""
+    """Packets are held back, so that those after them come first.
+
+    The first one is kept until another has come first, however long that takes: where each waits for the one before,
+    what overtakes it is its own copy, when TCP sends it again.
+    """
 
     does = "reorder"
     holds: ClassVar = True
@@ -211,12 +219,17 @@ class Reorder(ByChance):
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
         self._by = order["by_ns"]
+        self._first: Passing | None = None
         self._until: dict[tuple[int, int], list[int]] = {}
         self.overtaken = 0
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         held = self._until.setdefault((link.source, link.target), [])
-        if self._is_hit(packet):
+        first = self._first if self._first is not None and self._first[1] is link else None
+        if first is None and self._is_hit(packet):
+            if self.matched == 1:
+                self._first = due + self._by, link, packet
+                return
             held.append(due + self._by)
             yield due + self._by, link, packet
             return
@@ -224,6 +237,14 @@ class Reorder(ByChance):
         self.overtaken += sum(until > due for until in held)
         held.clear()
         yield due, link, packet
+        if first is not None:
+            self._first = None
+            self.overtaken += 1
+            yield max(due, first[0]), link, first[2]
+
+    def let_go(self) -> Iterable[Passing]:
+        first, self._first = self._first, None
+        return () if first is None else (first,)
 
     def evidence(self) -> dict[str, Any]:
         return {**super().evidence(), "overtaken": self.overtaken}

@@ -198,6 +198,8 @@ class Wire:
         fault = self._faults.pop(name, None)
         for link in self._links.values():
             link.faults = [other for other in link.faults if other is not fault]
+        for _, link, packet in fault.let_go() if fault is not None else ():
+            self._deliver(link, packet)
         return {"fault": name[0], "rank": name[1], **(fault.evidence() if fault is not None else {})}
 
     def _end(self) -> None:
