@@ -39,6 +39,7 @@ from harness.scenario import Cell, LoadedScenario, ScenarioError, cells
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
+from harness.stats.verdict import ArmCode
 from harness.world.fork_server import ServerFailed
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
@@ -193,7 +194,9 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
             cell=chosen,
             skipped=skipped,
             arms=[
-                _judged(loaded, chosen, arm, folder, seconds[arm], reference) for arm in get_args(Arm) if arm in seconds
+                _judged(loaded, chosen, arm, folder, seconds[arm], reference, code=staged[arm].folder)
+                for arm in get_args(Arm)
+                if arm in seconds
             ],
             reference=None if reference is None else _kept(reference, 0, folder),
             cells=len(runnable),
@@ -226,11 +229,21 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
 
 
 def _judged(
-    loaded: LoadedScenario, cell: Cell, arm: Arm, folder: ResultsFolder, seconds: float, reference: History | None
+    loaded: LoadedScenario,
+    cell: Cell,
+    arm: Arm,
+    folder: ResultsFolder,
+    seconds: float,
+    reference: History | None,
+    *,
+    code: Path,
 ) -> TriedArm:
     scenario, place = loaded.scenario, trial_folder(cell.slug, arm, 0)
     history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks, reference=reference)
-    trial, findings = outcome.judge(scenario, cell, arm, 0, history)
+    files = {path.relative_to(code).as_posix(): "" for path in code.rglob("*") if path.is_file()}
+    # Where a hang is stated by its line, the line is looked up.
+    line_of = ArmCode(files=files, arguments={}, source=str(code)).lines(lambda path: Path(path).read_bytes())
+    trial, findings = outcome.judge(scenario, cell, arm, 0, history, line_of=line_of)
 
     def left(ending: str) -> dict[int, bytes]:
         names = {rank: f"{place}/rank-{rank}.{ending}" for rank in range(cell.ranks)}
