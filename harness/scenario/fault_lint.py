@@ -10,25 +10,17 @@ from harness.faults.link import LinkFault
 from harness.forms.problem import Problem, closest
 from harness.scenario.draft import Draft
 
-# Events about a rank that its own process never emits: it cannot wait inside them.
+# Events about a rank, or its world, that its own process never emits: it cannot wait inside them.
 NOT_THE_RANKS_OWN = (
-    "rank.started",
-    "rank.stopped",
-    "rank.continued",
-    "rank.exited",
-    "rank.error",
-    "rank.state",
-    "world.begin",
-    "world.end",
-    "fault.planned",
-    "fault.struck",
-    "fault.undone",
-    "hosts.made",
-    "wire.struck",
-    "wire.undone",
-    "wire.counted",
-    "wire.carried",
+    *("rank.started", "rank.stopped", "rank.continued", "rank.exited", "rank.error", "rank.state", "rank.stack"),
+    *("rank.measured", "rank.limited", "rank.crowded", "rank.covered", "rank.spoiled", "program.started"),
+    *("world.begin", "world.start", "world.signalled", "world.deadline", "world.stopped", "world.still"),
+    *("world.unproved", "world.survivors", "world.end", "gate.opened", "channel.closed", "harness.error"),
+    *("fault.planned", "fault.struck", "fault.undone", "hosts.made"),
+    *("wire.struck", "wire.undone", "wire.counted", "wire.carried"),
 )
+# Events that the runtime of a rank of Python emits, beside its subject.
+OF_THE_RUNTIME = ("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end")
 
 
 def strikes_at_an_event(draft: Draft) -> Iterator[Problem]:
@@ -43,7 +35,13 @@ def strikes_at_an_event(draft: Draft) -> Iterator[Problem]:
                 ("faults", index, "at"), message, suggestion=at.lower() if is_name(at.lower()) else None
             )
         elif at in NOT_THE_RANKS_OWN:
-            message = "is told about a rank, not by it, so nothing can wait there; name an event of the subject"
+            message = (
+                "is told about a rank, not by it, so nothing can wait there; name an event of the subject, or "
+                "rank.begin, which comes before the rank joins its group"
+            )
+            yield draft.problem(("faults", index, "at"), message)
+        elif at in OF_THE_RUNTIME and draft.has("subject", "program"):
+            message = "is told by the runtime of a rank of Python, which a program lacks; name its own, such as ready"
             yield draft.problem(("faults", index, "at"), message)
 
 

@@ -118,7 +118,7 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
     def run(
         *faults: Any, entry: str = "struck:pass_by", size: int = 2, world: type[World] = World, **rest: Any
     ) -> Struck:
-        strikes = Strikes(faults, size=size)
+        strikes = Strikes(faults, size=size, seed=rest.pop("seed", 0))
         served = hub(faults, size) if any(fault.kind == "hub" for fault in faults) else None
         warm = rest.pop("warm", True) and served is None
         launch = Launch(

@@ -1,19 +1,34 @@
-"""Faults of the wire: each has the effect it declares on every backend, and is proved by the wire's own count."""
+"""Faults of the wire: each has the effect it declares on every backend, and is proved by the wire's own count.
+
+With --soak each kind strikes a hundred times on each backend, and 500 clean trials raise no alarm.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import socket
+import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from harness.backends.backend import WIRE
 from harness.events import Event
 from harness.faults import prove
 from harness.history import History
+from harness.world.descendants import processes
 from harness.world.hang import Hang
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts
-from tests.faults.conftest import Struck
+from tests.faults.conftest import LINKS, Struck
+from tests.faults.test_noticed import judge
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,6 +36,7 @@ pytestmark = [
 ]
 Live = Callable[..., Struck]
 Make = Callable[..., Any]
+Often = Callable[..., range]
 BACKENDS = ["gloo", "mlx-ring"]
 FLIP = {"flow": "10.77.0.2:1>10.77.0.1:2", "offset": 7, "before": 1, "after": 65, "payload": 9000, "byte": 4}
 THREE = Hosts(count=3, of=(0, 1, 2))
@@ -49,59 +65,216 @@ def strike(live: Live, fault: Make, options: dict[str, Any], *, backend: str, **
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", MASKED, ids=lambda options: options["kind"])
 def test_what_tcp_makes_up_for_changes_no_result(
-    live: Live, fault: Make, options: dict[str, Any], backend: str
+    live: Live, fault: Make, often: Often, options: dict[str, Any], backend: str
 ) -> None:
     """Late, narrow, lost, doubled, out of order, or cut for a moment: every step completes, with every byte right."""
-    struck = strike(live, fault, options, backend=backend)
-    (found,) = struck.proved
-    assert found.proof.proved, found.proof.description
-    assert struck.passed
-    assert [wrong(struck, rank) for rank in range(3)] == [[[]] * 4] * 3
+    for turn in often(1, soak=100):
+        struck = strike(live, fault, options, backend=backend, seed=turn)
+        (found,) = struck.proved
+        assert found.proof.proved, found.proof.description
+        assert struck.passed
+        assert [wrong(struck, rank) for rank in range(3)] == [[[]] * 4] * 3
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_flipped_byte_is_seen_by_who_looks_at_the_data_only(live: Live, fault: Make, backend: str) -> None:
+def test_a_flipped_byte_is_seen_by_who_looks_at_the_data_only(
+    live: Live, fault: Make, often: Often, backend: str
+) -> None:
     """One byte of what rank 1 sent is wrong on both others, nobody raises, and the proof names it before and after."""
-    struck = strike(live, fault, {"kind": "flip", "way": "out"}, backend=backend)
-    (found,) = struck.proved
-    assert found.proof.proved, found.proof.description
-    assert struck.passed
-    for rank in (0, 2):
-        assert [(one["rank"], one["count"]) for one in wrong(struck, rank)[0]] == [(1, 1)]
-    assert wrong(struck, 1) == [[]] * 4
-    flip, *again = struck.one("server", 1, "wire.counted").values["flips"]  # type: ignore[misc]
-    assert flip["before"] ^ flip["after"] == 64
-    assert all(one["offset"] == flip["offset"] for one in again)  # where TCP sent it twice
-    assert f"was {flip['before']:#04x} and became {flip['after']:#04x}" in found.proof.description
+    for _ in often(1, soak=100):
+        struck = strike(live, fault, {"kind": "flip", "way": "out"}, backend=backend)
+        (found,) = struck.proved
+        assert found.proof.proved, found.proof.description
+        assert struck.passed
+        for rank in (0, 2):
+            assert [(one["rank"], one["count"]) for one in wrong(struck, rank)[0]] == [(1, 1)]
+        assert wrong(struck, 1) == [[]] * 4
+        flip, *again = struck.one("server", 1, "wire.counted").values["flips"]  # type: ignore[misc]
+        assert flip["before"] ^ flip["after"] == 64
+        assert all(one["offset"] == flip["offset"] for one in again)  # where TCP sent it twice
+        assert f"was {flip['before']:#04x} and became {flip['after']:#04x}" in found.proof.description
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", STOPPING, ids=lambda options: options["kind"])
-def test_a_link_that_is_cut_stops_every_step(live: Live, fault: Make, options: dict[str, Any], backend: str) -> None:
-    """No step that needs the link completes; the world is stopped at its deadline, and the wire counts all the same."""
-    struck = strike(live, fault, options, backend=backend, deadline=2.0)
-    (found,) = struck.proved
-    assert found.proof.proved, found.proof.description
-    assert [wrong(struck, rank) for rank in range(3)] == [[], [], []]
-    assert not struck.passed
+def test_a_link_that_is_cut_stops_every_step(
+    live: Live, fault: Make, often: Often, options: dict[str, Any], backend: str
+) -> None:
+    """No step that needs the link completes, `progress` names each rank that waits, and the wire counts still."""
+    for _ in often(1, soak=100):
+        struck = strike(live, fault, options, backend=backend, deadline=2.0)
+        (found,) = struck.proved
+        assert found.proof.proved, found.proof.description
+        assert [wrong(struck, rank) for rank in range(3)] == [[], [], []]
+        assert not struck.passed
+        waits = judge(struck, kind="progress", event="step.end", limit="500ms")
+        assert waits.failed_ranks == (0, 1, 2)
+        assert all(
+            "since subject.begin" in part.reason and "in exchange (links.py:" in part.reason for part in waits.ranks
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_connection_that_is_reset_ends_with_an_error(live: Live, fault: Make, backend: str) -> None:
-    """Both ends of each connection raise, and no data of the step is taken for whole."""
-    struck = strike(live, fault, {"kind": "reset"}, backend=backend)
-    (found,) = struck.proved
-    assert found.proof.proved, found.proof.description
-    assert struck.history.error(1) is not None
-    assert not any(wrong(struck, rank) for rank in range(3))
+def test_a_connection_that_is_reset_ends_with_an_error(live: Live, fault: Make, often: Often, backend: str) -> None:
+    """Every rank raises within two seconds, by the clocks of three hosts, and takes no data of the step for whole."""
+    for _ in often(1, soak=100):
+        struck = strike(live, fault, {"kind": "reset"}, backend=backend)
+        (found,) = struck.proved
+        assert found.proof.proved, found.proof.description
+        assert not any(wrong(struck, rank) for rank in range(3))
+        noticed = judge(struck, kind="detected-within", fault="link", limit="2s")
+        assert noticed.passed, noticed
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_broken_frame_is_proved_whatever_comes_of_it(live: Live, fault: Make, backend: str) -> None:
+def test_a_broken_frame_is_proved_whatever_comes_of_it(live: Live, fault: Make, often: Often, backend: str) -> None:
     """A head that is wrong: libraries raise, hang, or do not notice; the proof says what was flipped in any case."""
-    struck = strike(live, fault, {"kind": "flip-frame", "byte": 1}, backend=backend, deadline=3.0)
-    (found,) = struck.proved
-    assert found.proof.proved, found.proof.description
+    for _ in often(1, soak=100):
+        struck = strike(live, fault, {"kind": "flip-frame", "byte": 1}, backend=backend, deadline=3.0)
+        (found,) = struck.proved
+        assert found.proof.proved, found.proof.description
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nobody_cries_wolf(live: Live, often: Often, backend: str) -> None:
+    """Without a fault every byte is right, nobody pauses or raises, and no packet is lost."""
+    for _ in often(1, soak=500):
+        struck = live(entry="links:exchange", size=3, backend=backend, hosts=THREE)
+        assert struck.passed
+        assert [wrong(struck, rank) for rank in range(3)] == [[[]] * 4] * 3
+        assert judge(struck, kind="progress", event="step.end", limit="10s", at_least=4).passed
+        links: Any = struck.one("server", None, "wire.carried").values["links"]
+        assert [link["lost"] for link in links] == [0] * len(links)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_link_that_is_bad_before_ranks_have_met(live: Live, fault: Make, often: Often, backend: str) -> None:
+    """Struck at rank.begin, in the midst of rendezvous: made up for all the same, or nobody meets, and it is proved."""
+    turns = often(1, soak=30)
+    for options in ({"kind": "reorder", "share": "10%"}, *(MASKED if len(turns) > 1 else ())):
+        for turn in turns:
+            struck = strike(live, fault, {**options, "at": "rank.begin"}, backend=backend, seed=turn)
+            assert struck.proved[0].proof.proved, struck.proved[0].proof.description
+            assert struck.passed
+    for options in ({"kind": "reset"}, *(STOPPING if len(turns) > 1 else ())):
+        for _ in turns:
+            struck = strike(live, fault, {**options, "at": "rank.begin"}, backend=backend, deadline=1.5)
+            assert struck.proved[0].proof.proved, struck.proved[0].proof.description
+            assert not any(struck.history.began(rank) for rank in range(3))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_faults_of_several_kinds_in_one_trial(live: Live, fault: Make, backend: str) -> None:
+    """Bad links of two hosts, one of them twice, and a rank that is stopped: each is proved, and the data is right."""
+    faults = [
+        fault(kind="latency", id="late", ranks=[1], at="step.begin", by="5ms", jitter="5ms"),
+        fault(kind="reorder", id="mixed", ranks=[1], at="step.begin", share="10%"),
+        fault(kind="loss", id="lossy", ranks=[2], at="step.begin", share="1%"),
+        fault(kind="pause", id="still", ranks=[0], at="step.begin", **{"for": "100ms"}),
+    ]
+    struck = live(*faults, entry="links:exchange", size=3, backend=backend, hosts=THREE)
+    assert [found.proof.proved for found in struck.proved] == [True] * 4
+    assert struck.passed
+    dies = [faults[0], fault(kind="kill", id="dies", ranks=[2], at="step.end")]
+    struck = live(*dies, entry="links:exchange", size=3, backend=backend, hosts=THREE)
+    assert [found.proof.proved for found in struck.proved] == [True, True]
+    assert judge(struck, kind="detected-within", fault="dies", limit="2s").passed
+
+
+@pytest.mark.parametrize(
+    ("options", "right"),
+    [({"kind": "latency", "by": "50ms"}, True), ({"kind": "flip", "way": "in"}, False), ({"kind": "reset"}, None)],
+    ids=["latency", "flip", "reset"],
+)
+def test_a_server_and_its_client_need_no_group(
+    live: Live, fault: Make, options: dict[str, Any], right: bool | None
+) -> None:
+    """Two programs with sockets of their own, on two hosts: what is late, wrong or cut off is so for them too."""
+    struck = live(
+        fault(**{"id": "link", "ranks": [1], "at": "request", **options}),
+        entry="",
+        program=(sys.executable, "served.py"),
+        backend="none",
+        warm=False,
+        hosts=Hosts(count=2, of=(0, 1)),
+    )
+    assert struck.proved[0].proof.proved, struck.proved[0].proof.description
+    told = [seen.event.values for seen in struck.history.said(1, "answer")]
+    assert [one["right"] for one in told] == ([] if right is None else [right])
+    if right is None:
+        assert judge(struck, kind="detected-within", fault="link", limit="2s").passed
+    else:
+        assert told[0]["wrong"] == (0 if right else 1)
+
+
+def any_fault(random: Random, fault: Make) -> tuple[Any, Hosts]:
+    """One of any kind, with any options, and the hosts of a world for it."""
+    size = random.choice([2, 3, 4])
+    hosts_of = Hosts(count=size, of=tuple(range(size)))
+    kind = random.choice(sorted(LINKS))
+    mask, share = random.randint(1, 255), f"{random.choice([1, 10, 50, 100])}%"
+    options: dict[str, Any] = {
+        "latency": {"by": f"{random.randint(1, 40)}ms", "jitter": f"{random.randint(0, 40)}ms"},
+        "bandwidth": {"per_second": f"{random.choice([64, 512, 8192])}KiB"},
+        "flip": {
+            "message": random.randint(1, 4),
+            "byte": random.choice([None, 0, 4095]),
+            "mask": random.randint(1, 255),
+        },
+        "flip-frame": {"message": random.randint(1, 9), "byte": random.randint(0, 63), "mask": mask},
+        "partition": {},
+        "half-open": {"way": random.choice(["out", "in"])},
+        "reset": {},
+    }.get(kind, {"share": share})
+    if kind not in ("partition", "half-open"):
+        options["way"] = random.choice(["both", "out", "in"])
+    if random.random() < 0.5:
+        options["for"] = f"{random.randint(1, 400)}ms"
+    at = random.choice(["rank.begin", "backend.ready", "subject.begin", "step.begin", "step.end"])
+    return fault(kind=kind, id="link", ranks=[random.randrange(size)], at=at, **options), hosts_of
+
+
+def test_after_any_faults_nothing_is_left_and_the_next_world_is_sound(
+    live: Live, fault: Make, often: Often, pool: Any
+) -> None:
+    """Whatever strikes: no wrong byte without a flip, no error of ours, and then a clean world, and nothing is left."""
+    live(entry="links:exchange", size=2, hosts=Hosts(count=2, of=(0, 1)))
+    mounts = Path("/proc/self/mounts").read_text()
+    for turn in often(4, soak=200):
+        random = Random(turn)
+        one, hosts_of = any_fault(random, fault)
+        backend, size = random.choice(BACKENDS), hosts_of.count
+        struck = live(one, entry="links:exchange", size=size, backend=backend, hosts=hosts_of, seed=turn, deadline=2.0)
+        assert not struck.history.noted("harness.error"), (turn, one)
+        if not one.kind.startswith("flip"):
+            assert not any(any(wrong(struck, rank)) for rank in range(size)), (turn, one)
+        if struck.passed and not struck.proved[0].proof.proved:
+            assert "packets" in struck.proved[0].proof.description or "byte" in struck.proved[0].proof.description, one
+    for backend in BACKENDS:
+        struck = live(entry="links:exchange", size=3, backend=backend, hosts=THREE)
+        assert struck.passed
+        assert [wrong(struck, rank) for rank in range(3)] == [[[]] * 4] * 3
+    servers = {server.pid for server in pool._living}
+    assert left_below(servers, within=5.0) == set()
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert not [name for _, name in socket.if_nameindex() if name == WIRE]
+
+
+def left_below(servers: set[int], *, within: float) -> set[int]:
+    """Processes that servers have below them after some seconds: keepers, wires, ranks, stopped ones too."""
+    end = time.monotonic() + within
+    while True:
+        parents: defaultdict[int, set[int]] = defaultdict(set)
+        for process in processes():
+            parents[process.parent].add(process.pid)
+        left = set().union(*(parents[server] for server in servers))
+        if not left or time.monotonic() > end:
+            return left
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+                os.close(descriptor)
 
 
 def test_only_the_links_that_are_named_are_struck(live: Live, fault: Make) -> None:

@@ -129,6 +129,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"], "at", "is not an event a rank can emit"),
         (["id: f, kind: kill, ranks: [1], at: a, arm: control"], "arm", "its control must fail for its code"),
         (["id: f, kind: kill, ranks: [1], at: rank.exited"], "at", "is told about a rank, not by it"),
+        (["id: f, kind: kill, ranks: [1], at: world.start"], "at", "rank.begin, which comes before the rank joins"),
         (["id: f, kind: kill, ranks: [7], at: a"], "ranks[0]", "is not a rank of the smallest world"),
         (["id: f, kind: pause, ranks: [1], at: a, for: 2min"], "for", "less than world.deadline"),
         (["id: f, kind: pause, ranks: [1], at: a"], "for", "is missing"),
@@ -211,3 +212,20 @@ def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(good: str, 
     (found,) = problems(with_faults(good, f"id: f, {fault}", f"id: f, {fault}") + hub)
     assert (found.key, found.kind) == ("faults[1].id", "error")
     assert "is the id of another one" in found.message
+
+
+def test_a_program_is_struck_at_an_event_of_its_own(good: str, problems: Any) -> None:
+    """What the runtime of a rank of Python tells, no program does: a fault there could never land."""
+    text = good.replace("entry: subject:warm_up", "program: [sh]").replace(
+        "backend: [gloo, mlx-ring]", "backend: [none]"
+    )
+    at = [
+        [
+            one.message
+            for one in problems(with_faults(text, f"id: f, kind: kill, ranks: [1], at: {event}"))
+            if one.key == "faults[0].at"
+        ]
+        for event in ("ready", "rank.begin")
+    ]
+    assert at[0] == []
+    assert "which a program lacks" in at[1][0]
