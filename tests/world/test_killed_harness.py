@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -53,8 +54,8 @@ class Driver:
         for _ in range(count):
             assert self.process.stdout.readline(), "the driver ended"
 
-    def end(self) -> None:
-        """Reap it."""
+    def close(self) -> None:
+        """End and reap it."""
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
@@ -66,11 +67,12 @@ def driver(short_tmp: Path, request: pytest.FixtureRequest) -> Iterator[Driver]:
     """A driver, ended with the test."""
     found = Driver(short_tmp, *getattr(request, "param", ()))
     yield found
-    found.end()
+    found.close()
 
 
 def _nothing_left(driver: Driver, leftovers: Callable[..., set[int]]) -> None:
     assert leftovers(f"TMPDIR={driver.folder}", spare=set(), within=2.0) == set()
+    assert str(driver.folder) not in Path("/proc/self/mounts").read_text()
     assert [path.name for path in driver.folder.iterdir() if not path.name.startswith("rankproof-ports-")] == []
     with PortLease(folder=driver.folder / f"rankproof-ports-{os.getuid()}") as ports:
         assert len(ports.take(20)) == 20
@@ -94,22 +96,29 @@ def test_sigkill_at_a_random_moment(
     _nothing_left(driver, leftovers)
 
 
-HOSTED = [pytest.param(["hosts"], round(MOMENTS.uniform(0.0, 0.5), 2), id=f"moment-{turn}") for turn in range(2)]
-
-
 @pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts")
-@pytest.mark.parametrize(("driver", "later"), HOSTED, indirect=["driver"])
-def test_sigkill_with_ranks_on_test_hosts(driver: Driver, leftovers: Callable[..., set[int]], later: float) -> None:
+@pytest.mark.parametrize("everything", [True, False], ids=["everything-going-on", "any-moment"])
+def test_sigkill_with_ranks_on_test_hosts(
+    short_tmp: Path, leftovers: Callable[..., set[int]], often: Callable[..., range], everything: bool
+) -> None:
     """SIGKILL while worlds on test hosts come and go and a wire is stopped: no process stays, and so no network."""
-    driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
-    with pytest.raises(subprocess.TimeoutExpired):
-        driver.process.wait(later)
-    own = networks(f"TMPDIR={driver.folder}")
-    assert len(own) >= 2
-    driver.process.kill()
-    driver.process.wait()
-    _nothing_left(driver, leftovers)
-    assert networks().isdisjoint(own)
+    for turn in often(1, soak=10):
+        moment, folder = random.Random(turn), short_tmp / str(turn)
+        folder.mkdir()
+        with contextlib.closing(Driver(folder, "hosts")) as driver:
+            begin = time.monotonic()
+            if everything:
+                driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+            else:
+                driver.await_lines(moment.randint(1, 12))
+            with pytest.raises(subprocess.TimeoutExpired):
+                driver.process.wait(moment.uniform(0.0, 0.5) * (time.monotonic() - begin))
+            own = networks(f"TMPDIR={folder}")
+            assert len(own) >= 2 or not everything
+            driver.process.kill()
+            driver.process.wait()
+            _nothing_left(driver, leftovers)
+            assert networks().isdisjoint(own)
 
 
 @pytest.mark.parametrize("driver", [["hold"]], indirect=True, ids=["gate-held"])

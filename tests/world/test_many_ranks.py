@@ -92,7 +92,7 @@ def test_a_harness_killed_while_64_ranks_start(short_tmp: Path, leftovers: Calla
         assert leftovers(f"TMPDIR={short_tmp}", spare=set(), within=4.0) == set()
         assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []
     finally:
-        driver.end()
+        driver.close()
 
 
 @pytest.mark.slow
