@@ -118,7 +118,9 @@ class LinkFault(FaultAtEvent):
         listed = made[0].event.values.get("hosts") if made else None
         if not isinstance(placed, list) or not isinstance(listed, list) or rank >= len(placed):
             return []
-        return links_of(placed[rank], count=len(listed), to=self.to, way=self.way)
+        host = placed[rank]
+        is_one = type(host) is int and 0 <= host < len(listed)
+        return links_of(host, count=len(listed), to=self.to, way=self.way) if is_one else []
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, in force on its links, and packets that it was done to."""
@@ -144,7 +146,7 @@ class LinkFault(FaultAtEvent):
             shown = f"it was done to {numbers[1]} of {numbers[0]} packets that passed"
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)
-        if wrong:
+        if wrong := wrong or _elsewhere(counted.event.values, history, links):
             return Proof(proved=False, description=wrong, lines=lines)
         time = proof.milliseconds(struck, counted)
         shown = f"done to {numbers[1]} of {numbers[0]} packets in {time}{more}"
@@ -157,6 +159,21 @@ class LinkFault(FaultAtEvent):
 
     def _said(self, history: History, rank: int, name: str) -> list[Seen]:
         return [seen for seen in history.served(rank, name) if seen.event.values.get("fault") == self.id]
+
+
+def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[int]]) -> str:
+    """A connection that the wire's log names and that these links do not carry, in words; empty where there is none."""
+    made: Any = history.served(None, "hosts.made")[0].event.values["hosts"]
+    known = [str(host.get("address")) if isinstance(host, dict) else "" for host in made]
+    flows, flips = values.get("flows"), values.get("flips")
+    named = list(flows) if isinstance(flows, list) else []
+    named += [one.get("flow") for one in flips if isinstance(one, dict)] if isinstance(flips, list) else []
+    carried = {(known[source], known[target]) for source, target in links}
+    for flow in named:
+        ends = str(flow).partition(">")
+        if (ends[0].partition(":")[0], ends[2].partition(":")[0]) not in carried:
+            return f"the wire's log names {flow}, which these links do not carry"
+    return ""
 
 
 def links_of(host: Any, *, count: int, to: tuple[int, ...] | None, way: str) -> list[list[int]]:

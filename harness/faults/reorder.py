@@ -1,5 +1,8 @@
 """`reorder`: packets on the links of the rank's host are held back, so that those after them come first.
 
+The first packet waits until another of its link has come first, however long that takes. So there is something to
+prove on links too where each packet waits for the one before: TCP sends that one again, and its copy comes first.
+
 Proof: beside the count, that at least one packet did come before one that was held.
 """
 
@@ -26,7 +29,9 @@ class ReorderFault(LinkFault):
     what: ClassVar = "reorder"
 
     kind: Literal["reorder"]
-    share: Percent = Field(description="The share of packets, in percent: 20%. The first one is always held back.")
+    share: Percent = Field(
+        description="The share of packets, in percent: 20%. The first one always is, until another has come first."
+    )
     by: Delay = Field(0.005, description="How long, with a unit.", json_schema_extra={"default": "5ms"})
 
     def done(self) -> str:
@@ -36,7 +41,9 @@ class ReorderFault(LinkFault):
         return {"share": self.share, "by_ns": round(self.by * 1e9)}
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
-        overtaken = values.get("overtaken")
-        if not isinstance(overtaken, int) or overtaken < 1:
+        overtaken, held = values.get("overtaken"), values.get("struck")
+        if type(overtaken) is not int or type(held) is not int or not overtaken:
             return "no packet came before one that was held back", ""
+        if not 1 <= overtaken <= held:
+            return f"{overtaken} packets were overtaken, of {held} that were held back", ""
         return "", f", {overtaken} of them overtaken"

@@ -320,6 +320,8 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
         ("wire.counted", {"struck": 10**6}, "it was done to 1000000 of "),
         ("wire.counted", {"flips": []}, "the wire's log shows no byte that it flipped"),
         ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped otherwise"),
+        ("wire.counted", {"flips": [{**FLIP, "after": 65, "mask": 0, "before": 65}]}, "the wire flipped otherwise"),
+        ("wire.counted", {"flips": [{**FLIP, "flow": "10.77.0.1:2>10.77.0.2:1"}]}, "the wire's log names 10.77.0.1:2>"),
         ("wire.counted", {"flips": [{**FLIP, "payload": 40}]}, "the wire flipped otherwise"),
         ("wire.counted", {"flips": [FLIP, {**FLIP, "offset": 8}]}, "the wire flipped more than one byte"),
     ],

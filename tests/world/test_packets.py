@@ -124,6 +124,20 @@ def test_delays_keep_the_order_and_a_narrow_link_its_rate() -> None:
     assert [link.pass_through(one, now=0)[0][0] for _ in range(3)] == [1_000_000, 2_000_000, 3_000_000]
 
 
+def test_the_first_packet_waits_until_one_has_come_first() -> None:
+    """However late the next one is: it overtakes. Taken back before, the fault lets go of what it keeps."""
+    for share in (0.0, 1.0):
+        fault, link = a_fault("reorder", share=share, by_ns=1000)
+        assert link.pass_through(packet(b"1"), now=0) == []
+        passed = link.pass_through(packet(b"2"), now=5000)
+        assert [(due, one) for due, _, one in passed] == [(5000, packet(b"2")), (5000, packet(b"1"))]
+        assert (fault.evidence()["overtaken"], list(fault.let_go())) == (1, [])
+        assert [due for due, _, _ in link.pass_through(packet(b"3"), now=6000)] == [6000 + 1000 * share]
+    fault, link = a_fault("reorder", share=0.5, by_ns=1000)
+    link.pass_through(packet(b"1"), now=0)
+    assert [one for _, _, one in fault.let_go()] == [packet(b"1")]
+
+
 def test_faults_of_one_link_are_done_one_after_the_other() -> None:
     """What the first leaves goes through the second: twice, then each of the two is counted and late."""
     wires = {(0, 1): Link(source=0, target=1)}
