@@ -1,16 +1,17 @@
 """Ranks that give each other bytes, round by round, over links that are good at first and bad from the middle on."""
 
+import hashlib
 import socket
 import time
 
-SIZE = 32 * 1024
-PORT, PART = 21_000, 1024
+SIZE = 8 * 1024
+PORT, PART = 21_000, 512
 PATIENCE = 0.1
 
 
 def held(rank, number):
-    """What a rank gives in a round: bytes that every rank can work out."""
-    return bytes((rank * 31 + number * 7 + place) % 251 for place in range(256)) * (SIZE // 256)
+    """What a rank gives in a round: bytes that every rank can work out, and no part of which is like another."""
+    return hashlib.shake_128(b"%d %d" % (rank, number)).digest(SIZE)
 
 
 def exchange(context, *, rounds, datagrams=False, swallows=None):
@@ -51,24 +52,25 @@ class Datagrams:
     """What is sent without TCP: nobody numbers it, waits for it, or sends it again."""
 
     def __init__(self, context):
-        self._rank, self._size = context.rank, context.size
+        self._rank = context.rank
         self._hosts = [socket.gethostbyname(f"host-{rank}") for rank in range(context.size)]
+        self._come = {rank: b"" for rank in range(context.size) if rank != context.rank}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((self._hosts[self._rank], PORT))
 
     def all_gather(self, data):
-        """Everybody's bytes, of what has come within PATIENCE."""
-        others = [rank for rank in range(self._size) if rank != self._rank]
+        """Everybody's bytes, of what has come within PATIENCE; what is beyond them is taken for the next round's."""
         for begin in range(0, len(data), PART):
-            for rank in others:
+            for rank in self._come:
                 self._socket.sendto(data[begin : begin + PART], (self._hosts[rank], PORT))
-        found = {rank: b"" for rank in others} | {self._rank: data}
         end = time.monotonic() + PATIENCE
-        while any(len(found[rank]) < len(data) for rank in others):
+        while any(len(come) < len(data) for come in self._come.values()):
             self._socket.settimeout(max(0.001, end - time.monotonic()))
             try:
                 part, (host, _) = self._socket.recvfrom(PART)
             except TimeoutError:
                 break
-            found[self._hosts.index(host)] += part
-        return [found[rank] for rank in range(self._size)]
+            self._come[self._hosts.index(host)] += part
+        found = {self._rank: data} | {rank: come[: len(data)] for rank, come in self._come.items()}
+        self._come = {rank: come[len(data) :] for rank, come in self._come.items()}
+        return [found[rank] for rank in sorted(found)]

@@ -47,6 +47,28 @@ def test_the_control_takes_the_wrong_byte_and_the_candidate_does_not(ran: Ran) -
     assert "All ranks ran on one machine, over loopback" not in report
 
 
+LINKS = ROOT / "scenarios" / "bad-links"
+THREE = ("--set", "matrix.ranks=[3]", "--set", 'matrix.backend=["gloo"]')
+
+
+def test_what_tcp_hides_breaks_datagrams_and_is_measured(tmp_path: Path) -> None:
+    """Packets overtake each other: right results in the collective, wrong ones without TCP, and both halves timed."""
+    few = ("trials.candidate=3", "trials.control=2", "trials.accept.failure_rate_below=70%")
+    settings = [word for one in few for word in ("--set", one)]
+    ran = run_command(tmp_path, "run", str(LINKS / "reorder.yaml"), "--unsigned", *THREE, *settings)
+    assert ran.code == 0, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    timed = {(row.id, row.rank) for row in cell.measured}
+    assert timed == {(half, rank) for half in ("clean", "struck") for rank in range(3)}
+
+
+def test_a_cut_that_lasts_is_a_hang_at_its_line(tmp_path: Path) -> None:
+    """Tried once: the control stands still at the stated line on every rank."""
+    ran = run_command(tmp_path, "run", str(LINKS / "unbounded.yaml"), "--try", *THREE)
+    assert ran.code == 0, ran.out + ran.err
+    assert "control: failed as stated" in ran.out
+
+
 def unplaced(event: dict[str, Any]) -> None:
     """Ranks that were on the machine as it is."""
     if event["name"] == "world.begin":

@@ -15,7 +15,7 @@ from harness.scenario import load_scenario
 from tests.run.conftest import ROOT, Ran, run_command
 from tests.run.test_forgery import Forger
 
-FOLDERS = ("rank-death", "rank-stall", "slow-start-and-barrier", "environment-parity")
+FOLDERS = ("bad-links", "rank-death", "rank-stall", "slow-start-and-barrier", "environment-parity")
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / "scenarios" / folder).glob("*.yaml"))
 # So few set the arms apart.
 FEW = ("trials.candidate=3", "trials.control=4", 'trials.accept.failure_rate_below="70%"')
