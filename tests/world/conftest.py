@@ -122,6 +122,16 @@ def networks(marker: str = "") -> set[str]:
     return found - {str(Path("/proc/self/ns/net").readlink())}
 
 
+def dwellers(own: set[str]) -> set[int]:
+    """Processes in one of these network namespaces, marked or not."""
+    found = set()
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        with contextlib.suppress(OSError):
+            if str(Path(f"/proc/{pid}/ns/net").readlink()) in own:
+                found.add(pid)
+    return found
+
+
 def descriptors() -> int:
     """How many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
