@@ -251,8 +251,6 @@ def test_after_any_faults_nothing_is_left_and_the_next_world_is_sound(
         assert not struck.history.noted("harness.error"), (turn, one)
         if not one.kind.startswith("flip"):
             assert not any(any(wrong(struck, rank)) for rank in range(size)), (turn, one)
-        if struck.passed and not struck.proved[0].proof.proved:
-            assert "packets" in struck.proved[0].proof.description or "byte" in struck.proved[0].proof.description, one
     for backend in BACKENDS:
         struck = live(entry="links:exchange", size=3, backend=backend, hosts=THREE)
         assert struck.passed
