@@ -53,7 +53,7 @@ THREE = ("--set", "matrix.ranks=[3]", "--set", 'matrix.backend=["gloo"]')
 
 def test_what_tcp_hides_breaks_datagrams_and_is_measured(tmp_path: Path) -> None:
     """Packets overtake each other: right results in the collective, wrong ones without TCP, and both halves timed."""
-    few = ("trials.candidate=3", "trials.control=2", "trials.accept.failure_rate_below=70%")
+    few = ("trials.candidate=3", "trials.control=4", "trials.accept.failure_rate_below=70%")
     settings = [word for one in few for word in ("--set", one)]
     ran = run_command(tmp_path, "run", str(LINKS / "reorder.yaml"), "--unsigned", *THREE, *settings)
     assert ran.code == 0, ran.out + ran.err
