@@ -3,8 +3,8 @@
 Data, from llama-vocab.cpp, which quotes the pattern of the original tokenizer.json beside its own. Only names whose
 original is quoted there, or is one component of the tokenizers library, stand here; any other is compared by its name
 with other GGUF files and with nothing else. Nothing is guessed. Of each split llama.cpp (llama-cpp-python 0.3.36) and
-the tokenizers library gave the same ids for every text that was tried, but of `tekken`, where llama.cpp's own pattern
-cuts before a combining mark.
+the tokenizers library gave the same ids for every text that was tried, but of `tekken` (234 of 9,201 texts differ; in
+the one that was looked at llama.cpp cuts before a combining mark).
 """
 
 from __future__ import annotations
