@@ -1,0 +1,183 @@
+"""The models that are made by rule: name to configuration and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.models import families
+from harness.models.families import EXPERTS, HEAD, HEADS, KV_HEADS, Shape
+from harness.models.vocabulary import SIZE
+from harness.models.weights import Tensor
+
+MIXTRAL = ("w1", "w3", "w2")
+QWEN = ("gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A model that can be made.
+
+    Attributes:
+        does: what it has that others have not, in words.
+        seed: what its numbers are drawn from, with each tensor's name.
+        config: makes what stands in config.json.
+        tensors: makes name to tensor of the checkpoint.
+    """
+
+    does: str
+    config: Callable[[], dict[str, Any]]
+    tensors: Callable[[], dict[str, Tensor]]
+    seed: int = 1
+
+
+def _dense(model_type: str, architecture: str, shape: Shape, **further: Any) -> dict[str, Any]:
+    return {
+        "config": lambda: families.common(model_type, architecture, shape) | further,
+        "tensors": lambda: families.decoder(shape, dict(families.attention(shape)) | dict(families.dense(shape))),
+    }
+
+
+def _sparse(
+    model_type: str,
+    architecture: str,
+    shape: Shape,
+    *,
+    prefix: str,
+    names: tuple[str, str, str],
+    bias: str = "",
+    **further: Any,
+) -> dict[str, Any]:
+    def tensors() -> dict[str, Tensor]:
+        layer = dict(families.attention(shape)) | dict(families.experts(prefix, names, shape))
+        if bias:
+            layer[bias] = Tensor(shape=(EXPERTS,), deviation=0.05)
+        return families.decoder(shape, layer)
+
+    return {"config": lambda: families.common(model_type, architecture, shape) | further, "tensors": tensors}
+
+
+def _gpt2() -> dict[str, Any]:
+    shape = Shape(tied=True, heads=12, kv_heads=12)
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "dtype": "float32",
+        "activation_function": "gelu_new",
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "layer_norm_epsilon": 1e-5,
+        "n_ctx": families.LONGEST,
+        "n_positions": families.LONGEST,
+        "n_embd": shape.width,
+        "n_head": shape.heads,
+        "n_layer": shape.layers,
+        "vocab_size": SIZE,
+        "tie_word_embeddings": True,
+        **families.SPECIALS,
+    }
+    return {"config": lambda: config, "tensors": lambda: families.gpt2(shape)}
+
+
+LLAMA = Shape()
+# mlx-lm divides the width by the heads where Qwen2 and Mixtral are concerned, and does not look at head_dim.
+WIDE = Shape(width=HEADS * HEAD)
+TIED = replace(LLAMA, tied=True, embedding=families.TIED * families.root(LLAMA.width))
+SPARSE = Shape(inner=48)
+
+MODELS: Mapping[str, Recipe] = {
+    "llama": Recipe(
+        does="grouped KV heads, untied head",
+        **_dense("llama", "LlamaForCausalLM", LLAMA, hidden_act="silu", attention_bias=False, mlp_bias=False),
+    ),
+    "llama-tied": Recipe(
+        does="the same with a tied head",
+        **_dense("llama", "LlamaForCausalLM", TIED, hidden_act="silu", attention_bias=False),
+    ),
+    "llama-2-kv": Recipe(
+        does="two KV heads, which cannot be split over 3 or 4 ranks: refused there",
+        **_dense("llama", "LlamaForCausalLM", replace(LLAMA, kv_heads=2), hidden_act="silu", attention_bias=False),
+    ),
+    "gpt2": Recipe(does="biases everywhere, learned positions, fused queries, keys and values, tied head", **_gpt2()),
+    "qwen2": Recipe(
+        does="biases of queries, keys and values, tied head",
+        **_dense("qwen2", "Qwen2ForCausalLM", replace(WIDE, tied=True, bias=True, embedding=families.TIED * families.root(WIDE.width)), hidden_act="silu"),
+    ),
+    "gemma2": Recipe(
+        does="soft caps, a sliding window in every other layer, four norms a layer, tied head",
+        **_dense(
+            "gemma2",
+            "Gemma2ForCausalLM",
+            # Gemma multiplies embeddings by the root of the width, and adds 1 to the weights of every norm.
+            replace(
+                TIED,
+                embedding=families.root(LLAMA.width),
+                norm_middle=0.5,
+                last_norm_middle=2.0,
+                norms=(
+                    "input_layernorm",
+                    "post_attention_layernorm",
+                    "pre_feedforward_layernorm",
+                    "post_feedforward_layernorm",
+                ),
+            ),
+            hidden_activation="gelu_pytorch_tanh",
+            sliding_window=16,
+            query_pre_attn_scalar=HEAD,
+            attn_logit_softcapping=20.0,
+            final_logit_softcapping=30.0,
+        ),
+    ),
+    "mixtral": Recipe(
+        does="12 experts, two for each token",
+        **_sparse(
+            "mixtral",
+            "MixtralForCausalLM",
+            replace(WIDE, inner=48),
+            prefix="block_sparse_moe",
+            names=MIXTRAL,
+            hidden_act="silu",
+            num_local_experts=EXPERTS,
+            num_experts_per_tok=2,
+            sliding_window=None,
+        ),
+    ),
+    "qwen3-moe": Recipe(
+        does="12 experts, two for each token, norms over each head's queries and keys",
+        **_sparse(
+            "qwen3_moe",
+            "Qwen3MoeForCausalLM",
+            replace(SPARSE, head_norms=(HEAD, HEAD)),
+            prefix="mlp",
+            names=QWEN,
+            hidden_act="silu",
+            moe_intermediate_size=SPARSE.inner,
+            num_experts=EXPERTS,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            decoder_sparse_step=1,
+            mlp_only_layers=[],
+        ),
+    ),
+    "minimax": Recipe(
+        does="12 experts behind a sigmoid router with a bias, norms over all queries and keys together, half of each "
+        "head rotated",
+        **_sparse(
+            "minimax_m2",
+            "MiniMaxM2ForCausalLM",
+            replace(SPARSE, head_norms=(HEADS * HEAD, KV_HEADS * HEAD)),
+            prefix="block_sparse_moe",
+            names=MIXTRAL,
+            bias="block_sparse_moe.e_score_correction_bias",
+            hidden_act="silu",
+            num_local_experts=EXPERTS,
+            num_experts_per_tok=2,
+            rotary_dim=HEAD // 2,
+            shared_intermediate_size=0,
+            scoring_func="sigmoid",
+            use_qk_norm=True,
+        ),
+    ),
+}
