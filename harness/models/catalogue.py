@@ -103,7 +103,12 @@ MODELS: Mapping[str, Recipe] = {
     "gpt2": Recipe(does="biases everywhere, learned positions, fused queries, keys and values, tied head", **_gpt2()),
     "qwen2": Recipe(
         does="biases of queries, keys and values, tied head",
-        **_dense("qwen2", "Qwen2ForCausalLM", replace(WIDE, tied=True, bias=True, embedding=families.TIED * families.root(WIDE.width)), hidden_act="silu"),
+        **_dense(
+            "qwen2",
+            "Qwen2ForCausalLM",
+            replace(WIDE, tied=True, bias=True, embedding=families.TIED * families.root(WIDE.width)),
+            hidden_act="silu",
+        ),
     ),
     "gemma2": Recipe(
         does="soft caps, a sliding window in every other layer, four norms a layer, tied head",

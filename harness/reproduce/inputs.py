@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.forms.source import real_place
 from harness.record.facts import InputFacts
-from harness.run.inputs import LAYOUTS, InputError, ResolvedInput, digests, leaves, remembered, resolve
+from harness.run.inputs import LAYOUTS, MADE, InputError, ResolvedInput, digests, leaves, remembered, resolve
 from harness.scenario import Input
 
 
@@ -62,6 +62,9 @@ def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Pat
         source = Input(layouts=tuple(one.given.removeprefix(LAYOUTS).split(", ")))
         other = f"this version makes other layouts than the run had; --input {one.name}=PATH says where those lie"
         return _again(one, source, other=other)
+    if given is None and one.given.startswith(MADE):
+        other = f"this version makes another model than the run had; --input {one.name}=PATH says where that lies"
+        return _again(one, Input(made=one.given.removeprefix(MADE)), other=other)
     what = different or f"it is not here (the run was given {one.given}, sha256 {one.digest[:12]})"
     raise InputMissing(f"input {one.name}: {what}; --input {one.name}=PATH says where it lies")
 

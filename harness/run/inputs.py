@@ -19,6 +19,8 @@ from harness.scenario import Input, Scenario
 FILES_LIMIT = 10_000
 LAYOUTS = "layouts "
 """How the record names an input of layouts; their names follow."""
+MADE = "made "
+"""The same of a model that is made here."""
 PLACES = "inputs"
 """The user's cache that says where inputs lay. A record names no folder of this machine, and a bundle has to find them.
 """
@@ -76,6 +78,8 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
             raise InputError(f"input {name}: {given.path} is not there (looked in the scenario's folder)")
     elif given.layouts is not None:
         text, path = f"{LAYOUTS}{', '.join(given.layouts)}", _layouts(name, given.layouts)
+    elif given.made is not None:
+        text, path = f"{MADE}{given.made}", _made(name, given.made)
     else:
         assert given.hub is not None
         text = given.hub
@@ -131,6 +135,16 @@ def _layouts(name: str, layouts: Sequence[str]) -> Path:
     try:
         return cached(layouts)
     except (HubError, OSError) as error:
+        raise InputError(f"input {name}: {error}") from None
+
+
+def _made(name: str, model: str) -> Path:
+    """The folder of the user's cache with a model, the same bytes on every machine."""
+    from harness.models import ModelError, cached
+
+    try:
+        return cached(model)
+    except (ModelError, OSError) as error:
         raise InputError(f"input {name}: {error}") from None
 
 

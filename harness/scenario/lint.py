@@ -241,9 +241,15 @@ def paths_are_portable(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(path, f"{message} ({instead})")
 
 
-def layouts_exist(draft: Draft) -> Iterator[Problem]:
-    """A layout is one that this version makes."""
+def made_exist(draft: Draft) -> Iterator[Problem]:
+    """A layout or a model is one that this version makes."""
     for name, given in draft.inputs.items():
+        if given.made is not None:
+            from harness.models.catalogue import MODELS
+
+            if given.made not in MODELS:
+                message = f"is not a model that is made here; there are {', '.join(MODELS)}"
+                yield draft.problem(("inputs", name, "made"), message, suggestion=closest(given.made, list(MODELS)))
         if not given.layouts:
             continue
         from harness.hub.layouts.catalogue import LAYOUTS
@@ -325,7 +331,7 @@ RULES = (
     *FAULT_RULES,
     reserved_variables,
     paths_are_portable,
-    layouts_exist,
+    made_exist,
     ready,
     ranks_that_nobody_asks,
     a_world_of_one,

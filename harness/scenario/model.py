@@ -52,19 +52,22 @@ class Needs(Model):
 
 
 class Input(Model):
-    """A file or folder that the subject reads. Exactly one of path, hub and layouts says where it comes from."""
+    """A file or folder that the subject reads. Exactly one of path, hub, layouts and made says where it comes from."""
 
     path: AnyPath | None = Field(None, description="A file or folder, relative to the scenario's folder.")
     hub: Hub | None = Field(None, description="A model of the hub with its revision: organisation/model@revision.")
     layouts: Distinct[Line] | None = Field(
         None, description="Tokenizer repositories that Rankproof makes itself, by name; `rankproof hub layouts` lists."
     )
+    made: Line | None = Field(
+        None, description="A model that Rankproof makes itself, by name; `rankproof models list` tells them."
+    )
     sha256: Sha256 | None = Field(None, description="Digest of the content; a digest that differs stops the run.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        nothing = "says nothing about where it comes from; give path, hub or layouts"
-        return demand_one(self, "path", "hub", "layouts", nothing=nothing)
+        nothing = "says nothing about where it comes from; give path, hub, layouts or made"
+        return demand_one(self, "path", "hub", "layouts", "made", nothing=nothing)
 
 
 class HubService(Model):

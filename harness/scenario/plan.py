@@ -100,7 +100,7 @@ def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
         place=SHARED if shared else cell.slug,
         size=1,
         backend=reference.backend,
-        entry=reference.entry or subject.function,
+        entry=reference.entry or subject.reference_function,
         arguments={**reference.with_, **({} if shared else cell.axes)},
         offered=True,
     )

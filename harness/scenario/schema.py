@@ -32,7 +32,7 @@ def json_schema() -> dict[str, Any]:
     }
     definitions = schema["$defs"]
     definitions["Subject"]["oneOf"] = _exactly_one("entry", "program", "use")
-    definitions["Input"]["oneOf"] = _exactly_one("path", "hub", "layouts")
+    definitions["Input"]["oneOf"] = _exactly_one("path", "hub", "layouts", "made")
     definitions["Measure"]["oneOf"] = _exactly_one("event", "probe")
     return schema
 

@@ -23,7 +23,11 @@ class Reference(Model):
         alias="with",
         description="Arguments of its function, in place of the candidate's. Further axes are added to them.",
     )
-    entry: Entry | None = Field(None, description="module:function in the candidate's code (default: the subject's).")
+    entry: Entry | None = Field(
+        None,
+        description="module:function in the candidate's code (default: the subject's; of a ready subject that splits a "
+        "model, what holds the whole).",
+    )
     backend: Literal["none", "gloo"] = Field(
         "none",
         description="gloo: it joins a torch.distributed group of itself alone, for code that calls torch.distributed.",
@@ -84,6 +88,11 @@ class Subject(Model):
     def function(self) -> str:
         """`module:function` that every rank calls, a ready subject's too; empty for a program."""
         return READY[self.use].entry if self.use is not None else self.entry or ""
+
+    @property
+    def reference_function(self) -> str:
+        """`module:function` of the reference where it names none: of a ready subject what runs the whole, if it has it."""
+        return (READY[self.use].reference if self.use is not None else "") or self.function
 
     @property
     def arms(self) -> dict[str, Arm]:

@@ -6,7 +6,7 @@ arguments only come.
 """
 
 from harness.plugins import Registry
-from harness.subjects import mlx_allreduce, tokenizer_load, torch_allreduce, torch_pipeline
+from harness.subjects import inference, mlx_allreduce, tokenizer_load, torch_allreduce, torch_pipeline
 from harness.subjects.subject import Argument, ReadySubject
 
 __all__ = ["READY", "Argument", "ReadySubject"]
@@ -19,5 +19,6 @@ READY: Registry[ReadySubject] = Registry(
         "torch-allreduce": torch_allreduce.SUBJECT,
         "mlx-allreduce": mlx_allreduce.SUBJECT,
         "tokenizer-load": tokenizer_load.SUBJECT,
+        **inference.SUBJECTS,
     },
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+INSIDE = "_inside"
 NO_DEFECT = "none"
 """The value of an argument `defect` for code that is whole."""
 
@@ -16,28 +17,39 @@ class Argument:
 
     Attributes:
         does: what it changes, in words.
-        default: what it is where nothing is given; its type is the argument's.
+        default: what it is where nothing is given; its type is the argument's. A tuple stands for a list of prompts.
         choices: all that it may be, or nothing where it is free.
         at_least, at_most: bounds of a number.
         names_an_input: whether its value is the name of one of the scenario's inputs.
+        texts: of a list, whether an item may be a text beside a list of token ids.
     """
 
     does: str
-    default: str | int
+    default: str | int | tuple[str, ...]
     choices: tuple[str, ...] = ()
     at_least: int = 1
     at_most: int = 1_000_000
     names_an_input: bool = False
+    texts: bool = True
 
     def complaint(self, value: object) -> str:
         """Why it cannot be this value; empty where it can."""
         if self.choices:
             return "" if value in self.choices else f"must be one of {', '.join(self.choices)}"
+        if isinstance(self.default, tuple):
+            if isinstance(value, list | tuple) and all(self._is_item(item) for item in value):
+                return "" if value or not self.default else "must hold at least one"
+            return f"must be a list of {'texts or ' if self.texts else ''}lists of token ids"
         if isinstance(self.default, str):
             return "" if isinstance(value, str) and value else "must be a text"
         if type(value) is not int or not self.at_least <= value <= self.at_most:
             return f"must be a whole number from {self.at_least} to {self.at_most}"
         return ""
+
+    def _is_item(self, item: object) -> bool:
+        if isinstance(item, str):
+            return self.texts and bool(item)
+        return isinstance(item, list) and bool(item) and all(type(token) is int and token >= 0 for token in item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +58,12 @@ class ReadySubject:
 
     Attributes:
         does: what its ranks do, in words.
-        file: its code, named MODULE_inside.py: arms get it as MODULE.py, and every rank calls its `run`.
+        file: its code, of which every rank calls `run`. MODULE_inside.py is MODULE.py in an arm; a file of a folder
+            PACKAGE_inside is PACKAGE/FILE there, with all other files of the folder.
         backends: those that it can work on.
         arguments: name to argument.
         emits: name of an event to the keys of its values.
+        reference: `module:function` among its files that does the same in one process with the whole, or empty.
         misfit: given all arguments (each one right by itself) and a world size, the argument at which the subject would
             refuse to start, and why; None where it would not.
     """
@@ -59,12 +73,20 @@ class ReadySubject:
     backends: tuple[str, ...]
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
+    reference: str = ""
     misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = lambda _arguments, _ranks: None
 
     @property
     def module(self) -> str:
         """The name that its code has in an arm."""
-        return self.file.stem.removesuffix("_inside")
+        own = self.file.stem.removesuffix(INSIDE)
+        return f"{self.package}.{own}" if self.package else own
+
+    @property
+    def package(self) -> str:
+        """The package that its code is a module of; empty where it stands alone."""
+        folder = self.file.parent.name
+        return folder.removesuffix(INSIDE) if folder.endswith(INSIDE) else ""
 
     @property
     def entry(self) -> str:
@@ -73,7 +95,9 @@ class ReadySubject:
 
     def files(self) -> dict[str, bytes]:
         """The files that both arms get, by name."""
-        return {f"{self.module}.py": self.file.read_bytes()}
+        if not self.package:
+            return {f"{self.module}.py": self.file.read_bytes()}
+        return {f"{self.package}/{path.name}": path.read_bytes() for path in sorted(self.file.parent.glob("*.py"))}
 
 
 # What the subjects that try collectives have in common: what they emit, and their arguments.

@@ -1,0 +1,107 @@
+"""`hf-single`, `hf-tensor`, `hf-pipeline`, `mlx-single`, `mlx-tensor`, `mlx-pipeline`: inference over the ranks.
+
+All take the same arguments and tell the same, so that one scenario asks the same of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.subjects.subject import INSIDE, Argument, ReadySubject
+
+FOLDER = Path(__file__).with_name("inference_inside")
+ARGUMENTS = {
+    "model": Argument(does="the input that holds the model, a folder", default="model", names_an_input=True),
+    "prompts": Argument(
+        does="what is asked: texts, or lists of token ids", default=("the quick brown fox", "hello world")
+    ),
+    "max_new_tokens": Argument(does="how many tokens are generated after each prompt", default=8, at_most=4096),
+    "prefill_chunk": Argument(does="tokens of a prompt at a time; 0: all at once", default=0, at_least=0),
+    "dtype": Argument(
+        does="type of weights and activations", default="float32", choices=("float32", "bfloat16", "float16")
+    ),
+    "sampling": Argument(
+        does="greedy: the best token, of equals the first; seeded: drawn by its probability",
+        default="greedy",
+        choices=("greedy", "seeded"),
+    ),
+    "seed": Argument(does="what sampling draws from, with the prompt's number", default=0, at_least=0),
+    "teacher": Argument(
+        does="for each prompt the token ids that are fed after it, whatever was chosen", default=(), texts=False
+    ),
+    "follow": Argument(
+        does="reference: what the reference generated is fed, whatever was chosen",
+        default="own",
+        choices=("own", "reference"),
+    ),
+    "warm_up": Argument(
+        does="tokens that are generated from the first prompt before all else; 0: none", default=0, at_least=0
+    ),
+    "tokenizer": Argument(
+        does="rank-0-only: the other ranks go on without one",
+        default="every-rank",
+        choices=("every-rank", "rank-0-only"),
+    ),
+    "envelope": Argument(
+        does="keep: each answer is made again in every order in which the same sums may be added up",
+        default="none",
+        choices=("none", "keep"),
+    ),
+    "hidden": Argument(
+        does="keep: what came out of each layer while the prompt was read is kept",
+        default="none",
+        choices=("none", "keep"),
+    ),
+}
+EMITS = {
+    "model.load.begin": (),
+    "model.load.end": (),
+    "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
+    "shard": ("rank", "tensor", "slices", "sha256"),
+    "shards": ("bytes",),
+    "warm.up.begin": (),
+    "warm.up.end": ("ids", "text"),
+    "prefill.begin": (),
+    "prefill.end": (),
+    "decode.begin": (),
+    "decode.end": (),
+    "generated": ("prompt", "ids"),
+    "detokenized": ("prompt", "text"),
+    "envelope": ("number", "prompt", "order"),
+}
+
+
+def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | None:
+    """What the session raises ValueError for: a control that did so would seem to fail as stated."""
+    prompts, teacher = arguments["prompts"], arguments["teacher"]
+    assert isinstance(prompts, list | tuple)
+    assert isinstance(teacher, list | tuple)
+    if teacher and arguments["follow"] == "reference":
+        return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
+    if teacher and len(teacher) != len(prompts):
+        return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
+    return None
+
+
+def _subject(name: str, does: str, *backends: str) -> ReadySubject:
+    return ReadySubject(
+        does=does,
+        file=FOLDER / f"{name}.py",
+        backends=backends,
+        arguments=ARGUMENTS,
+        emits=EMITS,
+        reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
+        misfit=_misfit,
+    )
+
+
+SUBJECTS = {
+    "hf-single": _subject("hf_single", "generates with the whole model in each rank, by transformers", "none", "gloo"),
+    "hf-tensor": _subject(
+        "hf_tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
+    ),
+    "hf-pipeline": _subject(
+        "hf_pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
+    ),
+}

@@ -1,0 +1,203 @@
+"""transformers as an engine: the whole model, transformers' own tensor parallelism, or stages of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import layout, orders, stages
+from .session import Piece
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Transformers:
+    """A decoder of transformers.
+
+    Args:
+        rank, size: of this process; one that holds the whole model is rank 0 of 1.
+        sharding: `single`, `tensor` or `pipeline`.
+        distributed: the module torch.distributed, with a group joined; None for `single`.
+    """
+
+    def __init__(self, *, rank: int, size: int, sharding: str, distributed: Any = None) -> None:
+        self.name = f"hf-{sharding}"
+        self.architecture = ""
+        self.device = "cpu"
+        self.whole = size == 1
+        self.has_logits = sharding != "pipeline" or rank == size - 1
+        self._rank, self._size, self._sharding, self._distributed = rank, size, sharding, distributed
+        self._model: Any = None
+        self._stage: stages.Stage | None = None
+        self._cache: Any = None
+        self._seen = 0
+        self._padding = 0
+        self._layers: dict[int, Tensor] = {}
+
+    def load(self, folder: str, *, dtype: str) -> None:
+        """Load the model, this rank's slices or this rank's layers.
+
+        Raises:
+            ValueError: this engine does not offer the model at this world size; the message says why.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()  # what a stage lacks on purpose would be reported as missing
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        self.architecture = (config.architectures or [config.model_type])[0]
+        self._checkpoint = layout.names_of(folder)
+        of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
+        told: Any = {"missing_keys": (), "unexpected_keys": ()}
+        if self._sharding == "pipeline":
+            self._stage = stages.Stage(self._distributed, rank=self._rank, size=self._size)
+            self._model = self._stage.load(folder, config, dtype=DTYPES[dtype])
+        elif self._sharding == "tensor" and self._distributed is not None:
+            from transformers.distributed import DistributedConfig
+
+            refuse_tensor(config, self._size)
+            plan = DistributedConfig(tp_size=self._size, tp_plan="auto")
+            self._model, told = AutoModelForCausalLM.from_pretrained(folder, distributed_config=plan, **of_all)
+        else:
+            self._model, told = AutoModelForCausalLM.from_pretrained(folder, **of_all)
+        stages.demand_whole(told)
+        self._model.eval()
+        first = self._stage.first if self._stage is not None else 0
+        for number, layer in enumerate(stages.layers_of(self._model), first):
+            layer.register_forward_hook(self._watch(number))
+
+    def _watch(self, number: int) -> Any:
+        def note(_module: nn.Module, _given: Any, output: Any) -> None:
+            state = output[0] if isinstance(output, tuple) else output
+            self._layers[number] = state[-1, self._padding :].detach()
+
+        return note
+
+    def pieces(self) -> Iterator[Piece]:
+        """See `session.Engine`. Of tied tensors only the one that the checkpoint has is told."""
+        rename = self._stage.original if self._stage is not None else str
+        base = f"{self._model.base_model_prefix}."
+        named = [*self._model.named_parameters(remove_duplicate=True), *self._model.named_buffers()]
+        kept = self._model.state_dict().keys()
+        for name, found in named:
+            if name not in kept:
+                continue  # a buffer that is worked out anew, and is in no checkpoint
+            local = found.to_local() if hasattr(found, "to_local") else found
+            for block in layout.blocks(rename(name), _shares(found), self._checkpoint, base=base):
+                box = local.detach()[tuple(slice(*one) for one in block.local)].contiguous()
+                data = box.reshape(-1).view(torch.uint8).numpy().tobytes()
+                yield Piece(tensor=block.tensor, slices=[list(one) for one in block.whole], data=data)
+
+    def begin(self) -> None:
+        """See `session.Engine`."""
+        from transformers import DynamicCache
+
+        self._cache, self._seen = DynamicCache(config=self._model.config), 0
+
+    def step(self, ids: Sequence[int]) -> Tensor | None:
+        """See `session.Engine`."""
+        places = torch.arange(self._seen, self._seen + len(ids))[None]
+        given = torch.tensor([list(ids)])
+        with torch.no_grad():
+            more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
+            if self._stage is not None:
+                self._stage.receive(tokens=len(ids))
+            told = {"input_ids": given, "position_ids": places, "past_key_values": self._cache, "use_cache": True}
+            logits = self._model(**{**told, **more}).logits
+            if self._stage is not None:
+                self._stage.send()
+        self._seen += len(ids)
+        if not self.has_logits:
+            return None
+        # What is before the prompt is padding; the last of a batch is the prompt.
+        logits = logits[-1]
+        return logits[-len(ids) :]
+
+    def hidden(self) -> dict[int, Tensor]:
+        """See `session.Engine`."""
+        found, self._layers = self._layers, {}
+        return found
+
+    def together(self, parts: Sequence[Tensor]) -> Tensor:
+        """See `session.Engine`."""
+        return torch.cat(list(parts))
+
+    def numbers(self, row: Tensor) -> Any:
+        """See `session.Engine`."""
+        return row.double().numpy()
+
+    def agree(self, token: int | None) -> int:
+        """See `session.Engine`."""
+        if self._stage is not None and self._size > 1:
+            return self._stage.agree(token)
+        assert token is not None
+        return token
+
+    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
+        """See `session.Engine`."""
+        for parts in (2, 3, 4):
+            yield f"matrix products in {parts} parts that are summed", orders.split(self._model, parts)
+        yield "two threads", orders.threads(2)
+        yield "in a batch of two, padded", self._padded()
+
+    def _padded(self) -> AbstractContextManager[Any]:
+        return orders.setting(self, "_padding", 3)
+
+
+def refuse_tensor(config: Any, size: int) -> None:
+    """Refuse what transformers does not offer, or accepts and crashes in.
+
+    Raises:
+        ValueError: no plan for this architecture, or something that the plan cannot split evenly.
+    """
+    text = config.get_text_config()
+    if not getattr(text, "base_model_tp_plan", None):
+        raise ValueError(f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline")
+    if (heads := getattr(text, "num_key_value_heads", None) or text.num_attention_heads) % size:
+        raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
+    if text.num_attention_heads % size:
+        raise ValueError(f"{text.num_attention_heads} heads cannot be split over {size} ranks: take fewer ranks")
+
+
+def _shares(found: Any) -> list[list[layout.Range]]:
+    """The parts of each dimension that this rank holds of a parameter, by the placements of a DTensor."""
+    shares: list[list[layout.Range]] = [[(0, size)] for size in found.shape]
+    for place, size, rank in _placements(found):
+        dimension = place.dim % len(shares)
+        groups = getattr(place, "split_factor", 1)
+        length = found.shape[dimension] // groups
+        begin, end = _chunk(length, size, rank)
+        shares[dimension] = [(group * length + begin, group * length + end) for group in range(groups)]
+    return shares
+
+
+def _placements(found: Any) -> Iterator[tuple[Any, int, int]]:
+    if not hasattr(found, "placements"):
+        return
+    for number, place in enumerate(found.placements):
+        if hasattr(place, "dim"):
+            yield place, found.device_mesh.size(number), found.device_mesh.get_local_rank(number)
+
+
+def _chunk(length: int, size: int, rank: int) -> layout.Range:
+    """What torch.chunk gives a rank: chunks of one size, and what is left for the last."""
+    most = -(-length // size)
+    return min(rank * most, length), min((rank + 1) * most, length)
+
+
+def folder_of(context: Any, model: str) -> str:
+    """The folder of an input that holds a model.
+
+    Raises:
+        ValueError: it is not a folder with a config.json.
+    """
+    folder = context.inputs[model]
+    if not Path(folder, "config.json").is_file():
+        raise ValueError(f"input {model} holds no config.json: name a folder as transformers loads it")
+    return str(folder)

@@ -1,0 +1,120 @@
+"""Which slices of the checkpoint a parameter is made of: libraries rename, stack and join tensors as they load them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+# How checkpoints call gate, up and down of an expert.
+TRIPLES = (("w1", "w3", "w2"), ("gate_proj", "up_proj", "down_proj"))
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A box of a parameter as a rank holds it.
+
+    Attributes:
+        local: begin and end in each dimension of what the rank holds.
+        tensor: the checkpoint's name.
+        whole: begin and end in each dimension of that tensor.
+    """
+
+    local: tuple[Range, ...]
+    tensor: str
+    whole: tuple[Range, ...]
+
+
+def names_of(folder: str) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a checkpoint with its shape, from the headers of its files.
+
+    Raises:
+        ValueError: a folder without safetensors files.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        found |= {name: tuple(one["shape"]) for name, one in header.items() if name != "__metadata__"}
+    if not found:
+        raise ValueError(f"{Path(folder).name} holds no safetensors file: convert the model first")
+    return found
+
+
+def blocks(
+    name: str, shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]], *, base: str = ""
+) -> Iterator[Block]:
+    """The boxes that a parameter consists of.
+
+    Args:
+        name: of the parameter in the running model.
+        shares: for each dimension, the parts of the whole parameter that the rank holds, in the order it holds them.
+        checkpoint: what `names_of` gives.
+        base: prefix that the checkpoint may do without (GPT-2's `transformer.`).
+
+    A parameter that nothing of the checkpoint goes by is told under its own name.
+    """
+    known = _known(name, checkpoint, base)
+    if known is None and (made := _experts(name, checkpoint)) is not None:
+        yield from _stacked(made, shares, checkpoint)
+        return
+    for local, whole in _boxes(shares):
+        yield Block(local, known or name, whole)
+
+
+def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
+    tries = (name, name.removeprefix(base), name.replace(".mlp.", ".block_sparse_moe."), base + name)
+    return next((one for one in tries if one in checkpoint), None)
+
+
+def _boxes(shares: Sequence[Sequence[Range]]) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:
+    """Every combination of the parts of each dimension: where it lies in the rank's array, and in the whole."""
+    placed = []
+    for parts in shares:
+        begin, here = 0, []
+        for part in parts:
+            end = begin + part[1] - part[0]
+            here.append(((begin, end), part))
+            begin = end
+        placed.append(here)
+    for box in product(*placed):
+        yield tuple(local for local, _ in box), tuple(whole for _, whole in box)
+
+
+def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+    """The prefix of the experts that a stacked parameter holds, and the matrices that follow each other in its rows."""
+    match = re.fullmatch(r"(.*\.)(?:experts|switch_mlp)\.(gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?", name)
+    if match is None:
+        return None
+    stem, which = match.groups()
+    for place in (stem, stem.replace(".mlp.", ".block_sparse_moe.")):
+        for gate, up, down in TRIPLES:
+            if f"{place}experts.0.{gate}.weight" in checkpoint:
+                held = {"gate_up_proj": (gate, up), "gate_proj": (gate,), "up_proj": (up,), "down_proj": (down,)}
+                return f"{place}experts.", held[which]
+    return None
+
+
+def _stacked(
+    made: tuple[str, tuple[str, ...]], shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]]
+) -> Iterator[Block]:
+    """The boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
+    prefix, matrices = made
+    rows = checkpoint[f"{prefix}0.{matrices[0]}.weight"][0]
+    for local, whole in _boxes(shares):
+        for offset, expert in enumerate(range(*whole[0])):
+            for number, matrix in enumerate(matrices):
+                begin, end = max(whole[1][0], number * rows), min(whole[1][1], (number + 1) * rows)
+                if begin >= end:
+                    continue
+                at = local[1][0] + begin - whole[1][0]
+                yield Block(
+                    ((local[0][0] + offset, local[0][0] + offset + 1), (at, at + end - begin), local[2]),
+                    f"{prefix}{expert}.{matrix}.weight",
+                    ((begin - number * rows, end - number * rows), whole[2]),
+                )

@@ -1,0 +1,128 @@
+"""Other orders in which a model of transformers may add up the same sums: what rounding alone does to its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """As many threads for torch's kernels."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute at another value."""
+    before = getattr(thing, name)
+    setattr(thing, name, value)
+    try:
+        yield
+    finally:
+        setattr(thing, name, before)
+
+
+@contextmanager
+def split(model: nn.Module, parts: int) -> Iterator[None]:
+    """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
+
+    Experts are split by their inner width, so that each part gates, multiplies and is summed like a rank's.
+    """
+    changed: list[nn.Module] = []
+    try:
+        for module in model.modules():
+            forward = _split(module, parts)
+            if forward is not None:
+                module.forward = forward  # type: ignore[method-assign]
+                changed.append(module)
+        yield
+    finally:
+        for module in changed:
+            del module.forward  # the class's own is seen again
+
+
+def _split(module: nn.Module, parts: int) -> Callable[..., Tensor] | None:
+    if isinstance(module, nn.Linear):
+        return _linear(module, parts)
+    if type(module).__name__ == "Conv1D":  # GPT-2's, whose weight is [in, out]
+        return _conv(module, parts)
+    if {"gate_up_proj", "down_proj"} <= dict(module.named_parameters(recurse=False)).keys():
+        return _experts(module, parts)
+    return None
+
+
+def _bounds(length: int, parts: int) -> Iterator[slice]:
+    most = -(-length // parts)
+    return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
+
+
+def _linear(module: nn.Linear, parts: int) -> Forward:
+    def forward(given: Tensor) -> Tensor:
+        weight = module.weight
+        total: Any = 0
+        for part in _bounds(weight.shape[1], parts):
+            total = total + functional.linear(given[..., part], weight[:, part])
+        return total if module.bias is None else total + module.bias  # type: ignore[no-any-return]
+
+    return forward
+
+
+def _conv(module: Any, parts: int) -> Forward:
+    def forward(given: Tensor) -> Tensor:
+        total: Any = 0
+        for part in _bounds(module.weight.shape[0], parts):
+            total = total + given[..., part] @ module.weight[part]
+        return total + module.bias  # type: ignore[no-any-return]
+
+    return forward
+
+
+def _experts(module: Any, parts: int) -> Callable[..., Tensor]:
+    whole = type(module).forward
+
+    def forward(*given: Any, **named: Any) -> Tensor:
+        both, down = module.gate_up_proj, module.down_proj
+        gate, up = both.chunk(2, dim=1)
+        total: Any = 0
+        try:
+            for part in _bounds(gate.shape[1], parts):
+                module.gate_up_proj = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
+                module.down_proj = nn.Parameter(down[..., part].contiguous(), requires_grad=False)
+                total = total + whole(module, *given, **named)
+        finally:
+            module.gate_up_proj, module.down_proj = both, down
+        return total  # type: ignore[no-any-return]
+
+    return forward
+
+
+def padded(ids: Tensor, places: Tensor, seen: int, padding: int) -> dict[str, Tensor]:
+    """The same tokens as the second of a batch: it begins with padding, the first one with as many tokens more.
+
+    Args:
+        ids: `[1, tokens]`.
+        places: their positions, `[1, tokens]`.
+        seen: tokens in the cache, without padding.
+        padding: how much longer the first of the batch is.
+    """
+    before = padding if seen == 0 else 0
+    fill = ids[:, :1].expand(1, before)
+    batch = torch.cat([torch.cat([fill, ids], 1)] * 2)
+    first = torch.cat([torch.arange(before)[None], places + padding], 1)
+    second = torch.cat([torch.zeros(1, before, dtype=places.dtype), places], 1)
+    mask = torch.ones(2, padding + seen + ids.shape[1], dtype=torch.long)
+    mask[1, :padding] = 0
+    return {"input_ids": batch, "position_ids": torch.cat([first, second]), "attention_mask": mask}

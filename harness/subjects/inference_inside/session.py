@@ -1,0 +1,275 @@
+"""A session with an engine: load, prefill in chunks, decode; every rank tells what it holds and what it generated.
+
+What is kept of prompt P: `prefill.logits.P` `[positions, vocabulary]` and `decode.logits.P` `[steps, vocabulary]`, in
+the model's dtype, on every rank that has logits. Row n of the first is what follows position n of the prompt, row n of
+the second what follows the n-th token after the prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A slice of a tensor of the checkpoint that this rank holds.
+
+    Attributes:
+        tensor: its name in the checkpoint.
+        slices: begin and end in each dimension of the whole tensor.
+        data: the bytes of the slice in C order, in the dtype in which it was loaded.
+    """
+
+    tensor: str
+    slices: list[list[int]]
+    data: bytes
+
+
+class Engine(Protocol):
+    """A model, or a rank's share of one, that goes on from what it has seen.
+
+    Attributes:
+        name: the engine and how it shares the model, such as `hf-pipeline`.
+        architecture: as the configuration calls it.
+        device: where it computes.
+        has_logits: whether this rank gets logits; inner stages of a pipeline do not.
+        whole: whether this rank holds all of the model.
+    """
+
+    name: str
+    architecture: str
+    device: str
+    has_logits: bool
+    whole: bool
+
+    def load(self, folder: str, *, dtype: str) -> None:
+        """Load the model of a folder, or this rank's share."""
+        ...
+
+    def pieces(self) -> Iterator[Piece]:
+        """All that this rank holds."""
+        ...
+
+    def begin(self) -> None:
+        """Forget what it has seen: an empty KV cache."""
+        ...
+
+    def step(self, ids: Sequence[int]) -> Any:
+        """Logits after each of some more tokens, `[tokens, vocabulary]`, in the engine's own kind of array.
+
+        On a rank that has none, None.
+        """
+        ...
+
+    def hidden(self) -> dict[int, Any]:
+        """What came out of each layer of this rank in the last step, `[tokens, width]`, by the layer's number."""
+        ...
+
+    def together(self, parts: Sequence[Any]) -> Any:
+        """Arrays one below the other."""
+        ...
+
+    def numbers(self, row: Any) -> Any:
+        """One row of logits as a float64 array of numpy."""
+        ...
+
+    def agree(self, token: int | None) -> int:
+        """The token that was chosen, on every rank; where all choose for themselves, the rank's own."""
+        ...
+
+    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
+        """Other orders in which the same sums may be added up, in words, each in force inside its context."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked of an engine; see the arguments of the ready subjects."""
+
+    prompts: Sequence[Any]
+    max_new_tokens: int
+    prefill_chunk: int
+    sampling: str
+    seed: int
+    teacher: Sequence[Sequence[int]]
+    follow: str
+    warm_up: int
+    tokenizer: str
+    envelope: str
+    hidden: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a prompt: its logits, None on a rank without; the tokens that were chosen and those that were fed."""
+
+    prefill: Any
+    decode: Any
+    ids: list[int]
+    fed: list[int]
+    hidden: dict[int, Any]
+
+
+def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: str) -> None:
+    """Load, warm up, and answer every prompt."""
+    context.emit("model.load.begin")
+    engine.load(folder, dtype=dtype)
+    context.emit("model.load.end")
+    context.emit(
+        "engine.ready",
+        engine=engine.name,
+        architecture=engine.architecture,
+        world_size=context.size,
+        device=engine.device,
+        dtype=dtype,
+        has_logits=engine.has_logits,
+        whole=engine.whole,
+    )
+    held = 0
+    for piece in engine.pieces():
+        held += len(piece.data)
+        digest = hashlib.sha256(piece.data).hexdigest()
+        context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
+    context.emit("shards", bytes=held)
+    # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
+    tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
+    prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
+    if request.warm_up:
+        context.emit("warm.up.begin")
+        assert tokenizer is not None
+        first = _answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
+        context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
+    histories = _histories(context, request, len(prompts))
+    for number, prompt in enumerate(prompts):
+        answer = _answer(
+            context, engine, request, prompt, steps=request.max_new_tokens, number=number, fed=histories[number]
+        )
+        _keep(context, f"prefill.logits.{number}", answer.prefill)
+        _keep(context, f"decode.logits.{number}", answer.decode)
+        for layer, values in sorted(answer.hidden.items()):
+            context.keep(f"hidden.{layer}.{number}", values)
+        context.emit("generated", prompt=number, ids=answer.ids)
+        assert tokenizer is not None
+        context.emit("detokenized", prompt=number, text=tokenizer.decode(answer.ids))
+        if request.envelope == "keep":
+            _envelope(context, engine, request, prompt, number=number, fed=answer.fed)
+
+
+def load_tokenizer(folder: str) -> Any:
+    """The tokenizer of a folder, from the files that are there."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def encode(tokenizer: Any, prompt: Any) -> list[int]:
+    """The tokens of a prompt, which is a text or a list of them."""
+    if isinstance(prompt, str):
+        assert tokenizer is not None
+        prompt = tokenizer.encode(prompt)
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise ValueError("a prompt has no token: give a text or a list of token ids")
+    return ids
+
+
+def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[int] | None]:
+    """What is fed after each prompt, whatever is chosen; None where it is what was chosen."""
+    if request.follow == "reference":
+        values = json.loads(Path(context.inputs["reference"], "values.json").read_text())
+        told = values["generated.ids"]
+        if len(told) != prompts:
+            raise ValueError(f"the reference answered {len(told)} prompts, this session has {prompts}: give both alike")
+        return list(told)
+    if request.teacher and len(request.teacher) != prompts:
+        raise ValueError(f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each")
+    return list(request.teacher) or [None] * prompts
+
+
+def _answer(
+    context: Any,
+    engine: Engine,
+    request: Request,
+    prompt: Sequence[int],
+    *,
+    steps: int,
+    number: int,
+    fed: Sequence[int] | None = None,
+    chunk: int | None = None,
+    quiet: bool = False,
+) -> Answer:
+    """Prefill and decode one prompt from an empty cache."""
+    size = (request.prefill_chunk if chunk is None else chunk) or len(prompt)
+    dice = random.Random(f"{request.seed} {number}")  # noqa: S311 - what is drawn has to be the same again
+    engine.begin()
+    if not quiet:
+        context.emit("prefill.begin")
+    parts, layers = [], list[dict[int, Any]]()
+    for begin in range(0, len(prompt), size):
+        parts.append(engine.step(prompt[begin : begin + size]))
+        layers.append(engine.hidden() if request.hidden == "keep" else {})
+    if not quiet:
+        context.emit("prefill.end")
+    prefill = engine.together(parts) if engine.has_logits else None
+    hidden = {layer: engine.together([one[layer] for one in layers]) for layer in layers[0]}
+    ids, rows, last = list[int](), list[Any](), prefill
+    given = list(fed) if fed is not None else None
+    steps = len(given) if given is not None else steps
+    while len(ids) < steps:
+        mine = choose(engine.numbers(last[-1]), request.sampling, dice) if engine.has_logits else None
+        ids.append(engine.agree(mine))
+        if len(ids) == steps:
+            break
+        if not quiet:
+            context.emit("decode.begin")
+        last = engine.step([given[len(ids) - 1] if given is not None else ids[-1]])
+        rows.append(last)
+        if not quiet:
+            context.emit("decode.end")
+    decode = engine.together(rows) if engine.has_logits and rows else None
+    return Answer(prefill, decode, ids, given or ids, hidden)
+
+
+def choose(logits: Any, sampling: str, dice: random.Random) -> int:
+    """The next token: the best one (of equals the first), or one drawn by its probability."""
+    import numpy as np
+
+    if sampling == "greedy":
+        return int(np.argmax(logits))
+    weights = np.exp(logits - logits.max())
+    return int(np.searchsorted(np.cumsum(weights), dice.random() * weights.sum()))
+
+
+def _envelope(
+    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, number: int, fed: Sequence[int]
+) -> None:
+    """Answer again in every order that is allowed; what differs is what rounding may do."""
+    count = 0
+    chunks = sorted({1, max(1, len(prompt) // 2), len(prompt)} - {request.prefill_chunk or len(prompt)})
+    for chunk in chunks:
+        other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed, chunk=chunk, quiet=True)
+        _variant(context, count, f"prefill in chunks of {chunk}", other, number)
+        count += 1
+    for words, order in engine.orders():
+        with order:
+            other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed, quiet=True)
+        _variant(context, count, words, other, number)
+        count += 1
+
+
+def _variant(context: Any, count: int, words: str, answer: Answer, number: int) -> None:
+    context.emit("envelope", number=count, prompt=number, order=words)
+    _keep(context, f"envelope.{count}.prefill.logits.{number}", answer.prefill)
+    _keep(context, f"envelope.{count}.decode.logits.{number}", answer.decode)
+
+
+def _keep(context: Any, name: str, values: Any) -> None:
+    if values is not None:
+        context.keep(name, values)

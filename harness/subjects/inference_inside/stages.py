@@ -1,0 +1,239 @@
+"""A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on the hidden state.
+
+What lies beside the layers belongs to the ends. Embeddings are the first stage's, norms and the head the last one's;
+what has no parameters (rotary positions) every stage has. A decoder with something else beside its layers is refused,
+because nobody said where it belongs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Stage:
+    """What one rank does in a pipeline of `size` ranks.
+
+    Attributes:
+        first: number of its first layer in the whole model.
+    """
+
+    def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
+        self._distributed, self._rank, self._size = distributed, rank, size
+        self.first = 0
+        self._received: Tensor | None = None
+        self._left: Tensor | None = None
+        self._like = torch.zeros(0)
+        self._prefix = ""
+
+    @property
+    def is_first(self) -> bool:
+        return self._rank == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self._rank == self._size - 1
+
+    def load(self, folder: str, config: Any, *, dtype: torch.dtype) -> Any:
+        """The model with this rank's layers alone, whose forward pass takes and gives hidden states.
+
+        Raises:
+            ValueError: fewer layers than ranks, or parts that no rule gives to a stage.
+        """
+        from transformers import AutoModelForCausalLM
+
+        text = config.get_text_config()
+        number = text.num_hidden_layers
+        if number < self._size:
+            raise ValueError(f"{number} layers cannot be split over {self._size} ranks: take fewer ranks")
+        begin, end = share(number, size=self._size, rank=self._rank)
+        self.first = begin
+        with torch.device("meta"):
+            skeleton = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        path = path_of_layers(skeleton)
+        self._prefix = f"{path}."
+        beside = parts_beside(skeleton, path)
+        tied = skeleton.get_output_embeddings() is not None and config.get_text_config().tie_word_embeddings
+        foreign = [one for one, belongs in beside.items() if not self._has(belongs, tied=tied)]
+        own = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, skeleton.base_model_prefix))
+        # transformers' own loader renames and stacks what checkpoints name otherwise. What is missing, the other
+        # ranks' layers, it fills with numbers; they are removed below.
+        model, told = type(skeleton).from_pretrained(
+            None, config=config, state_dict=own, dtype=dtype, output_loading_info=True
+        )
+        demand_whole(told, missing=lambda name: not self._is_foreign(name, foreign, begin, end, ""))
+        for one in foreign:
+            _replace(model, one, nn.Identity() if beside[one] == "last" else Gap(text.hidden_size, dtype))
+        layers = layers_of(model)
+        kept = nn.ModuleList(list(layers)[begin:end])
+        _replace(model, path, kept)
+        for module in kept.modules():
+            if isinstance(getattr(module, "layer_idx", None), int):
+                module.layer_idx = module.layer_idx - begin  # type: ignore[operator]
+        # The cache, and the masks of layers that differ, are made from the configuration.
+        text = model.config.get_text_config()
+        if getattr(text, "layer_types", None):
+            text.layer_types = text.layer_types[begin:end]
+        text.num_hidden_layers = end - begin
+        kept[0].register_forward_pre_hook(self._enter, with_kwargs=True)
+        kept[-1].register_forward_hook(self._leave)
+        self._like = torch.zeros(1, 0, text.hidden_size, dtype=dtype)
+        return model
+
+    def _has(self, belongs: str, *, tied: bool) -> bool:
+        if belongs == "first":
+            return self.is_first
+        if belongs == "tied":
+            return self.is_first or (tied and self.is_last)
+        return self.is_last
+
+    def _is_foreign(self, name: str, foreign: list[str], begin: int, end: int, base: str) -> bool:
+        for full in (name, f"{base}.{name}"):
+            if match := re.match(re.escape(self._prefix) + r"(\d+)\.", full):
+                return not begin <= int(match[1]) < end
+            if any(full.startswith(f"{one}.") for one in foreign):
+                return True
+        return False
+
+    def original(self, name: str) -> str:
+        """The name in the whole model of a parameter of this stage."""
+        match = re.match(re.escape(self._prefix) + r"(\d+)(\..*)", name)
+        return f"{self._prefix}{int(match[1]) + self.first}{match[2]}" if match else name
+
+    def receive(self, *, tokens: int) -> None:
+        """Take the hidden state `[1, tokens, width]` of the stage before."""
+        if not self.is_first:
+            self._received = self._like.new_empty(1, tokens, self._like.shape[2])
+            self._distributed.recv(self._received, src=self._rank - 1)
+
+    def _enter(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._received is None:
+            return None
+        if given:
+            return (self._received, *given[1:]), named
+        return given, {**named, "hidden_states": self._received}
+
+    def _leave(self, _module: nn.Module, _given: Any, output: Any) -> None:
+        self._left = output[0] if isinstance(output, tuple) else output
+
+    def send(self) -> None:
+        """Hand the hidden state to the next stage."""
+        if not self.is_last:
+            assert self._left is not None
+            self._distributed.send(self._left.contiguous(), dst=self._rank + 1)
+
+    def agree(self, token: int | None) -> int:
+        """The token that the last stage chose, on every rank."""
+        chosen = torch.tensor([-1 if token is None else token])
+        self._distributed.broadcast(chosen, src=self._size - 1)
+        return int(chosen)
+
+
+class Gap(nn.Module):
+    """Stands where the first stage has an embedding: zeros of its shape, which the hidden state takes the place of."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._width, self._dtype = width, dtype
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.zeros(*ids.shape, self._width, dtype=self._dtype)
+
+
+def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: True) -> None:
+    """Demand that the checkpoint had every tensor, and none that nothing took: transformers only logs it.
+
+    Args:
+        told: what `from_pretrained` says of its loading.
+        missing: whether a tensor that the checkpoint lacks should be there.
+
+    Raises:
+        ValueError: it lacks some, or holds others.
+    """
+    lacks = sorted(name for name in told["missing_keys"] if missing(name))
+    if lacks:
+        raise ValueError(f"the checkpoint lacks {len(lacks)} tensors, {lacks[0]} among them: take all its files")
+    if others := sorted(told["unexpected_keys"]):
+        raise ValueError(f"the checkpoint holds {len(others)} tensors that the model has not, such as {others[0]}")
+
+
+def share(layers: int, *, size: int, rank: int) -> tuple[int, int]:
+    """First and last (exclusive) layer of a rank: as even as can be, the first ranks have the more."""
+    base, more = divmod(layers, size)
+    begin = rank * base + min(rank, more)
+    return begin, begin + base + (rank < more)
+
+
+def path_of_layers(model: Any) -> str:
+    """Where the layers of a decoder are: the only list with as many modules as it has layers.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    number = model.config.get_text_config().num_hidden_layers
+    found = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == number and name.count(".") <= 2
+    ]
+    if len(found) != 1:
+        raise ValueError(
+            f"{type(model).__name__} has {len(found)} lists of {number} layers: hf-pipeline cannot split it"
+        )
+    return str(found[0])
+
+
+def layers_of(model: Any) -> Any:
+    """The layers of a decoder."""
+    return model.get_submodule(path_of_layers(model))
+
+
+def parts_beside(model: Any, path: str) -> dict[str, str]:
+    """Each module with parameters beside the layers, and whose it is: `first`, `last`, or `tied` (first and last).
+
+    Raises:
+        ValueError: a part that is neither an embedding nor a norm nor the head.
+    """
+    head = model.get_output_embeddings()
+    entrance = model.get_input_embeddings()
+    tied = model.config.get_text_config().tie_word_embeddings
+    holder = path.rpartition(".")[0]
+    found: dict[str, str] = {}
+    for name, module in model.get_submodule(holder).named_children():
+        full = f"{holder}.{name}"
+        if full == path or not list(module.parameters()):
+            continue
+        if isinstance(module, nn.Embedding):
+            found[full] = "tied" if module is entrance and tied else "first"
+        elif "norm" in type(module).__name__.lower():
+            found[full] = "last"
+        else:
+            raise ValueError(
+                f"{type(model).__name__} has {full} ({type(module).__name__}) beside its layers: hf-pipeline does not "
+                "know which stage it belongs to"
+            )
+    for name, module in model.named_children():
+        if module is head:
+            found[name] = "last"
+    return found
+
+
+def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint but for those that are skipped, by name."""
+    from safetensors import safe_open
+
+    found: dict[str, Tensor] = {}
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found |= {name: file.get_tensor(name) for name in file.keys() if not skip(name)}  # noqa: SIM118 - not a dict
+    return found
+
+
+def _replace(model: Any, path: str, module: nn.Module) -> None:
+    holder, _, name = path.rpartition(".")
+    setattr(model.get_submodule(holder) if holder else model, name, module)
