@@ -91,7 +91,7 @@ class Subject(Model):
 
     @property
     def reference_function(self) -> str:
-        """`module:function` of the reference where it names none: of a ready subject what runs the whole, if it has it."""
+        """`module:function` of a reference that names none: of a ready subject what runs the whole, if it has that."""
         return (READY[self.use].reference if self.use is not None else "") or self.function
 
     @property

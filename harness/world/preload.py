@@ -21,6 +21,12 @@ from harness.rank.lifecycle import seed
 from harness.rank.loaded import take_stock
 
 MODULES = ("numpy", "numpy.random", "torch", "torch.distributed", "tokenizers", "transformers", "mlx.core")
+# What loading a model of transformers imports lazily: two seconds of CPU in every rank otherwise.
+OF_MODELS = (
+    "transformers.modeling_utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.distributed.tensor_parallel",
+)
 # What a warm rank finds loaded, and what a subject may bring a copy of its own of.
 PACKAGES = frozenset({"harness", "huggingface_hub", "safetensors", *(name.partition(".")[0] for name in MODULES)})
 
@@ -35,7 +41,7 @@ class Preload:
     """What a warm server is to hold.
 
     Attributes:
-        modules: what is imported, of `MODULES`.
+        modules: what is imported, of `MODULES` and `OF_MODELS`.
         files: of kinds, that ranks load by their path.
     """
 

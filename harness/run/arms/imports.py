@@ -6,12 +6,12 @@ import ast
 import importlib.util
 import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from harness.backends import Backend
 from harness.faults import Fault
-from harness.world.preload import EVERYTHING, MODULES, Preload
+from harness.world.preload import EVERYTHING, MODULES, OF_MODELS, Preload
 
 # What each word in the code asks for. A tokenizer is loaded with whatever its library finds there.
 OF_TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
@@ -22,6 +22,8 @@ ASKED_BY = {
     "tokenizers": MODULES,
     "transformers": MODULES,
 }
+# The same for whatever loads models, further code or none.
+OF_A_MODEL = re.compile(rb"\bAutoModelForCausalLM\b")
 MOST_BYTES = 4 * 2**20
 
 
@@ -45,7 +47,7 @@ def preload(
         faults: the scenario's.
         environments: whether an arm has an environment of its own, where other packages may be installed than here.
     """
-    backends = list(backends)
+    backends, folders = list(backends), list(folders)
     files = {backend.inside_file for backend in backends}
     files |= {fault.inside_file for fault in faults if fault.inside_file is not None}
     words = {module.partition(".")[0] for backend in backends for module in backend.properties.modules}
@@ -54,21 +56,27 @@ def preload(
         modules = EVERYTHING.modules
     else:
         modules = {module for word in words | named for module in ASKED_BY[word]}
-    return Preload(modules=tuple(name for name in MODULES if name in modules), files=tuple(sorted(files)))
+    wanted = [name for name in MODULES if name in modules]
+    if "transformers" in wanted and any(OF_A_MODEL.search(file.read_bytes()) for file in _files(folders)):
+        wanted += OF_MODELS
+    return Preload(modules=tuple(wanted), files=tuple(sorted(files)))
+
+
+def _files(folders: Iterable[Path]) -> Iterator[Path]:
+    return (file for folder in folders for file in sorted(folder.rglob("*.py")))
 
 
 def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool) -> set[str] | None:
     """Which of the known libraries the code names; None where it may import others, or is too much to read."""
     known = {*ASKED_BY, *own, *sys.stdlib_module_names}
     found, size = set(), 0
-    for folder in folders:
-        for file in sorted(folder.rglob("*.py")):
-            text = file.read_bytes()
-            size += len(text)
-            strangers = _imports(text) - known
-            if size > MOST_BYTES or any(environments or _is_installed(name) for name in strangers):
-                return None
-            found |= {word for word in ASKED_BY if re.search(rb"\b%s\b" % word.encode(), text)}
+    for file in _files(folders):
+        text = file.read_bytes()
+        size += len(text)
+        strangers = _imports(text) - known
+        if size > MOST_BYTES or any(environments or _is_installed(name) for name in strangers):
+            return None
+        found |= {word for word in ASKED_BY if re.search(rb"\b%s\b" % word.encode(), text)}
     return found
 
 

@@ -45,12 +45,13 @@ class Transformers:
         Raises:
             ValueError: this engine does not offer the model at this world size; the message says why.
         """
-        from transformers import AutoConfig, AutoModelForCausalLM
-        from transformers.utils import logging
+        import transformers
 
+        logging: Any = transformers.logging
         logging.disable_progress_bar()
         logging.set_verbosity_error()  # what a stage lacks on purpose would be reported as missing
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        auto: Any = transformers.AutoModelForCausalLM
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         self.architecture = (config.architectures or [config.model_type])[0]
         self._checkpoint = layout.names_of(folder)
         of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
@@ -59,13 +60,13 @@ class Transformers:
             self._stage = stages.Stage(self._distributed, rank=self._rank, size=self._size)
             self._model = self._stage.load(folder, config, dtype=DTYPES[dtype])
         elif self._sharding == "tensor" and self._distributed is not None:
-            from transformers.distributed import DistributedConfig
+            from transformers.distributed.configuration_utils import DistributedConfig
 
             refuse_tensor(config, self._size)
             plan = DistributedConfig(tp_size=self._size, tp_plan="auto")
-            self._model, told = AutoModelForCausalLM.from_pretrained(folder, distributed_config=plan, **of_all)
+            self._model, told = auto.from_pretrained(folder, distributed_config=plan, **of_all)
         else:
-            self._model, told = AutoModelForCausalLM.from_pretrained(folder, **of_all)
+            self._model, told = auto.from_pretrained(folder, **of_all)
         stages.demand_whole(told)
         self._model.eval()
         first = self._stage.first if self._stage is not None else 0
@@ -116,8 +117,8 @@ class Transformers:
         if not self.has_logits:
             return None
         # What is before the prompt is padding; the last of a batch is the prompt.
-        logits = logits[-1]
-        return logits[-len(ids) :]
+        found: Tensor = logits[-1, -len(ids) :]
+        return found
 
     def hidden(self) -> dict[int, Tensor]:
         """See `session.Engine`."""

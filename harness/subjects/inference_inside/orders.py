@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ def split(model: nn.Module, parts: int) -> Iterator[None]:
         for module in model.modules():
             forward = _split(module, parts)
             if forward is not None:
-                module.forward = forward  # type: ignore[method-assign]
+                module.forward = forward
                 changed.append(module)
         yield
     finally:
@@ -75,7 +75,8 @@ def _linear(module: nn.Linear, parts: int) -> Forward:
         total: Any = 0
         for part in _bounds(weight.shape[1], parts):
             total = total + functional.linear(given[..., part], weight[:, part])
-        return total if module.bias is None else total + module.bias  # type: ignore[no-any-return]
+        bias: Tensor | None = module.bias
+        return cast("Tensor", total if bias is None else total + bias)
 
     return forward
 
@@ -85,7 +86,7 @@ def _conv(module: Any, parts: int) -> Forward:
         total: Any = 0
         for part in _bounds(module.weight.shape[0], parts):
             total = total + given[..., part] @ module.weight[part]
-        return total + module.bias  # type: ignore[no-any-return]
+        return cast("Tensor", total + module.bias)
 
     return forward
 
@@ -104,7 +105,7 @@ def _experts(module: Any, parts: int) -> Callable[..., Tensor]:
                 total = total + whole(module, *given, **named)
         finally:
             module.gate_up_proj, module.down_proj = both, down
-        return total  # type: ignore[no-any-return]
+        return cast("Tensor", total)
 
     return forward
 

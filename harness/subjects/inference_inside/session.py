@@ -108,7 +108,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a prompt: its logits, None on a rank without; the tokens that were chosen and those that were fed."""
+    """What came of a prompt: logits, None on a rank without; the tokens that were chosen, and those that were fed."""
 
     prefill: Any
     decode: Any
@@ -219,7 +219,8 @@ def _answer(
         context.emit("prefill.end")
     prefill = engine.together(parts) if engine.has_logits else None
     hidden = {layer: engine.together([one[layer] for one in layers]) for layer in layers[0]}
-    ids, rows, last = list[int](), list[Any](), prefill
+    ids, rows = list[int](), list[Any]()
+    last: Any = prefill
     given = list(fed) if fed is not None else None
     steps = len(given) if given is not None else steps
     while len(ids) < steps:

@@ -45,8 +45,9 @@ class Stage:
         Raises:
             ValueError: fewer layers than ranks, or parts that no rule gives to a stage.
         """
-        from transformers import AutoModelForCausalLM
+        import transformers
 
+        auto: Any = transformers.AutoModelForCausalLM  # whose functions have no types
         text = config.get_text_config()
         number = text.num_hidden_layers
         if number < self._size:
@@ -54,7 +55,7 @@ class Stage:
         begin, end = share(number, size=self._size, rank=self._rank)
         self.first = begin
         with torch.device("meta"):
-            skeleton = AutoModelForCausalLM.from_config(config, dtype=dtype)
+            skeleton = auto.from_config(config, dtype=dtype)
         path = path_of_layers(skeleton)
         self._prefix = f"{path}."
         beside = parts_beside(skeleton, path)
@@ -73,8 +74,8 @@ class Stage:
         kept = nn.ModuleList(list(layers)[begin:end])
         _replace(model, path, kept)
         for module in kept.modules():
-            if isinstance(getattr(module, "layer_idx", None), int):
-                module.layer_idx = module.layer_idx - begin  # type: ignore[operator]
+            if isinstance(number := getattr(module, "layer_idx", None), int):
+                setattr(module, "layer_idx", number - begin)  # noqa: B010 - a module has no such attribute for types
         # The cache, and the masks of layers that differ, are made from the configuration.
         text = model.config.get_text_config()
         if getattr(text, "layer_types", None):
