@@ -104,4 +104,9 @@ SUBJECTS = {
     "hf-pipeline": _subject(
         "hf_pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
     ),
+    "mlx-single": _subject("mlx_single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring"),
+    "mlx-tensor": _subject("mlx_tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring"),
+    "mlx-pipeline": _subject(
+        "mlx_pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring"
+    ),
 }

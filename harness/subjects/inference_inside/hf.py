@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -190,15 +189,3 @@ def _chunk(length: int, size: int, rank: int) -> layout.Range:
     """What torch.chunk gives a rank: chunks of one size, and what is left for the last."""
     most = -(-length // size)
     return min(rank * most, length), min((rank + 1) * most, length)
-
-
-def folder_of(context: Any, model: str) -> str:
-    """The folder of an input that holds a model.
-
-    Raises:
-        ValueError: it is not a folder with a config.json.
-    """
-    folder = context.inputs[model]
-    if not Path(folder, "config.json").is_file():
-        raise ValueError(f"input {model} holds no config.json: name a folder as transformers loads it")
-    return str(folder)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import session
-from .hf import Transformers, folder_of
+from .hf import Transformers
 
 
 def run(
@@ -40,5 +40,7 @@ def run(
         envelope=envelope,
         hidden=hidden,
     )
-    engine = Transformers(rank=context.rank, size=context.size, sharding="pipeline", distributed=context.group.native)
-    session.run(context, engine, request, folder=folder_of(context, model), dtype=dtype)
+    engine = Transformers(
+        rank=context.rank, size=context.size, sharding="pipeline", distributed=context.group.native
+    )
+    session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import session
-from .hf import Transformers, folder_of
+from .hf import Transformers
 
 
 def run(
@@ -41,4 +41,4 @@ def run(
         hidden=hidden,
     )
     engine = Transformers(rank=0, size=1, sharding="single")
-    session.run(context, engine, request, folder=folder_of(context, model), dtype=dtype)
+    session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)

@@ -67,6 +67,24 @@ def blocks(
         yield Block(local, known or name, whole)
 
 
+def whole_shape(
+    name: str, checkpoint: Mapping[str, tuple[int, ...]], *, base: str = "", turned: bool = False
+) -> tuple[int, ...] | None:
+    """The shape of the whole parameter, of which a rank may hold a part; None where the checkpoint does not tell.
+
+    Args:
+        turned: whether the model holds the matrix the other way round than the checkpoint.
+    """
+    if (known := _known(name, checkpoint, base)) is not None:
+        return checkpoint[known][::-1] if turned else checkpoint[known]
+    if (made := _experts(name, checkpoint)) is None:
+        return None
+    prefix, matrices = made
+    number = sum(1 for one in checkpoint if one.startswith(prefix) and one.endswith(f".{matrices[0]}.weight"))
+    rows, columns = checkpoint[f"{prefix}0.{matrices[0]}.weight"]
+    return number, rows * len(matrices), columns
+
+
 def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
     tries = (name, name.removeprefix(base), name.replace(".mlp.", ".block_sparse_moe."), base + name)
     return next((one for one in tries if one in checkpoint), None)

@@ -162,6 +162,18 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
             _envelope(context, engine, request, prompt, number=number, fed=answer.fed)
 
 
+def folder_of(context: Any, model: str) -> str:
+    """The folder of an input that holds a model.
+
+    Raises:
+        ValueError: it is not a folder with a config.json.
+    """
+    folder = context.inputs[model]
+    if not Path(folder, "config.json").is_file():
+        raise ValueError(f"input {model} holds no config.json: name a folder as transformers loads it")
+    return str(folder)
+
+
 def load_tokenizer(folder: str) -> Any:
     """The tokenizer of a folder, from the files that are there."""
     from transformers import AutoTokenizer

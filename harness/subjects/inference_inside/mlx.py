@@ -1,0 +1,237 @@
+"""mlx-lm as an engine: the whole model, or its own tensor parallelism and pipeline over MLX's ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from . import layout
+from .session import Piece
+
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+# GPT-2's matrices, which checkpoints hold the other way round.
+TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+
+
+class MlxLm:
+    """A decoder of mlx-lm.
+
+    Args:
+        rank, size: of this process; one that holds the whole model is rank 0 of 1.
+        sharding: `single`, `tensor` or `pipeline`.
+        group: of MLX; None for `single`.
+    """
+
+    def __init__(self, *, rank: int, size: int, sharding: str, group: Any = None) -> None:
+        self.name = f"mlx-{sharding}"
+        self.architecture = ""
+        self.device = "gpu" if mx.default_device() == mx.gpu else "cpu"
+        self.whole = size == 1
+        # The last stage's hidden state goes to all, and every rank has the head.
+        self.has_logits = True
+        self._rank, self._size, self._sharding, self._group = rank, size, sharding, group
+        self._model: Any = None
+        self._cache: list[Any] = []
+        self._batch = 1
+        self._layers: dict[int, Any] = {}
+
+    def load(self, folder: str, *, dtype: str) -> None:
+        """Load the model or this rank's share as mlx-lm does.
+
+        Raises:
+            ValueError: this engine does not offer the model at this world size, or a tensor is not in the checkpoint.
+        """
+        from pathlib import Path
+
+        from mlx_lm import utils
+
+        self._checkpoint = layout.names_of(folder)
+        config = utils.load_config(Path(folder))
+        self.architecture = (config.get("architectures") or [config["model_type"]])[0]
+        if self._sharding == "single":
+            self._model, _ = utils.load_model(Path(folder))
+        else:
+            skeleton, _ = utils.load_model(Path(folder), lazy=True)
+            refuse(skeleton, config, sharding=self._sharding, size=self._size)
+            groups = (self._group, None) if self._sharding == "pipeline" else (None, self._group)
+            self._model, _ = utils.sharded_load(folder, *groups)
+        if any(value.dtype != DTYPES[dtype] for _, value in tree_flatten(self._model.parameters())):
+            self._model.set_dtype(DTYPES[dtype])
+        mx.eval(self._model.parameters())
+        # mlx-lm does not mind a tensor that no file has, where it shards: it stays as it was drawn.
+        absent = sorted(piece for piece in self._names() if piece not in self._checkpoint)
+        if absent:
+            raise ValueError(f"the checkpoint lacks {absent[0]}: convert the model for mlx-lm {_version()}")
+        first = getattr(getattr(self._model, "model", None), "start_idx", 0)
+        for number, layer in enumerate(self._model.layers, first):
+            _watch(layer, number, self._layers, lambda: self._batch)
+
+    def _names(self) -> Iterator[str]:
+        for name, value in tree_flatten(self._model.parameters()):
+            yield from (block.tensor for block in self._blocks(name, value))
+
+    def _blocks(self, name: str, value: Any) -> Iterator[layout.Block]:
+        whole = layout.whole_shape(name, self._checkpoint, base="model.", turned=name.endswith(TURNED)) or value.shape
+        shares = [
+            [(0, size)] if here == size else [(self._rank * here, (self._rank + 1) * here)]
+            for here, size in zip(value.shape, whole, strict=True)
+        ]
+        return layout.blocks(name, shares, self._checkpoint, base="model.")
+
+    def pieces(self) -> Iterator[Piece]:
+        """See `session.Engine`."""
+        for name, value in tree_flatten(self._model.parameters()):
+            for block in self._blocks(name, value):
+                box = value[tuple(slice(*one) for one in block.local)]
+                ranges = block.whole
+                if name.endswith(TURNED) and self._model.model_type == "gpt2":
+                    box, ranges = box.T, (ranges[1], ranges[0])
+                data = bytes(memoryview(mx.contiguous(box).flatten().view(mx.uint8)))
+                yield Piece(tensor=block.tensor, slices=[list(one) for one in ranges], data=data)
+
+    def begin(self) -> None:
+        """See `session.Engine`."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        self._cache = make_prompt_cache(self._model)
+
+    def step(self, ids: Sequence[int]) -> Any:
+        """See `session.Engine`."""
+        rows = [list(ids)] if self._batch == 1 else [list(reversed(ids)), list(ids)]
+        logits = self._model(mx.array(rows), cache=self._cache)[-1]
+        # MLX is lazy: what is not evaluated is neither computed nor sent.
+        mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()))
+        return logits
+
+    def hidden(self) -> dict[int, Any]:
+        """See `session.Engine`."""
+        found = dict(self._layers)
+        self._layers.clear()
+        return found
+
+    def together(self, parts: Sequence[Any]) -> Any:
+        """See `session.Engine`."""
+        return mx.contiguous(mx.concatenate(list(parts)))
+
+    def numbers(self, row: Any) -> Any:
+        """See `session.Engine`."""
+        import numpy as np
+
+        return np.array(row.astype(mx.float32)).astype(np.float64)
+
+    def agree(self, token: int | None) -> int:
+        """See `session.Engine`: every rank has logits, and chooses for itself."""
+        assert token is not None
+        return token
+
+    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
+        """See `session.Engine`."""
+        for parts in (2, 3, 4):
+            yield f"matrix products in {parts} parts that are summed", split(self._model, parts)
+        yield "in a batch of two", self._batched()
+
+    @contextmanager
+    def _batched(self) -> Iterator[None]:
+        self._batch = 2
+        try:
+            yield
+        finally:
+            self._batch = 1
+
+
+def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> None:
+    """Refuse what mlx-lm does not offer, or accepts and crashes in.
+
+    Raises:
+        ValueError: the message says why.
+    """
+    kind = config["model_type"]
+    if sharding == "tensor":
+        if not hasattr(model, "shard"):
+            raise ValueError(f"mlx-lm {_version()} does not split the layers of {kind}: take mlx-single")
+        heads = config.get("num_attention_heads", size)
+        for number, what in ((config.get("num_key_value_heads") or heads, "KV heads"), (heads, "heads")):
+            if number % size:
+                raise ValueError(f"{number} {what} cannot be split over {size} ranks: take fewer ranks")
+    elif not hasattr(getattr(model, "model", None), "pipeline"):
+        raise ValueError(f"mlx-lm {_version()} has no pipeline for {kind}: take mlx-tensor or mlx-single")
+    elif len(model.layers) < size:
+        raise ValueError(f"{len(model.layers)} layers cannot be split over {size} ranks: take fewer ranks")
+
+
+@contextmanager
+def split(model: Any, parts: int) -> Iterator[None]:
+    """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
+
+    Experts are split by their inner width.
+    """
+    changed: list[tuple[Any, type]] = []
+    try:
+        for module in model.modules():
+            if type(module) is nn.Linear:
+                other: type = _linear(parts)
+            elif type(module).__name__ == "SwitchGLU":
+                other = _experts(type(module), parts)
+            else:
+                continue
+            changed.append((module, type(module)))
+            module.__class__ = other
+        yield
+    finally:
+        for module, kind in changed:
+            module.__class__ = kind
+
+
+def _bounds(length: int, parts: int) -> Iterator[slice]:
+    most = -(-length // parts)
+    return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
+
+
+def _linear(parts: int) -> type:
+    class Split(nn.Linear):
+        def __call__(self, given: Any) -> Any:
+            weight = self.weight
+            total = sum(given[..., part] @ weight[:, part].T for part in _bounds(weight.shape[1], parts))
+            return total + self.bias if "bias" in self else total
+
+    return Split
+
+
+def _experts(kind: type, parts: int) -> type:
+    def call(self: Any, given: Any, indices: Any) -> Any:
+        gate, up, down = self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight
+        total: Any = 0
+        try:
+            for part in _bounds(gate.shape[1], parts):
+                self.gate_proj.weight, self.up_proj.weight = gate[:, part], up[:, part]
+                self.down_proj.weight = down[..., part]
+                total = total + kind.__call__(self, given, indices)
+        finally:
+            self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight = gate, up, down
+        return total
+
+    return type("Split", (kind,), {"__call__": call})
+
+
+def _watch(layer: Any, number: int, found: dict[int, Any], batch: Any) -> None:
+    """Note what comes out of a layer: MLX has no hooks, so its class is one that notes."""
+    kind = type(layer)
+
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        output = kind.__call__(self, *given, **named)
+        if batch() == 1:
+            found[number] = (output[0] if isinstance(output, tuple) else output)[0]
+        return output
+
+    layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("mlx-lm")
