@@ -72,6 +72,7 @@ class SkipCode(StrEnum):
     CELL_TOO_SMALL = "skip:cell-too-small"
     CELL_GPUS = "skip:cell-gpus"
     CELL_LIMIT = "skip:cell-limit"
+    CELL_MODEL = "skip:cell-model"
     BACKEND_LIBRARY = "skip:backend-library"
     BACKEND_UNKNOWN = "skip:backend-unknown"
     BACKEND_HOSTS = "skip:backend-hosts"

@@ -63,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "tokenizer": ("say what a tokenizer is, and what differs; find, fetch and lock one", FETCHED),
     "gguf": ("look into model files in the GGUF format, and say what is wrong with them", LOOKED_AT),
     "infer": ("continue a prompt with a GGUF model, once its tokenizer is proven", RAN),
+    "models": ("list, make and describe small models, and say which engine runs which over how many ranks", None),
     "hub": ("serve tokenizer repositories in the hub's protocol, with faults on purpose", None),
     "compat-check": ("BitNet's name for `gguf check`", LOOKED_AT),
     "inspect-gguf": ("BitNet's name for `gguf inspect`", LOOKED_AT),

@@ -12,6 +12,7 @@ from enum import StrEnum
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment, RunFacts
 from harness.scenario import Cell, Needs, Scenario
+from harness.subjects import READY
 
 GIB = 2**30
 
@@ -21,6 +22,7 @@ class Holds(StrEnum):
 
     ALL = "every cell"
     BACKEND = "every cell of this backend"
+    NONE = "no other cell"
     SMALLER = "every cell of this backend with as many ranks or fewer"
     LARGER = "every cell of this backend with as many ranks or more"
 
@@ -28,6 +30,9 @@ class Holds(StrEnum):
 def holds(code: SkipCode) -> Holds:
     """What a reason depends on."""
     match code:
+        case SkipCode.CELL_MODEL:
+            # Of this model over as many ranks: cells that differ in anything else may well have run.
+            return Holds.NONE
         case SkipCode.CELL_TOO_SMALL:
             return Holds.SMALLER
         case SkipCode.CELL_GPUS | SkipCode.CELL_LIMIT:
@@ -49,6 +54,10 @@ def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, 
     lacking = unmet(scenario.needs, run.environment)
     if lacking is not None and skipped != lacking:
         return f"its machine lacks what every cell needs: {lacking}"
+    if skipped.code == SkipCode.CELL_MODEL and (
+        scenario.subject.use is None or not READY[scenario.subject.use].refuses
+    ):
+        return "its subject runs any model: only an engine can refuse one"
     here = holds(skipped.code)
     for other in ran:
         if _is_meant(here, cell, other):
@@ -61,6 +70,8 @@ def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, 
 
 def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
     match here:
+        case Holds.NONE:
+            return False
         case Holds.ALL:
             return True
         case Holds.BACKEND:

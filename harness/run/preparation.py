@@ -21,6 +21,7 @@ from harness.run.environments.supply import Supply
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
+from harness.subjects import READY
 from harness.world import limits, program
 from harness.world.hosts import host as hosts
 
@@ -69,6 +70,7 @@ def prepare(
     matrix = cells(scenario)
     refusals = {
         cell.id: _refusal(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
+        or _engine_refusal(scenario, cell, arms, inputs=inputs, environments=made)
         for cell in matrix
     }
     return Preparation(
@@ -111,6 +113,28 @@ def _refusal(
     if refusal is None and scenario.world.hosts > 1:
         refusal = backends.hosts_refusal(cell.backend)
     return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
+
+
+def _engine_refusal(
+    scenario: Scenario,
+    cell: Cell,
+    arms: Mapping[str, StagedArm],
+    *,
+    inputs: Mapping[str, ResolvedInput],
+    environments: Mapping[str, ArmEnvironment],
+) -> Skip | None:
+    """What a ready subject's engine cannot do with the model of an arm, before a world is started for it."""
+    subject = READY[scenario.subject.use] if scenario.subject.use is not None else None
+    if subject is None or subject.refuses is None:
+        return None
+    paths = {name: one.path for name, one in inputs.items()}
+    for name, arm in arms.items():
+        if name in environments:
+            continue  # its libraries are others than ours: the rank refuses
+        defaults = {key: argument.default for key, argument in subject.arguments.items()}
+        if why := subject.refuses({**defaults, **arm.arguments, **cell.axes}, paths, cell.ranks):
+            return Skip(SkipCode.CELL_MODEL, f"{scenario.subject.use} refuses: {why}")
+    return None
 
 
 def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:

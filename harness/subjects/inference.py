@@ -6,6 +6,7 @@ All take the same arguments and tell the same, so that one scenario asks the sam
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from harness.subjects.subject import INSIDE, Argument, ReadySubject
@@ -84,6 +85,17 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
     return None
 
 
+def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
+    """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
+    from harness.models import engines
+
+    try:
+        config = engines.config_of(inputs[str(arguments["model"])])
+        return engines.refusal(name.replace("_", "-"), config, ranks=ranks)
+    except engines.ModelError as error:
+        return str(error)
+
+
 def _subject(name: str, does: str, *backends: str) -> ReadySubject:
     return ReadySubject(
         does=does,
@@ -92,6 +104,7 @@ def _subject(name: str, does: str, *backends: str) -> ReadySubject:
         arguments=ARGUMENTS,
         emits=EMITS,
         reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
+        refuses=partial(_refuses, name),
         misfit=_misfit,
     )
 

@@ -64,6 +64,8 @@ class ReadySubject:
         arguments: name to argument.
         emits: name of an event to the keys of its values.
         reference: `module:function` among its files that does the same in one process with the whole, or empty.
+        refuses: given all arguments, where each input lies and a world size, why its engine cannot run that, by the
+            libraries that are installed here; empty where it can. None where it takes whatever it is given.
         misfit: given all arguments (each one right by itself) and a world size, the argument at which the subject would
             refuse to start, and why; None where it would not.
     """
@@ -74,6 +76,7 @@ class ReadySubject:
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
     reference: str = ""
+    refuses: Callable[[Mapping[str, object], Mapping[str, Path], int], str] | None = None
     misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = lambda _arguments, _ranks: None
 
     @property

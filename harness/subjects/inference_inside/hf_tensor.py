@@ -40,7 +40,5 @@ def run(
         envelope=envelope,
         hidden=hidden,
     )
-    engine = Transformers(
-        rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native
-    )
+    engine = Transformers(rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native)
     session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)

@@ -1,0 +1,124 @@
+"""`rankproof models`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import PASS, USAGE, give_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+RANKS = (1, 2, 3, 4)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("list", help="the models that are made here, with their digests' makers")
+    make = actions.add_parser("make", help="write a model as a folder that transformers and mlx-lm load")
+    make.add_argument("model", metavar="NAME", help="of `rankproof models list`")
+    make.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to write it")
+    describe = actions.add_parser("describe", help="say what a model is, and which engine runs it over how many ranks")
+    describe.add_argument("model", metavar="NAME|FOLDER", help="a model that is made here, or a folder that holds one")
+    describe.add_argument("--json", action="store_true", help="for programs")
+    engines = actions.add_parser(
+        "engines", help="which engine runs which of the models over how many ranks, and why not"
+    )
+    engines.add_argument("--json", action="store_true", help="for programs: every architecture of every library")
+
+
+def main(options: argparse.Namespace) -> int:
+    """List, make or describe models."""
+    from harness.models import ModelError
+
+    actions: Mapping[str, Callable[[argparse.Namespace], None]] = {
+        "list": _list,
+        "make": _make,
+        "describe": _describe,
+        "engines": _engines,
+    }
+    try:
+        actions[options.action](options)
+    except (ModelError, OSError) as error:
+        return give_up("models", error, USAGE)
+    return PASS
+
+
+def _list(_options: argparse.Namespace) -> None:
+    from harness.models import MODELS
+
+    width = max(map(len, MODELS))
+    for name, recipe in MODELS.items():
+        print(f"{name:{width}}  {recipe.does}")
+
+
+def _make(options: argparse.Namespace) -> None:
+    from harness.models import write
+
+    print(write(options.model, options.out))
+
+
+def _describe(options: argparse.Namespace) -> None:
+    from harness.models import MODELS, cached
+    from harness.models.description import describe
+
+    folder = cached(options.model) if options.model in MODELS else Path(options.model)
+    told = describe(folder)
+    told["engines"] = {engine: _ranks(engine, told["config"]) for engine in _all_engines()}
+    if options.json:
+        print(json.dumps(told, indent=2))
+        return
+    for key, value in told.items():
+        if key == "engines":
+            for engine, offered in value.items():
+                print(f"{engine:13} {_words(offered)}")
+        elif key != "config":
+            print(f"{key:13} {value}")
+
+
+def _engines(options: argparse.Namespace) -> None:
+    from harness.models import MODELS
+    from harness.models.engines import LIBRARIES, installed, offers
+
+    if options.json:
+        told = {
+            f"{LIBRARIES[library]} {installed(library)}": {
+                kind: {"tensor": one.tensor, "pipeline": one.pipeline} for kind, one in sorted(offers(library).items())
+            }
+            for library in LIBRARIES
+        }
+        print(json.dumps(told, indent=2))
+        return
+    for name, recipe in MODELS.items():
+        print(f"{name}: {recipe.does}")
+        for engine in _all_engines():
+            print(f"  {engine:13} {_words(_ranks(engine, recipe.config()))}")
+
+
+def _all_engines() -> tuple[str, ...]:
+    from harness.models.engines import ENGINES
+
+    return ENGINES
+
+
+def _ranks(engine: str, config: Mapping[str, Any]) -> dict[int, str]:
+    """World size to why it is refused; empty where it is offered."""
+    from harness.models.engines import ModelError, refusal
+
+    try:
+        return {size: refusal(engine, config, ranks=size) for size in RANKS}
+    except ModelError as error:  # a library that is not here
+        return dict.fromkeys(RANKS, str(error))
+
+
+def _words(offered: Mapping[int, str]) -> str:
+    runs = [str(size) for size, why in offered.items() if not why]
+    refused = {why: [size for size, other in offered.items() if other == why] for why in offered.values() if why}
+    parts = [f"runs over {', '.join(runs)}"] if runs else []
+    parts += [f"REFUSED over {', '.join(map(str, sizes))}: {why}" for why, sizes in refused.items()]
+    return "; ".join(parts)

@@ -1,0 +1,198 @@
+"""Which engine offers which architecture at which world size, read from the libraries that are installed.
+
+Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused before anything runs.
+Some engines accept what they cannot do and crash in the first layer, or in a reshape; that is refused too.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from harness.models.problem import ModelError
+
+ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
+LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
+PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
+PIPELINE = "PipelineMixin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a library has for an architecture.
+
+    Attributes:
+        single: whether it knows the architecture at all.
+        tensor: whether it has a plan by which the layers are split.
+        pipeline: whether it can split by layers itself.
+    """
+
+    single: bool = False
+    tensor: bool = False
+    pipeline: bool = False
+
+
+def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
+    """Why an engine cannot run a model over so many ranks; empty where it can.
+
+    Args:
+        engine: of `ENGINES`.
+        config: what stands in the model's config.json.
+        ranks: world size.
+
+    Raises:
+        ModelError: the engine's library is not installed here, or its files are not what is understood.
+    """
+    library, _, sharding = engine.partition("-")
+    text = config.get("text_config") or config
+    kind = str(text.get("model_type", config.get("model_type", "")))
+    offer = offers(library).get(kind, Offer())
+    called = f"{LIBRARIES[library]} {installed(library)}"
+    if not offer.single:
+        return f"{called} has no causal language model {kind!r}"
+    if sharding == "single":
+        return ""
+    if sharding == "tensor":
+        return _no_split(library, offer, text, ranks, called=called, kind=kind)
+    if library == "mlx" and not offer.pipeline:
+        return f"{called} has no pipeline for {kind}; take mlx-tensor or mlx-single"
+    layers = _number(text, "num_hidden_layers", "n_layer")
+    return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if layers < ranks else ""
+
+
+def _no_plan(called: str, kind: str) -> str:
+    return f"{called} has no tensor-parallel plan for {kind}; take hf-pipeline"
+
+
+def _no_split(library: str, offer: Offer, text: Mapping[str, Any], ranks: int, *, called: str, kind: str) -> str:
+    if not offer.tensor:
+        return _no_plan(called, kind) if library == "hf" else f"{called} does not split the layers of {kind}"
+    # transformers accepts these and fails in a reshape; mlx-lm at 3 ranks while it loads, at 4 in a reshape.
+    heads = _number(text, "num_key_value_heads", "num_attention_heads", "n_head")
+    if heads % ranks:
+        return f"{heads} KV heads cannot be split over {ranks} ranks; take fewer ranks, or a pipeline"
+    # transformers gives the last rank what is left.
+    widths = ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ()
+    for name in widths:
+        if (width := text.get(name) or 0) % ranks:
+            return f"{name} {width} cannot be split over {ranks} ranks by {called}; take fewer ranks"
+    return ""
+
+
+def _number(text: Mapping[str, Any], *names: str) -> int:
+    return next((int(text[name]) for name in names if text.get(name)), 0)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """What stands in the config.json of a model.
+
+    Raises:
+        ModelError: there is none, or it is not a mapping in JSON.
+    """
+    path = folder / "config.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
+        ) from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
+    return found
+
+
+def installed(library: str) -> str:
+    """Version of a library.
+
+    Raises:
+        ModelError: it is not installed here.
+    """
+    try:
+        return version(LIBRARIES[library])
+    except PackageNotFoundError:
+        extra = "tokenizer" if library == "hf" else "mlx"
+        raise ModelError(f"{LIBRARIES[library]} is not installed here: pip install 'rankproof[{extra}]'") from None
+
+
+@cache
+def offers(library: str) -> Mapping[str, Offer]:
+    """Each architecture (`model_type`) that a library has, `hf` or `mlx`, with what it offers.
+
+    Raises:
+        ModelError: it is not installed here, or its files are not what is understood.
+    """
+    installed(library)
+    spec = importlib.util.find_spec(PACKAGES[library])
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places:
+        raise ModelError(f"{LIBRARIES[library]} has no files here: install it again")
+    found = dict(_of_transformers(Path(places[0])) if library == "hf" else _of_mlx_lm(Path(places[0])))
+    if not any(one.tensor for one in found.values()):
+        raise ModelError(
+            f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is understood"
+        )
+    return found
+
+
+def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
+    auto = (folder / "models" / "auto" / "modeling_auto.py").read_text("utf-8")
+    _, _, rest = auto.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
+    known = dict(re.findall(r'\(\s*"([^"]+)",\s*"([^"]+)"\s*\)', rest.partition("\n)")[0]))
+    planned = set[str]()
+    for path in (folder / "models").glob("*/configuration_*.py"):
+        data = path.read_bytes()
+        for node in ast.parse(data).body if b"base_model_tp_plan" in data else ():
+            if isinstance(node, ast.ClassDef):
+                values = _assigned(node)
+                kind = values.get("model_type")
+                if isinstance(kind, ast.Constant) and _is_full(values.get("base_model_tp_plan")):
+                    planned.add(str(kind.value))
+    for kind in known:
+        # hf-pipeline is ours: it takes any decoder, and refuses in the rank what it does not know how to split.
+        yield kind, Offer(single=True, tensor=kind in planned, pipeline=True)
+
+
+def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
+    own: dict[str, Offer] = {}
+    for path in (folder / "models").glob("*.py"):
+        classes = {node.name: node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef)}
+        if "Model" not in classes or "ModelArgs" not in classes:
+            continue
+        methods = {node.name for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
+        mixed = any(
+            isinstance(base, ast.Name) and base.id == PIPELINE for one in classes.values() for base in one.bases
+        )
+        own[path.stem] = Offer(single=True, tensor="shard" in methods, pipeline=mixed)
+    yield from own.items()
+    for node in ast.parse((folder / "utils.py").read_bytes()).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id == "MODEL_REMAPPING" and isinstance(node, ast.Assign):
+            names: dict[str, str] = ast.literal_eval(node.value)
+            yield from ((kind, own[module]) for kind, module in names.items() if module in own)
+
+
+def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
+    """What a class assigns in its body, with or without a type."""
+    found: dict[str, ast.expr | None] = {}
+    for one in node.body:
+        if isinstance(one, ast.Assign):
+            found |= {target.id: one.value for target in one.targets if isinstance(target, ast.Name)}
+        elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            found[one.target.id] = one.value
+    return found
+
+
+def _is_full(node: ast.expr | None) -> bool:
+    return (
+        node is not None
+        and not (isinstance(node, ast.Constant) and node.value is None)
+        and not (isinstance(node, ast.Dict) and not node.keys)
+    )
