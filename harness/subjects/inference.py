@@ -61,6 +61,7 @@ EMITS = {
     "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
     "shard": ("rank", "tensor", "slices", "sha256"),
     "shards": ("bytes",),
+    "tokenizer.ready": ("prompts",),
     "warm.up.begin": (),
     "warm.up.end": ("ids", "text"),
     "prefill.begin": (),

@@ -8,7 +8,7 @@ import pytest
 
 from harness.backends import KINDS
 from harness.run.arms.imports import preload
-from harness.world.preload import MODULES
+from harness.world.preload import MODULES, OF_MODELS
 
 TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
 
@@ -25,6 +25,7 @@ TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
         ("__import__('torch')", "none", TORCH),
         ("import importlib\nimportlib.import_module('transformers')", "none", MODULES),
         ("import pydantic", "none", MODULES),
+        ("from transformers import AutoModelForCausalLM", "none", MODULES + OF_MODELS),
         ("def late():\n    import huggingface_hub", "none", MODULES),
     ],
 )

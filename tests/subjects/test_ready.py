@@ -39,6 +39,7 @@ def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **argument
     subject = READY[name]
     with tempfile.TemporaryDirectory() as folder:
         for file, content in subject.files().items():
+            Path(folder, file).parent.mkdir(exist_ok=True)
             Path(folder, file).write_bytes(content)
         launch = Launch(
             about={},
@@ -69,17 +70,18 @@ def strings(node: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("name", READY)
 def test_the_catalogue_is_what_the_code_says(name: str) -> None:
-    """Arguments with their defaults, and events with their keys, are those of the file, none more and none less."""
+    """Arguments with their defaults, and events with their keys, are those of its files, none more and none less."""
     subject = READY[name]
-    tree = ast.parse(subject.file.read_text())
-    (entry,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run")
+    trees = [ast.parse(content) for content in subject.files().values()]
+    body = ast.parse(subject.file.read_text()).body
+    (entry,) = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == "run")
     names = [argument.arg for argument in entry.args.kwonlyargs]
     defaults = [ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None]
     assert dict(zip(names, defaults, strict=True)) == {
         key: argument.default for key, argument in subject.arguments.items()
     }
     emits: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in (one for tree in trees for one in ast.walk(tree)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
             first = node.args[0]
             events = strings(first.body) | strings(first.orelse) if isinstance(first, ast.IfExp) else strings(first)
@@ -103,19 +105,25 @@ def test_every_default_is_a_value_that_may_be_given() -> None:
 
 def test_every_file_of_code_is_a_ready_subject() -> None:
     """No file lies there that no name leads to."""
-    files = {subject.file for subject in READY.values()}
-    (folder,) = {file.parent for file in files}
-    assert set(folder.glob("*_inside.py")) == files
+    alone = {subject.file for subject in READY.values() if not subject.package}
+    (folder,) = {file.parent for file in alone}
+    assert set(folder.glob("*_inside.py")) == alone
+    packages = {subject.file.parent for subject in READY.values() if subject.package}
+    assert set(folder.glob("*_inside/")) == packages
+    for package in packages:
+        entries = {file for file in package.glob("*.py") if "\ndef run(\n" in file.read_text()}
+        assert entries == {subject.file for subject in READY.values() if subject.file.parent == package}
 
 
 def test_the_code_stands_alone() -> None:
-    """A copy of the file is all that a rank gets: of ours it imports the tokenizer library, and nothing else."""
-    for path in (subject.file for subject in READY.values()):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                assert node.module is not None
-                assert not node.level
-                assert not node.module.startswith("harness") or node.module.startswith("harness.tokenizer"), path.name
+    """Copies of its files are all that a rank gets: of ours they import each other and the tokenizer library."""
+    for subject in READY.values():
+        for name, content in subject.files().items():
+            for node in ast.walk(ast.parse(content)):
+                if isinstance(node, ast.ImportFrom):
+                    assert node.level <= bool(subject.package), name
+                    module = node.module or ""
+                    assert not module.startswith("harness") or module.startswith("harness.tokenizer"), name
 
 
 @pytest.mark.slow
@@ -197,7 +205,7 @@ def test_a_tokenizer_on_rank_0_only_fails_where_the_others_need_it(pool: ServerP
 
 
 def test_code_is_the_file(tmp_path: Path) -> None:
-    """What arms get is the file of the package, byte for byte."""
+    """What arms get is the file of the package, byte for byte, under the name by which the entry is called."""
     for subject in READY.values():
-        (name,) = subject.files()
-        assert subject.files()[name] == subject.file.read_bytes()
+        place = subject.module.replace(".", "/") + ".py"
+        assert subject.files()[place] == subject.file.read_bytes()

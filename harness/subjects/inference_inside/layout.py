@@ -72,8 +72,7 @@ def whole_shape(
 ) -> tuple[int, ...] | None:
     """The shape of the whole parameter, of which a rank may hold a part; None where the checkpoint does not tell.
 
-    Args:
-        turned: whether the model holds the matrix the other way round than the checkpoint.
+    With `turned` the model holds a matrix the other way round than the checkpoint; the rest is as for `blocks`.
     """
     if (known := _known(name, checkpoint, base)) is not None:
         return checkpoint[known][::-1] if turned else checkpoint[known]

@@ -141,6 +141,7 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
     tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
+    context.emit("tokenizer.ready", prompts=prompts)
     if request.warm_up:
         context.emit("warm.up.begin")
         assert tokenizer is not None
