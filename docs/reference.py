@@ -1,4 +1,4 @@
-"""Writes docs/api.md from docstrings and docs/kinds.md from the registries: `python docs/reference.py`.
+"""Writes docs/api.md from docstrings, docs/kinds.md from the registries, and the table of docs/engines.md: `python docs/reference.py`.
 
 `tests/docs` fails where a page is not what this writes.
 """
@@ -336,7 +336,29 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
 
-PAGES_WRITTEN = {DOCS / "api.md": api, DOCS / "kinds.md": kinds}
+def engines() -> str:
+    """docs/engines.md, with the table of what the installed libraries offer of the models that are made here."""
+    from harness.models import MODELS
+    from harness.models.engines import ENGINES, LIBRARIES, installed, refusal
+
+    rows, refused = [], dict[str, None]()
+    for name, recipe in MODELS.items():
+        cells = []
+        for engine in ENGINES:
+            why = {size: refusal(engine, recipe.config(), ranks=size) for size in (1, 2, 3, 4)}
+            runs = [str(size) for size, reason in why.items() if not reason]
+            cells.append(", ".join(runs) or "refused")
+            refused |= dict.fromkeys(f"* `{engine}`, `{name}`: {reason}." for reason in why.values() if reason)
+        rows.append((f"`{name}`", *cells))
+    libraries = " and ".join(f"{called} {installed(library)}" for library, called in LIBRARIES.items())
+    written = [f"Of {libraries}:", table(("model", *(f"`{one}`" for one in ENGINES)), rows), "Refused are:"]
+    text = "\n\n".join([*written, "\n".join(wrapped(line, rest="  ") for line in refused)])
+    begin, end = "<!-- engines -->\n", "<!-- end of engines -->\n"
+    before, _, rest = (DOCS / "engines.md").read_text(encoding="utf-8").partition(begin)
+    return f"{before}{begin}\n{text}\n\n{end}{rest.partition(end)[2]}"
+
+
+PAGES_WRITTEN = {DOCS / "api.md": api, DOCS / "engines.md": engines, DOCS / "kinds.md": kinds}
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from filelock import FileLock
@@ -17,10 +18,10 @@ from harness.forms import manifest
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.extras import missing
-from harness.models.catalogue import MODELS
+from harness.models.catalogue import MODELS, Recipe
 from harness.models.problem import ModelError
 from harness.models.vocabulary import as_json, tokenizer_files
-from harness.models.weights import draw, safetensors
+from harness.models.weights import Tensor, draw, safetensors
 
 __all__ = ["MODELS", "ModelError", "cached", "digest", "files", "write"]
 
@@ -43,10 +44,20 @@ def files(name: str) -> dict[str, bytes]:
     index = {"metadata": {}, "weight_map": dict.fromkeys(sorted(tensors), "model.safetensors")}
     return {
         "config.json": as_json(recipe.config()),
-        "model.safetensors": safetensors({key: draw(key, one, seed=recipe.seed) for key, one in tensors.items()}),
+        "model.safetensors": _weights(name, recipe, tensors),
         "model.safetensors.index.json": as_json(index),
         **tokenizer_files(),
     }
+
+
+def _weights(name: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> bytes:
+    if recipe.pinned is None:
+        return safetensors({key: draw(key, one, seed=recipe.seed) for key, one in tensors.items()})
+    path, pinned = recipe.pinned
+    data = path.read_bytes()
+    if sha256(data) != pinned:
+        raise ModelError(f"the weights of {name} ({path.name}) are not those that were pinned: install Rankproof again")
+    return data
 
 
 def digest(name: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from harness.models import families
@@ -24,12 +25,14 @@ class Recipe:
         seed: what its numbers are drawn from, with each tensor's name.
         config: makes what stands in config.json.
         tensors: makes name to tensor of the checkpoint.
+        pinned: of a trained model the file of its weights, and that file's sha256.
     """
 
     does: str
     config: Callable[[], dict[str, Any]]
     tensors: Callable[[], dict[str, Tensor]]
     seed: int = 1
+    pinned: tuple[Path, str] | None = None
 
 
 def _dense(model_type: str, architecture: str, shape: Shape, **further: Any) -> dict[str, Any]:
@@ -87,7 +90,7 @@ WIDE = Shape(width=HEADS * HEAD)
 TIED = replace(LLAMA, tied=True, embedding=families.TIED * families.root(LLAMA.width))
 SPARSE = Shape(inner=48)
 
-MODELS: Mapping[str, Recipe] = {
+MODELS: dict[str, Recipe] = {
     "llama": Recipe(
         does="grouped KV heads, untied head",
         **_dense("llama", "LlamaForCausalLM", LLAMA, hidden_act="silu", attention_bias=False, mlp_bias=False),
@@ -118,9 +121,9 @@ MODELS: Mapping[str, Recipe] = {
             # Gemma multiplies embeddings by the root of the width, and adds 1 to the weights of every norm.
             replace(
                 TIED,
-                embedding=families.root(LLAMA.width),
-                norm_middle=0.5,
-                last_norm_middle=2.0,
+                embedding=0.5 * families.root(LLAMA.width),
+                norm_middle=1.0,
+                last_norm_middle=4.0,
                 norms=(
                     "input_layernorm",
                     "post_attention_layernorm",
@@ -183,6 +186,14 @@ MODELS: Mapping[str, Recipe] = {
             shared_intermediate_size=0,
             scoring_func="sigmoid",
             use_qk_norm=True,
+        ),
+    ),
+    "recall": Recipe(
+        does="trained: answers each of 256 keys with its own three tokens, by margins of more than 5",
+        **_dense("llama", "LlamaForCausalLM", LLAMA, hidden_act="silu", attention_bias=False, dtype="bfloat16"),
+        pinned=(
+            Path(__file__).parent / "recall" / "model.safetensors",
+            "630995f28ecd3bdab365586fa38864e6eda91edc0272e8a62dc430661d512279",
         ),
     ),
 }

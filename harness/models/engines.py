@@ -60,10 +60,12 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
         return f"{called} has no causal language model {kind!r}"
     if sharding == "single":
         return ""
+    if library == "mlx" and ranks < 2:
+        return "MLX's ring has two ranks at least; take mlx-single"
     if sharding == "tensor":
         return _no_split(library, offer, text, ranks, called=called, kind=kind)
     if library == "mlx" and not offer.pipeline:
-        return f"{called} has no pipeline for {kind}; take mlx-tensor or mlx-single"
+        return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
     layers = _number(text, "num_hidden_layers", "n_layer")
     return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if layers < ranks else ""
 
@@ -74,7 +76,11 @@ def _no_plan(called: str, kind: str) -> str:
 
 def _no_split(library: str, offer: Offer, text: Mapping[str, Any], ranks: int, *, called: str, kind: str) -> str:
     if not offer.tensor:
-        return _no_plan(called, kind) if library == "hf" else f"{called} does not split the layers of {kind}"
+        return (
+            _no_plan(called, kind)
+            if library == "hf"
+            else f"{called} does not split the layers of {kind}; take mlx-single"
+        )
     # transformers accepts these and fails in a reshape; mlx-lm at 3 ranks while it loads, at 4 in a reshape.
     heads = _number(text, "num_key_value_heads", "num_attention_heads", "n_head")
     if heads % ranks:

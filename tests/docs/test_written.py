@@ -38,7 +38,7 @@ PROSE, REFERENCE = script("prose"), script("reference")
 
 @pytest.mark.parametrize("path", REFERENCE.PAGES_WRITTEN, ids=lambda path: path.name)
 def test_the_reference_is_up_to_date(path: Path) -> None:
-    """docs/api.md and docs/kinds.md are what docs/reference.py writes of the code that is here."""
+    """docs/api.md, docs/engines.md and docs/kinds.md are what docs/reference.py writes of the code that is here."""
     assert path.read_text(encoding="utf-8") == REFERENCE.PAGES_WRITTEN[path](), "run nox -s docs"
 
 

@@ -159,7 +159,9 @@ def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> N
             if number % size:
                 raise ValueError(f"{number} {what} cannot be split over {size} ranks: take fewer ranks")
     elif not hasattr(getattr(model, "model", None), "pipeline"):
-        raise ValueError(f"mlx-lm {_version()} has no pipeline for {kind}: take mlx-tensor or mlx-single")
+        raise ValueError(
+            f"mlx-lm {_version()} has no pipeline for {kind}: take mlx-single, or mlx-tensor if it has that"
+        )
     elif len(model.layers) < size:
         raise ValueError(f"{len(model.layers)} layers cannot be split over {size} ranks: take fewer ranks")
 

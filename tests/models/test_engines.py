@@ -1,0 +1,146 @@
+"""What engines offer is what their libraries say, and what is refused does fail."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.models import MODELS, ModelError, engines, write
+from harness.models.catalogue import LLAMA, Recipe, _dense
+from harness.models.engines import Offer, config_of, offers, refusal
+from harness.subjects import READY
+from tests.subjects.worlds import Worlds
+
+
+def llama(**changed: Any) -> Recipe:
+    """A Llama of other sizes."""
+    shape = replace(LLAMA, **changed)
+    return Recipe(does="", **_dense("llama", "LlamaForCausalLM", shape, hidden_act="silu", attention_bias=False))
+
+
+ODD = {"two-layers": llama(layers=2), "odd-width": llama(inner=190)}
+# Engine, model, ranks; what the refusal says; what is raised where nobody refuses.
+REFUSED = [
+    ("hf-tensor", "gpt2", 2, "has no tensor-parallel plan for gpt2", "has no `tp_plan`"),
+    ("hf-tensor", "llama-2-kv", 3, "2 KV heads cannot be split over 3 ranks", "is invalid for input of size"),
+    ("hf-tensor", "llama-2-kv", 4, "2 KV heads cannot be split over 4 ranks", "is invalid for input of size"),
+    ("hf-pipeline", "two-layers", 3, "2 layers cannot be split over 3 ranks", ""),
+    ("mlx-tensor", "gpt2", 2, "does not split the layers of gpt2", "does not support tensor parallelism"),
+    ("mlx-tensor", "llama-2-kv", 3, "2 KV heads cannot be split over 3 ranks", "Cannot shard the output of size 16"),
+    (
+        "mlx-tensor",
+        "llama-2-kv",
+        4,
+        "2 KV heads cannot be split over 4 ranks",
+        "Cannot infer the shape of an empty array",
+    ),
+    ("mlx-tensor", "odd-width", 3, "intermediate_size 190 cannot be split", "Cannot shard the output of size 190"),
+    ("mlx-pipeline", "llama", 2, "has no pipeline for llama", "does not support pipelining"),
+]
+# The lines that refuse in a rank, without which the engine is on its own.
+IN_THE_RANK = (
+    ("hf.py", "            refuse_tensor(config, self._size)\n", ""),
+    ("mlx.py", "            refuse(skeleton, config, sharding=self._sharding, size=self._size)\n", ""),
+    ("stages.py", "        if number < self._size:\n", "        if False:\n"),
+)
+
+
+def folder_of(model: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model of the catalogue or of this file, written."""
+    if model in ODD:
+        monkeypatch.setitem(MODELS, model, ODD[model])
+    return write(model, place / model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "model", "ranks", "says", "raised"), REFUSED)
+def test_what_is_not_offered_is_refused(engine: str, model: str, ranks: int, says: str, raised: str) -> None:
+    """The reason names what cannot be split, or what the library has not."""
+    del raised
+    config = {**MODELS, **ODD}[model].config()
+    assert says in refusal(engine, config, ranks=ranks)
+    assert refusal(engine.partition("-")[0] + "-single", config, ranks=ranks) == ""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("engine", "model", "ranks", "says", "raised"), REFUSED)
+def test_what_is_refused_fails_without_the_refusal(
+    engine: str, model: str, ranks: int, says: str, raised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the refusing lines taken out every rank raises what the library raises; with them, what they say."""
+    del says
+    if engine.startswith("mlx"):
+        pytest.importorskip("mlx.core")
+    folder = folder_of(model, tmp_path, monkeypatch)
+    files = READY[engine].files()
+    for name, line, instead in IN_THE_RANK:
+        text = files[f"inference/{name}"].decode()
+        assert line in text
+        files[f"inference/{name}"] = text.replace(line, instead).encode()
+    with Worlds() as worlds:
+        alone = worlds.run(engine, size=ranks, model=folder, files=files)
+        refused = worlds.run(engine, size=ranks, model=folder)
+    for history, kind in ((alone, None), (refused, "ValueError")):
+        errors = [history.error(rank) for rank in range(ranks)]
+        ends = [one.event.values for one in errors if one is not None]
+        assert ends
+        assert kind is None or {end["type"] for end in ends} == {kind}
+    if raised:
+        assert raised in str(alone.error(0).event.values["message"])  # type: ignore[union-attr]
+
+
+@pytest.mark.whole
+def test_what_was_read_is_what_the_libraries_say() -> None:
+    """Each architecture with its plan, shard and pipeline, read from files, is what an import tells."""
+    from mlx_lm.models.pipeline import PipelineMixin
+    from mlx_lm.utils import MODEL_REMAPPING
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    assert offers("hf").keys() == CAUSAL.keys()
+    planned = {kind for kind in CAUSAL if getattr(CONFIG_MAPPING[kind], "base_model_tp_plan", None)}
+    assert {kind for kind, one in offers("hf").items() if one.tensor} == planned
+    assert len(planned) > 50
+    seen = 0
+    for kind, one in offers("mlx").items():
+        try:
+            module = importlib.import_module(f"mlx_lm.models.{MODEL_REMAPPING.get(kind, kind)}")
+        except (Exception, SystemExit):  # noqa: BLE001, S112 - one needs a package of its own, and says so by leaving
+            continue
+        classes = [found for found in vars(module).values() if inspect.isclass(found)]
+        mixed = any(issubclass(found, PipelineMixin) and found is not PipelineMixin for found in classes)
+        assert (hasattr(module.Model, "shard"), mixed) == (one.tensor, one.pipeline), kind
+        seen += 1
+    assert seen > 100
+
+
+def test_a_library_that_is_not_understood_offers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a release keeps its tables elsewhere, that is said instead of refusing every model."""
+    spec = importlib.util.find_spec("mlx_lm")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    shutil.copy(Path(spec.submodule_search_locations[0], "utils.py"), tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "llama.py").write_text("class Model: ...\nclass ModelArgs: ...\n")
+    moved = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda _name: moved)
+    offers.cache_clear()
+    try:
+        with pytest.raises(ModelError, match="says nowhere what it splits"):
+            refusal("mlx-tensor", MODELS["llama"].config(), ranks=2)
+    finally:
+        offers.cache_clear()
+
+
+def test_a_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
+    """What is not a model's folder is said to be none."""
+    with pytest.raises(ModelError, match=r"holds no config\.json"):
+        config_of(tmp_path)
+    assert Offer() == Offer(single=False, tensor=False, pipeline=False)

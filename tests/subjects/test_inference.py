@@ -1,0 +1,189 @@
+"""Inference over ranks gives what the whole model gives, and tells truly what each rank holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.history import History
+from harness.models import cached, write
+from harness.subjects import READY
+from harness.subjects.inference_inside.layout import blocks, whole_shape
+from harness.subjects.subject import Argument
+from tests.subjects.worlds import Worlds
+
+# Each way of splitting, with experts that are stacked, a tied head, fused matrices and norms that are split.
+CASES = [
+    ("hf-tensor", "qwen3-moe", 3),
+    ("hf-pipeline", "gpt2", 3),
+    ("hf-pipeline", "qwen2", 2),
+    ("mlx-tensor", "minimax", 2),
+    ("mlx-pipeline", "qwen2", 3),
+]
+NEAR = 1e-4
+"""Of logits that deviate by 3: the envelope of these models in float32 is 3e-5 at most."""
+
+
+@pytest.fixture(scope="module")
+def worlds() -> Iterator[Worlds]:
+    """One pool for all."""
+    with Worlds() as found:
+        yield found
+
+
+def said(history: History, event: str, key: str) -> list[list[Any]]:
+    """What each rank said."""
+    return [[value for value, _ in history.values(rank, event, key)] for rank in range(history.size)]
+
+
+def arrays(worlds: Worlds) -> dict[tuple[int, str], Any]:
+    """What the ranks of the last world kept."""
+    import numpy as np
+
+    return {name: np.load(path) for name, path in worlds.kept.items()}
+
+
+def demand_true_shards(history: History, folder: Path) -> dict[str, int]:
+    """Demand that each slice has the digest of that slice of the file; tensor to how many elements the ranks hold."""
+    from safetensors.numpy import load_file
+
+    whole, held = load_file(folder / "model.safetensors"), dict[str, int]()
+    for rank in range(history.size):
+        for event in (one.event for one in history.of(rank, "shard")):
+            tensor, slices = event.values["tensor"], event.values["slices"]
+            part = whole[str(tensor)][tuple(slice(*one) for one in slices)]  # type: ignore[arg-type, union-attr, misc]
+            assert hashlib.sha256(part.tobytes()).hexdigest() == event.values["sha256"], (rank, tensor)
+            held[str(tensor)] = held.get(str(tensor), 0) + part.size
+    assert held.keys() == whole.keys()
+    return {name: count - math.prod(whole[name].shape) for name, count in held.items()}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("engine", "model", "size"), CASES)
+def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str, model: str, size: int) -> None:
+    """Logits at every position, tokens on every rank, and slices that make up the checkpoint."""
+    if engine.startswith("mlx"):
+        pytest.importorskip("mlx.core")
+    import numpy as np
+
+    folder = cached(model)
+    asked = {"prompts": [[40, 41, 42, 43, 44, 45, 46], [50, 51]], "max_new_tokens": 5}
+    one = worlds.run(f"{engine.partition('-')[0]}-single", size=1, model=folder, **asked)
+    reference = arrays(worlds)
+    assert demand_true_shards(one, folder).values() <= {0}
+    history = worlds.run(engine, size=size, model=folder, prefill_chunk=3, **asked)
+    found = arrays(worlds)
+    assert said(history, "generated", "ids") == said(one, "generated", "ids") * size
+    assert said(history, "engine.ready", "whole") == [[False]] * size
+    ranks = [size - 1] if engine == "hf-pipeline" else list(range(size))
+    names = [f"{kind}.logits.{prompt}" for kind in ("prefill", "decode") for prompt in (0, 1)]
+    assert found.keys() == {(rank, name) for rank in ranks for name in names}
+    for (_, name), values in found.items():
+        expected = reference[0, name]
+        assert (values.shape, values.dtype) == (expected.shape, expected.dtype)
+        assert float(np.abs(values - expected).max()) < NEAR
+    spare = demand_true_shards(history, folder)
+    assert min(spare.values()) == 0  # nothing is missing, and something is split
+    bytes_ = [one[0] for one in said(history, "shards", "bytes")]
+    assert max(bytes_) < said(one, "shards", "bytes")[0][0]
+
+
+@pytest.mark.whole
+def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None:
+    """A teacher's tokens, or the reference's, are fed whatever is chosen; sampling follows its seed on every rank."""
+    folder = cached("llama")
+    asked: dict[str, Any] = {"prompts": [[40, 41, 42]], "max_new_tokens": 4}
+    free = worlds.run("hf-single", size=1, model=folder, envelope="keep", hidden="keep", **asked)
+    ((ids,),) = said(free, "generated", "ids")
+    kept = arrays(worlds)
+    assert {name for _, name in kept if name.startswith("hidden")} == {f"hidden.{layer}.0" for layer in range(4)}
+    orders = said(free, "envelope", "order")[0]
+    assert len(orders) == len(set(orders)) >= 6
+    shapes = {kept[0, f"envelope.{number}.decode.logits.0"].shape for number in range(len(orders))}
+    assert shapes == {kept[0, "decode.logits.0"].shape} == {(3, 528)}
+    (tmp_path / "values.json").write_text(json.dumps({"generated.ids": [ids]}))
+    for how in ({"teacher": [ids]}, {"follow": "reference"}):
+        worlds.run("hf-single", size=1, model=folder, inputs={"reference": str(tmp_path)}, **asked, **how)
+        assert (arrays(worlds)[0, "decode.logits.0"] == kept[0, "decode.logits.0"]).all()
+    other = worlds.run("hf-single", size=1, model=folder, teacher=[[60, 61, 62, 63]], **asked)
+    assert said(other, "generated", "ids")[0][0][0] == ids[0]
+    assert (arrays(worlds)[0, "decode.logits.0"] != kept[0, "decode.logits.0"]).any()
+    drawn = [
+        said(worlds.run("hf-pipeline", size=2, model=folder, sampling="seeded", seed=seed, **asked), "generated", "ids")
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0][0] == drawn[0][1]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("engine", ["hf-single", "hf-pipeline", "mlx-tensor"])
+def test_a_tensor_that_is_missing_is_an_error(worlds: Worlds, tmp_path: Path, engine: str) -> None:
+    """No engine goes on with numbers that are in no checkpoint."""
+    from safetensors.numpy import load_file, save_file
+
+    if engine.startswith("mlx"):
+        pytest.importorskip("mlx.core")
+    folder = write("llama", tmp_path / "llama")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    history = worlds.run(engine, size=1 if engine == "hf-single" else 2, model=folder)
+    error = history.error(0)
+    assert error is not None
+    assert "lacks" in str(error.event.values["message"]) or "issing" in str(error.event.values["message"])
+
+
+@pytest.mark.whole
+def test_a_tokenizer_on_rank_0_only_ends_the_others(worlds: Worlds) -> None:
+    """The broken variant dies of a bare assert on every rank but 0, before anything was sent."""
+    history = worlds.run("hf-pipeline", size=2, model=cached("llama"), tokenizer="rank-0-only")
+    error = history.error(1)
+    assert error is not None
+    assert (error.event.values["type"], error.event.values["source"]) == (
+        "AssertionError",
+        "assert tokenizer is not None",
+    )
+    assert not history.said(1, "tokenizer.ready")
+    assert history.said(0, "tokenizer.ready")
+
+
+def test_a_stack_of_experts_is_told_expert_by_expert() -> None:
+    """Rows of gate and up that a rank holds of each expert are told as slices of that expert's matrices."""
+    checkpoint = {
+        f"m.block_sparse_moe.experts.{expert}.{matrix}.weight": (4, 6) if matrix != "w2" else (6, 4)
+        for expert in (0, 1)
+        for matrix in ("w1", "w2", "w3")
+    }
+    name = "m.mlp.experts.gate_up_proj"
+    assert whole_shape(name, checkpoint) == (2, 8, 6)
+    found = list(blocks(name, [[(0, 2)], [(2, 4), (6, 8)], [(0, 6)]], checkpoint))
+    assert [(one.tensor.rpartition("experts.")[2], one.whole, one.local[:2]) for one in found] == [
+        ("0.w1.weight", ((2, 4), (0, 6)), ((0, 1), (0, 2))),
+        ("1.w1.weight", ((2, 4), (0, 6)), ((1, 2), (0, 2))),
+        ("0.w3.weight", ((2, 4), (0, 6)), ((0, 1), (2, 4))),
+        ("1.w3.weight", ((2, 4), (0, 6)), ((1, 2), (2, 4))),
+    ]
+    (unknown,) = blocks("other.weight", [[(0, 3)]], checkpoint)
+    assert unknown.tensor == "other.weight"
+
+
+def test_a_list_of_prompts_is_what_it_must_be() -> None:
+    """Texts and lists of token ids are prompts; nothing, numbers and negative ids are not; a teacher has no texts."""
+    prompts, teacher = (READY["hf-pipeline"].arguments[name] for name in ("prompts", "teacher"))
+    assert isinstance(prompts, Argument)
+    assert [prompts.complaint(given) for given in (["a"], [[1, 2], "b"])] == ["", ""]
+    assert all(prompts.complaint(given) for given in ([], "a", [1], [[]], [[-1]], [""], [[True]], [[1.0]]))
+    assert teacher.complaint([]) == ""
+    assert teacher.complaint(["a"])
+    misfit = READY["hf-pipeline"].misfit
+    arguments = {name: one.default for name, one in READY["hf-pipeline"].arguments.items()}
+    assert misfit(arguments, 2) is None
+    assert misfit({**arguments, "teacher": [[1]]}, 2) == ("teacher", "has 1 lists for 2 prompts; give one for each")
+    assert misfit({**arguments, "teacher": [[1], [2]], "follow": "reference"}, 2) is not None
