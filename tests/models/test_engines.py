@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +53,13 @@ IN_THE_RANK = (
 )
 
 
+@pytest.fixture(scope="module")
+def worlds() -> Iterator[Worlds]:
+    """One pool for all."""
+    with Worlds() as found:
+        yield found
+
+
 def folder_of(model: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of the catalogue or of this file, written."""
     if model in ODD:
@@ -72,7 +80,14 @@ def test_what_is_not_offered_is_refused(engine: str, model: str, ranks: int, say
 @pytest.mark.whole
 @pytest.mark.parametrize(("engine", "model", "ranks", "says", "raised"), REFUSED)
 def test_what_is_refused_fails_without_the_refusal(
-    engine: str, model: str, ranks: int, says: str, raised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worlds: Worlds,
+    engine: str,
+    model: str,
+    ranks: int,
+    says: str,
+    raised: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the refusing lines taken out every rank raises what the library raises; with them, what they say."""
     del says
@@ -84,9 +99,8 @@ def test_what_is_refused_fails_without_the_refusal(
         text = files[f"inference/{name}"].decode()
         assert line in text
         files[f"inference/{name}"] = text.replace(line, instead).encode()
-    with Worlds() as worlds:
-        alone = worlds.run(engine, size=ranks, model=folder, files=files)
-        refused = worlds.run(engine, size=ranks, model=folder)
+    alone = worlds.run(engine, size=ranks, model=folder, files=files)
+    refused = worlds.run(engine, size=ranks, model=folder)
     for history, kind in ((alone, None), (refused, "ValueError")):
         errors = [history.error(rank) for rank in range(ranks)]
         ends = [one.event.values for one in errors if one is not None]
