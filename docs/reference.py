@@ -1,6 +1,6 @@
-"""Writes docs/api.md from docstrings, docs/kinds.md from the registries, and the table of docs/engines.md: `python docs/reference.py`.
+"""Writes docs/api.md from docstrings, docs/kinds.md from the registries, and the table of docs/engines.md.
 
-`tests/docs` fails where a page is not what this writes.
+Run `python docs/reference.py`. `tests/docs` fails where a page is not what this writes.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def test_all_that_is_public_is_in_the_reference() -> None:
     from harness.tokenizer import loading
 
     api, kinds = (
-        set(re.findall(r"^### `([^`]+)`$", path.read_text(), re.MULTILINE)) for path in REFERENCE.PAGES_WRITTEN
+        set(re.findall(r"^### `([^`]+)`$", path.read_text(), re.MULTILINE))
+        for path in REFERENCE.PAGES_WRITTEN
+        if path.stem in ("api", "kinds")
     )
     assert {*tokenizer.__all__, *loading.__all__, *hub.__all__} - api == set()
     assert {*faults.KINDS, *checks.KINDS, *subjects.READY} - {
