@@ -108,7 +108,8 @@ def _all_engines() -> tuple[str, ...]:
 
 def _ranks(engine: str, config: Mapping[str, Any]) -> dict[int, str]:
     """World size to why it is refused; empty where it is offered."""
-    from harness.models.engines import ModelError, refusal
+    from harness.models import ModelError
+    from harness.models.engines import refusal
 
     try:
         return {size: refusal(engine, config, ranks=size) for size in RANKS}

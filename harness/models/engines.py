@@ -58,38 +58,37 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
         return f"{called} has no causal language model {kind!r}"
+    if sharding == "tensor" and not offer.tensor:
+        if library == "hf":
+            return f"{called} has no tensor-parallel plan for {kind}; take hf-pipeline"
+        return f"{called} does not split the layers of {kind}; take mlx-single"
+    if sharding == "pipeline" and not offer.pipeline:
+        return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
+    return uneven(engine, config, ranks=ranks)
+
+
+def uneven(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
+    """What of a model an engine that has the architecture cannot split over so many ranks; empty where it can.
+
+    Follows from the arguments alone, whatever is installed. The engines accept some of it: transformers fails in a
+    reshape then, mlx-lm while it loads or in a reshape.
+    """
+    library, _, sharding = engine.partition("-")
+    text = config.get("text_config") or config
     if sharding == "single":
         return ""
     if library == "mlx" and ranks < 2:
         return "MLX's ring has two ranks at least; take mlx-single"
-    if sharding == "tensor":
-        return _no_split(library, offer, text, ranks, called=called, kind=kind)
-    if library == "mlx" and not offer.pipeline:
-        return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
-    layers = _number(text, "num_hidden_layers", "n_layer")
-    return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if layers < ranks else ""
-
-
-def _no_plan(called: str, kind: str) -> str:
-    return f"{called} has no tensor-parallel plan for {kind}; take hf-pipeline"
-
-
-def _no_split(library: str, offer: Offer, text: Mapping[str, Any], ranks: int, *, called: str, kind: str) -> str:
-    if not offer.tensor:
-        return (
-            _no_plan(called, kind)
-            if library == "hf"
-            else f"{called} does not split the layers of {kind}; take mlx-single"
-        )
-    # transformers accepts these and fails in a reshape; mlx-lm at 3 ranks while it loads, at 4 in a reshape.
+    if sharding == "pipeline":
+        layers = _number(text, "num_hidden_layers", "n_layer")
+        return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if layers < ranks else ""
     heads = _number(text, "num_key_value_heads", "num_attention_heads", "n_head")
     if heads % ranks:
         return f"{heads} KV heads cannot be split over {ranks} ranks; take fewer ranks, or a pipeline"
     # transformers gives the last rank what is left.
-    widths = ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ()
-    for name in widths:
+    for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
-            return f"{name} {width} cannot be split over {ranks} ranks by {called}; take fewer ranks"
+            return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
     return ""
 
 

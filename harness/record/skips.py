@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from harness.models.catalogue import MODELS
+from harness.models.engines import uneven
 from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment, RunFacts
 from harness.scenario import Cell, Needs, Scenario
 from harness.subjects import READY
 
 GIB = 2**30
+UNEVEN = "cannot be split over"
 
 
 class Holds(StrEnum):
@@ -54,10 +57,8 @@ def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, 
     lacking = unmet(scenario.needs, run.environment)
     if lacking is not None and skipped != lacking:
         return f"its machine lacks what every cell needs: {lacking}"
-    if skipped.code == SkipCode.CELL_MODEL and (
-        scenario.subject.use is None or not READY[scenario.subject.use].refuses
-    ):
-        return "its subject runs any model: only an engine can refuse one"
+    if skipped.code == SkipCode.CELL_MODEL and (other_reason := _not_refused(scenario, cell, skipped)):
+        return other_reason
     here = holds(skipped.code)
     for other in ran:
         if _is_meant(here, cell, other):
@@ -65,6 +66,21 @@ def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, 
     installed = {package.name for package in run.environment.packages}
     if here is Holds.BACKEND and cell.backend == "gloo" and not run.environments and "torch" in installed:
         return "all that gloo needs is torch, which is among the packages of the run"
+    return ""
+
+
+def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
+    """Why no engine can have refused its model, as far as that follows from the scenario; empty where one can."""
+    use = scenario.subject.use
+    if use is None or READY[use].refuses is None:
+        return "its subject runs any model: only an engine can refuse one"
+    if UNEVEN not in skipped.text:
+        return ""  # what its libraries offered, only that machine knew
+    named = {str({**arm.with_, **cell.axes}.get("model", "model")) for arm in scenario.subject.arms.values()}
+    made = [one.made for name in named if (one := scenario.inputs.get(name)) is not None and one.made is not None]
+    configs = [MODELS[name].config() for name in made if name in MODELS]
+    if len(configs) == len(named) and not any(uneven(use, config, ranks=cell.ranks) for config in configs):
+        return f"{use} can split {', '.join(sorted(made))} over {cell.ranks} ranks"
     return ""
 
 

@@ -88,12 +88,12 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
 
 def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
-    from harness.models import engines
+    from harness.models import ModelError, engines
 
     try:
         config = engines.config_of(inputs[str(arguments["model"])])
         return engines.refusal(name.replace("_", "-"), config, ranks=ranks)
-    except engines.ModelError as error:
+    except ModelError as error:
         return str(error)
 
 

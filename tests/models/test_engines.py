@@ -42,7 +42,13 @@ REFUSED = [
         "2 KV heads cannot be split over 4 ranks",
         "Cannot infer the shape of an empty array",
     ),
-    ("mlx-tensor", "odd-width", 3, "intermediate_size 190 cannot be split", "Cannot shard the output of size 190"),
+    (
+        "mlx-tensor",
+        "odd-width",
+        3,
+        "intermediate_size 190 cannot be split over 3 ranks",
+        "Cannot shard the output of size 190",
+    ),
     ("mlx-pipeline", "llama", 2, "has no pipeline for llama", "does not support pipelining"),
 ]
 # The lines that refuse in a rank, without which the engine is on its own.

@@ -61,6 +61,31 @@ def test_what_ran_contradicts_a_reason(scenario: Scenario, skipped: Cell, code: 
     assert bool(found) is bool(told)
 
 
+@pytest.mark.parametrize(
+    ("subject", "made", "why", "told"),
+    [
+        ("use: hf-tensor", "llama-2-kv", "2 KV heads cannot be split over 3 ranks; take fewer ranks", ""),
+        ("use: hf-tensor", "llama", "12 KV heads cannot be split over 3 ranks; take fewer ranks", "can split llama"),
+        ("use: hf-tensor", "gpt2", "transformers 5.23.0 has no tensor-parallel plan for gpt2", ""),
+        ("use: torch-allreduce", "llama", "2 KV heads cannot be split over 3 ranks", "runs any model"),
+        ("entry: subject:meet", "llama", "2 KV heads cannot be split over 3 ranks", "runs any model"),
+    ],
+)
+def test_only_an_engine_refuses_a_model(subject: str, made: str, why: str, told: str) -> None:
+    """A cell that was left out as refused has an engine that cannot split its model, as far as the scenario tells."""
+    text = TEXT.replace("entry: subject:meet", subject).replace(
+        "matrix:", f"inputs: {{model: {{made: {made}}}}}\nmatrix:"
+    )
+    if "use" in subject:
+        event = "model.load.begin" if "hf" in subject else "collective.begin"
+        broken = "{tokenizer: rank-0-only}" if "hf" in subject else "{defect: own-value}"
+        text = text.replace("event: met", f"event: {event}").replace("{broken: true}", broken)
+    skipped, run = Skip(SkipCode.CELL_MODEL, f"refused: {why}"), record(environment={"cores": 8}).run
+    found = contradiction(parse_scenario(text.encode(), name="x"), run, cell(3, "gloo"), skipped, ran=[])
+    assert told in found
+    assert bool(found) is bool(told)
+
+
 def test_a_machine_that_lacks_what_is_needed_skips_for_that(scenario: Scenario) -> None:
     """Where the machine is too small for the scenario, no other reason is stated, and nothing can have run."""
     run = record(environment={"cores": 2}).run

@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import mlx.core as mx
-from mlx import nn
+import mlx.core
+import mlx.nn
 from mlx.utils import tree_flatten
 
 from . import layout
 from .session import Piece
 
+# Half of what is used has no types, and some of it wrong ones.
+mx: Any = mlx.core
+nn: Any = mlx.nn
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 # GPT-2's matrices, which checkpoints hold the other way round.
 TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
@@ -60,7 +63,7 @@ class MlxLm:
             refuse(skeleton, config, sharding=self._sharding, size=self._size)
             groups = (self._group, None) if self._sharding == "pipeline" else (None, self._group)
             self._model, _ = utils.sharded_load(folder, *groups)
-        if any(value.dtype != DTYPES[dtype] for _, value in tree_flatten(self._model.parameters())):
+        if any(value.dtype != DTYPES[dtype] for _, value in _flat(self._model)):
             self._model.set_dtype(DTYPES[dtype])
         mx.eval(self._model.parameters())
         # mlx-lm does not mind a tensor that no file has, where it shards: it stays as it was drawn.
@@ -72,7 +75,7 @@ class MlxLm:
             _watch(layer, number, self._layers, lambda: self._batch)
 
     def _names(self) -> Iterator[str]:
-        for name, value in tree_flatten(self._model.parameters()):
+        for name, value in _flat(self._model):
             yield from (block.tensor for block in self._blocks(name, value))
 
     def _blocks(self, name: str, value: Any) -> Iterator[layout.Block]:
@@ -85,7 +88,7 @@ class MlxLm:
 
     def pieces(self) -> Iterator[Piece]:
         """See `session.Engine`."""
-        for name, value in tree_flatten(self._model.parameters()):
+        for name, value in _flat(self._model):
             for block in self._blocks(name, value):
                 box = value[tuple(slice(*one) for one in block.local)]
                 ranges = block.whole
@@ -195,13 +198,12 @@ def _bounds(length: int, parts: int) -> Iterator[slice]:
 
 
 def _linear(parts: int) -> type:
-    class Split(nn.Linear):
-        def __call__(self, given: Any) -> Any:
-            weight = self.weight
-            total = sum(given[..., part] @ weight[:, part].T for part in _bounds(weight.shape[1], parts))
-            return total + self.bias if "bias" in self else total
+    def call(self: Any, given: Any) -> Any:
+        weight = self.weight
+        total = sum(given[..., part] @ weight[:, part].T for part in _bounds(weight.shape[1], parts))
+        return total + self.bias if "bias" in self else total
 
-    return Split
+    return type("Split", (nn.Linear,), {"__call__": call})
 
 
 def _experts(kind: type, parts: int) -> type:
@@ -231,6 +233,12 @@ def _watch(layer: Any, number: int, found: dict[int, Any], batch: Any) -> None:
         return output
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+
+def _flat(model: Any) -> list[tuple[str, Any]]:
+    """Every parameter by its name."""
+    found: Any = tree_flatten(model.parameters())
+    return list(found)
 
 
 def _version() -> str:
