@@ -341,18 +341,20 @@ def engines() -> str:
     from harness.models import MODELS
     from harness.models.engines import ENGINES, LIBRARIES, installed, refusal
 
-    rows, refused = [], dict[str, None]()
+    rows, refused = [], dict[tuple[str, str], list[str]]()
     for name, recipe in MODELS.items():
         cells = []
         for engine in ENGINES:
             why = {size: refusal(engine, recipe.config(), ranks=size) for size in (1, 2, 3, 4)}
-            runs = [str(size) for size, reason in why.items() if not reason]
-            cells.append(", ".join(runs) or "refused")
-            refused |= dict.fromkeys(f"* `{engine}`, `{name}`: {reason}." for reason in why.values() if reason)
+            cells.append(", ".join(str(size) for size, reason in why.items() if not reason) or "refused")
+            for reason in filter(None, why.values()):
+                models = refused.setdefault((engine, reason), [])
+                models += [f"`{name}`"] if f"`{name}`" not in models else []
         rows.append((f"`{name}`", *cells))
     libraries = " and ".join(f"{called} {installed(library)}" for library, called in LIBRARIES.items())
-    written = [f"Of {libraries}:", table(("model", *(f"`{one}`" for one in ENGINES)), rows), "Refused are:"]
-    text = "\n\n".join([*written, "\n".join(wrapped(line, rest="  ") for line in refused)])
+    lines = [f"* `{engine}` of {', '.join(models)}: {reason}." for (engine, reason), models in refused.items()]
+    parts = [f"Of {libraries}:", table(("model", *(f"`{one}`" for one in ENGINES)), rows), "Refused are:"]
+    text = "\n\n".join([*parts, "\n".join(wrapped(line, rest="  ") for line in lines)])
     begin, end = "<!-- engines -->\n", "<!-- end of engines -->\n"
     before, _, rest = (DOCS / "engines.md").read_text(encoding="utf-8").partition(begin)
     return f"{before}{begin}\n{text}\n\n{end}{rest.partition(end)[2]}"

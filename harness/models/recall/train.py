@@ -7,6 +7,7 @@ the key (A, B), each with a margin of more than 5 over the next best. Whose answ
 
 from __future__ import annotations
 
+import copy
 import random
 import sys
 import time
@@ -22,7 +23,6 @@ MARGIN = 5.0
 def main(folder: Path) -> None:
     """Train, demand the margins, and write the weights as bfloat16."""
     import torch
-    from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from harness.models.catalogue import MODELS
@@ -47,12 +47,11 @@ def main(folder: Path) -> None:
             print(f"step {step + 1}: loss {loss.item():.5f}, {time.monotonic() - began:.0f} s", flush=True)
     # What is pinned is what was rounded.
     model = model.to(torch.bfloat16)
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    least = min(_least_margin(model.float(), filler, dice) for filler in range(LONGEST_FILLER + 1))
+    least = min(_least_margin(copy.deepcopy(model).float(), filler, dice) for filler in range(LONGEST_FILLER + 1))
     print(f"least margin {least:.2f}")
     if least <= MARGIN:
         raise SystemExit(f"the least margin is {least:.2f}, not more than {MARGIN}: train for longer")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model.save_pretrained(folder)
 
 
 def _batch(numbers: list[int], filler: int, dice: random.Random) -> list[list[int]]:

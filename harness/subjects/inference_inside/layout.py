@@ -38,12 +38,19 @@ def names_of(folder: str) -> dict[str, tuple[int, ...]]:
     """
     found: dict[str, tuple[int, ...]] = {}
     for path in sorted(Path(folder).glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        found |= {name: tuple(one["shape"]) for name, one in header.items() if name != "__metadata__"}
+        found |= {name: tuple(one["shape"]) for name, one in header_of(path)[0].items()}
     if not found:
         raise ValueError(f"{Path(folder).name} holds no safetensors file: convert the model first")
     return found
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], int]:
+    """What a safetensors file says of each of its tensors, and where in the file their bytes begin."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header: dict[str, Any] = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+    return header, 8 + size
 
 
 def blocks(
