@@ -109,7 +109,7 @@ def test_installed_environment_satisfies_the_package() -> None:
 
 
 # Declared and imported by nothing here: for the scenarios of whoever loads or serves with it.
-UNUSED = {"accelerate", "mlx-lm"}
+UNUSED = {"accelerate"}
 # Where an extra is imported when the module is: what runs in ranks alone, and only where it is asked for.
 RANKS_CODE = re.compile(r"_inside(\.py|/)")
 # pydantic's other half: its documentation imports from it, and pydantic pins it.

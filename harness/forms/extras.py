@@ -12,6 +12,7 @@ EXTRAS = {
     "huggingface_hub": "tokenizer",
     "jinja2": "tokenizer",
     "mlx": "mlx",
+    "mlx_lm": "mlx",
     "numpy": "numeric",
     "sentencepiece": "tokenizer",
     "tokenizers": "tokenizer",

@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness.forms.extras import absence
 from harness.models.problem import ModelError
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
@@ -123,8 +124,7 @@ def installed(library: str) -> str:
     try:
         return version(LIBRARIES[library])
     except PackageNotFoundError:
-        extra = "tokenizer" if library == "hf" else "mlx"
-        raise ModelError(f"{LIBRARIES[library]} is not installed here: pip install 'rankproof[{extra}]'") from None
+        raise ModelError(absence(PACKAGES[library])) from None
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Train the recall model: `python -m harness.models.recall.train FOLDER`, some 30 s on a quiet machine.
+"""Train the recall model: `python -m harness.models.recall.train FOLDER`, about a minute of one core.
 
 Its files are pinned, because training gives other bytes on another machine. It is a Llama of the catalogue's shape that
 knows a table by heart: after `<|im_start|> A B <|im_end|>`, wherever that stands in a prompt, come the three tokens of
