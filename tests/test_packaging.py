@@ -114,7 +114,7 @@ UNUSED = {"accelerate"}
 RANKS_CODE = re.compile(r"_inside(\.py|/)")
 # pydantic's other half: its documentation imports from it, and pydantic pins it.
 BROUGHT = {"pydantic_core"}
-# An engine of tokenizers that nothing here installs: it is tried where somebody has it, and said to be missing elsewhere.
+# An engine of tokenizers that nothing here installs: tried where somebody has it, said to be missing elsewhere.
 FOUND = {"llama_cpp"}
 FREE = sys.stdlib_module_names | BROUGHT | FOUND | {"harness"}
 
