@@ -222,6 +222,8 @@ ARTEFACT_FOUND = "artefact.found"
 ARTEFACT_COMPARED = "artefact.compared"
 """The harness says so of each check that compares arrays, for each rank: check, found, expected, comparison."""
 
+FAULT_IN_CALL = "fault.call"
+"""A rank's runtime says so, when a fault of the scenario struck one of its calls: `harness.faults.call`."""
 LEDGERS_COMPARED = "ledgers.compared"
 """The harness says so, once the ranks have ended, where their calls are observed: ranks, checks."""
 

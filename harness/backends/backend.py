@@ -40,6 +40,7 @@ class BackendProperties:
         portable: needs nothing of the machine beside its libraries, so that an arm's environment may bring them.
         unbounded: why `world.collective_timeout` cannot bound how long its ranks wait; empty where it can.
         unobserved: why the calls of its ranks cannot be observed (`observe: [collectives]`); empty where they can.
+        runs_calls_later: why the order of its ranks' calls is not that in which they run; empty where it is.
         peer_gone: what it raises in a rank whose peer is gone: a consequence of another rank's end, and no cause.
     """
 
@@ -48,6 +49,7 @@ class BackendProperties:
     portable: bool
     unbounded: str
     unobserved: str
+    runs_calls_later: str
     peer_gone: tuple[PeerGone, ...]
 
     @property

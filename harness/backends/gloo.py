@@ -44,6 +44,7 @@ class Gloo(Backend):
         portable=True,
         unbounded="",
         unobserved="",
+        runs_calls_later="",
         peer_gone=(
             # monitored_barrier quotes it below words of its own.
             PeerGone(

@@ -40,6 +40,7 @@ class MlxRing(Backend):
         portable=False,
         unbounded="MLX gives its ring no bound: a rank waits for its neighbours for ever",
         unobserved="",
+        runs_calls_later="MLX runs a call when something is evaluated that needs it, not when it is made",
         peer_gone=(PeerGone("RuntimeError", r"^\[ring\] connection to a peer was lost"),),
     )
     inside_file: ClassVar = Path(__file__).with_name("mlx_ring_inside.py")

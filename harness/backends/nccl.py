@@ -36,6 +36,7 @@ class Nccl(Backend):
         portable=False,
         unbounded="NCCL's bound was never tried here: no machine with two GPUs was at hand",
         unobserved="the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs",
+        runs_calls_later="",
         peer_gone=(
             PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
             *OF_TORCHS_STORE,

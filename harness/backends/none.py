@@ -19,6 +19,7 @@ class Nothing(Backend):
         portable=True,
         unbounded="its ranks have no collectives: what they wait for is their own",
         unobserved="",
+        runs_calls_later="",
         peer_gone=OF_PYTHON,
     )
     inside_file: ClassVar = Path(__file__).with_name("none_inside.py")

@@ -15,6 +15,7 @@ from harness.faults.address_space import AddressSpaceFault
 from harness.faults.bandwidth import BandwidthFault
 from harness.faults.clock_skew import ClockSkewFault
 from harness.faults.delay import DelayFault
+from harness.faults.doubled_contribution import DoubledContributionFault
 from harness.faults.duplicate import DuplicateFault
 from harness.faults.env import EnvFault
 from harness.faults.exit import ExitFault
@@ -29,8 +30,11 @@ from harness.faults.latency import LatencyFault
 from harness.faults.loss import LossFault
 from harness.faults.memory import MemoryFault
 from harness.faults.monotonic_skew import MonotonicSkewFault
+from harness.faults.lost_contribution import LostContributionFault
 from harness.faults.no_space import NoSpaceFault
 from harness.faults.open_files import OpenFilesFault
+from harness.faults.other_dtype import OtherDtypeFault
+from harness.faults.other_shape import OtherShapeFault
 from harness.faults.partition import PartitionFault
 from harness.faults.pause import PauseFault
 from harness.faults.permission_denied import PermissionDeniedFault
@@ -39,11 +43,16 @@ from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.faults.raise_ import RaiseFault
 from harness.faults.read_only import ReadOnlyFault
 from harness.faults.reorder import ReorderFault
+from harness.faults.reorder_calls import ReorderCallsFault
+from harness.faults.repeat_call import RepeatCallFault
 from harness.faults.replaced import ReplacedFault
 from harness.faults.reset import ResetFault
+from harness.faults.skip_call import SkipCallFault
+from harness.faults.stale_payload import StalePayloadFault
 from harness.faults.start_late import StartLateFault
 from harness.faults.start_order import StartOrderFault
 from harness.faults.starve import StarveFault
+from harness.faults.swapped_halves import SwappedHalvesFault
 from harness.faults.torch_settings import TorchSettingsFault
 from harness.faults.truncated import TruncatedFault
 from harness.history import History
@@ -88,6 +97,15 @@ KINDS: Registry[type[Fault]] = Registry(
         "partition": PartitionFault,
         "half-open": HalfOpenFault,
         "reset": ResetFault,
+        "skip-call": SkipCallFault,
+        "repeat-call": RepeatCallFault,
+        "reorder-calls": ReorderCallsFault,
+        "stale-payload": StalePayloadFault,
+        "swapped-halves": SwappedHalvesFault,
+        "other-shape": OtherShapeFault,
+        "other-dtype": OtherDtypeFault,
+        "lost-contribution": LostContributionFault,
+        "doubled-contribution": DoubledContributionFault,
     },
 )
 

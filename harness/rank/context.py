@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_KEPT, ENVIRONMENT_TOLD
+from harness.history import ARTEFACT_KEPT, ENVIRONMENT_TOLD, FAULT_IN_CALL
 from harness.rank import artefacts
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
@@ -20,6 +20,7 @@ RESERVED = frozenset(
         MADE,
         ARTEFACT_KEPT,
         ENVIRONMENT_TOLD,
+        FAULT_IN_CALL,
         "fault.perturbed",
     }
 )

@@ -63,15 +63,16 @@ class Book:
     Attributes:
         size: world size.
         rank: this rank.
+        is_struck: whether faults may strike its calls.
     """
 
-    def __init__(self, spec: RankSpec) -> None:
+    def __init__(self, spec: RankSpec, *, is_struck: bool = False) -> None:
         """Make the file.
 
         Raises:
             OSError: no space, or no right to write there.
         """
-        self.rank, self.size = spec.rank, spec.size
+        self.rank, self.size, self.is_struck = spec.rank, spec.size, is_struck
         self._is_child = False
         self._sites = Sites(spec.folder, self.text)
         path = Path(spec.scratch, FOLDER, ARTEFACT + BYTES)
@@ -161,6 +162,13 @@ class Book:
             NUMBER.pack_into(self._map, at + END_AT, monotonic_ns())
             self._map[at + STATE_AT] = FAILED if failed else ENDED
 
+    def site(self) -> str:
+        """Which line of whose code makes a call now; empty where it is native code."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - see above
+        while frame is not None and self._sites.look(frame.f_code)[0]:
+            frame = frame.f_back
+        return "" if frame is None else self._sites.described(frame)
+
     def made(self, group: int) -> int:
         """How many calls have begun in a group."""
         return sum(next(copy.copy(count)) - 1 for key, count in list(self._indices.items()) if key[0] == group)
@@ -230,10 +238,13 @@ class Sites:
 
     def name(self, place: tuple[int, int], frame: FrameType) -> int:
         """The number of a place that was not met before."""
-        code = frame.f_code
-        text = f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in {code.co_name}"
-        number = self.numbers[place] = self._text(text, needed=False)
+        number = self.numbers[place] = self._text(self.described(frame), needed=False)
         return number
+
+    def described(self, frame: FrameType) -> str:
+        """Where a frame stands, as a ledger has it."""
+        code = frame.f_code
+        return f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in {code.co_name}"
 
     def look(self, code: CodeType) -> tuple[bool, CodeType]:
         """What `passed` holds of code that was not met before."""

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND, Group
+from harness.rank import seam
 from harness.rank.ledger import STARTED, Book
+from harness.rank.seam_mlx import MlxCall
 
 REDUCTIONS = {"all_sum": "sum", "all_max": "max", "all_min": "min", "sum_scatter": "sum"}
 COLLECTIVES = (*REDUCTIONS, "all_gather")
@@ -44,16 +46,50 @@ class Hook:
         self._mlx.compile = self._traced(self._mlx.compile)
 
     def _before(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def call(*arguments: Any, **options: Any) -> Any:
+        def make(arguments: tuple[Any, ...], options: dict[str, Any], *, sent: Any = None) -> Any:
             at = self._begin(name, arguments, options)
             try:
+                if sent is not None:
+                    arguments, options = _with_array(sent, arguments, options)
                 return original(*arguments, **options)
             except BaseException:
                 self._book.end(at, failed=True)
                 raise
 
+        @functools.wraps(original)
+        def call(*arguments: Any, **options: Any) -> Any:
+            if seam.waiting and not getattr(self._tracing, "depth", 0):
+                return seam.made(self._struck(name, make, arguments, options))
+            return make(arguments, options)
+
         return call
+
+    def _struck(
+        self, name: str, make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> MlxCall:
+        """A call as faults see it."""
+        group = options.get("group") or self._distributed.init()
+        if name == RECEIVE:
+            shape, dtype = (_argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype")))
+            given = self._mlx.zeros(shape, dtype)
+        else:
+            given = _argument(arguments, options, 0, "x")
+
+        def again(array: Any, *, sent: Any = None) -> Any:
+            if array is given or name == RECEIVE:
+                return make(arguments, options, sent=sent)
+            return make(*_with_array(array, arguments, options), sent=sent)
+
+        return MlxCall(
+            self._mlx,
+            again,
+            given,
+            operation=RECEIVE if name == "recv_like" else name,
+            reduction=REDUCTIONS.get(name, ""),
+            site=self._book.site(),
+            size=group.size(),
+            rank=group.rank(),
+        )
 
     def _begin(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> int | None:
         """Write that a call begins. Whatever goes wrong costs the ledger, and never the call."""
@@ -128,6 +164,13 @@ class Hook:
             return original(traced, *arguments, **options)
 
         return compile_
+
+
+def _with_array(
+    array: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same with another array."""
+    return ((array, *arguments[1:]), options) if arguments else (arguments, {**options, "x": array})
 
 
 def _argument(arguments: tuple[Any, ...], options: dict[str, Any], place: int, name: str) -> Any:

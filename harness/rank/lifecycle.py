@@ -143,7 +143,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
 def _book(spec: RankSpec) -> Book | None:
     """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds out."""
     try:
-        return Book(spec)
+        return Book(spec, is_struck=bool(spec.inside))
     except OSError as error:
         print(f"rankproof: no ledger of this rank's calls can be made: {error}", file=sys.stderr)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.backends import KINDS as BACKENDS
+from harness.faults.call import CallFault
 from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
 
@@ -40,4 +41,16 @@ def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(path, message, at_key=True)
 
 
-BACKEND_RULES = (observed, backends_have_the_bound)
+def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
+    """A fault that makes calls change places is for backends that run a call when it is made."""
+    for index, fault in draft.faults.items():
+        if not (isinstance(fault, CallFault) and fault.unordered):
+            continue
+        for name in draft.axes().get("backend", []):
+            known = BACKENDS.get(name) if isinstance(name, str) else None
+            if known is not None and (why := known.properties.runs_calls_later):
+                message = f"cannot be done to calls of {name}: {why}; give that backend a scenario without it"
+                yield draft.problem(("faults", index, "kind"), message)
+
+
+BACKEND_RULES = (observed, calls_run_in_order, backends_have_the_bound)

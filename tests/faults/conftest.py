@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 
 from harness.checks import Finding, judge_trial
 from harness.events import Event
-from harness.faults import AnyFault, Proved, prove
+from harness.faults import KINDS, AnyFault, Proved, prove
+from harness.faults.call import CallFault
 from harness.faults.strikes import Strikes
 from harness.history import History
 from harness.run.hub import WorldHub
@@ -49,6 +50,9 @@ LINKS: dict[str, dict[str, Any]] = {
     "half-open": {},
     "reset": {},
 }
+
+# Of every fault of a call, what it cannot be without.
+CALLS: dict[str, dict[str, Any]] = {kind: {} for kind, found in KINDS.items() if issubclass(found, CallFault)}
 
 
 def a_fault(**options: Any) -> Any:

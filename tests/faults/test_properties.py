@@ -15,7 +15,7 @@ from harness.history import History
 from harness.reason import VoidCode
 from harness.scenario import cells, parse_scenario
 from harness.stats import outcome
-from tests.faults.conftest import LINKS, SCENARIO, a_fault
+from tests.faults.conftest import CALLS, LINKS, SCENARIO, a_fault
 
 FAULTS = {
     "pause": a_fault(kind="pause", ranks=[1], at="door", **{"for": "1ms"}),
@@ -27,7 +27,7 @@ FAULTS = {
     "start-late": a_fault(kind="start-late", ranks=[1], **{"for": "1ms"}),
     "perturb": a_fault(kind="perturb", ranks=[1], value="door.values", ulp=1),
     "hub": a_fault(kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}),
-    **{kind: a_fault(ranks=[1], at="door", kind=kind, **options) for kind, options in LINKS.items()},
+    **{kind: a_fault(ranks=[1], at="door", kind=kind, **given) for kind, given in (LINKS | CALLS).items()},
     "open-files": a_fault(kind="open-files", ranks=[1], at="door", to=1, **{"for": "1ms"}),
     "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
     "address-space": a_fault(kind="address-space", ranks=[1], at="door", more="1B"),
@@ -63,6 +63,7 @@ NAMES = (
     "rank.spoiled",
     "fault.skewed",
     "fault.torch-set",
+    "fault.call",
     "subject.end",
     "world.begin",
     "world.signalled",

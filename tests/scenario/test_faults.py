@@ -49,6 +49,33 @@ def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> 
     assert problems(with_faults(good, fault)) == ()
 
 
+CALLS = (
+    *("skip-call", "repeat-call", "reorder-calls", "stale-payload", "swapped-halves", "other-shape", "other-dtype"),
+    *("lost-contribution", "doubled-contribution"),
+)
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_every_fault_of_a_call_takes_a_ledger(good: str, problems: Any, kind: str) -> None:
+    """Such a fault is read where calls are observed; without that, or for no such operation, lint says what to do."""
+    fault = f"id: f, ranks: [1], kind: {kind}, operation: all_reduce, line: 'subject.py:7', nth: 3"
+    good = good.replace("[gloo, mlx-ring]", "[gloo]").replace("  exclude: [{backend: mlx-ring, ranks: 4}]\n", "")
+    observed = good.replace("world: {", "observe: [collectives]\nworld: {")
+    assert problems(with_faults(observed, fault)) == ()
+    (problem,) = problems(with_faults(good, fault))
+    assert (problem.key, "add observe: [collectives]" in problem.message) == ("faults[0].kind", True)
+    (problem,) = problems(with_faults(observed, fault.replace("all_reduce", "all_reduces")))
+    assert (problem.key, problem.suggestion) == ("faults[0].operation", "all_reduce")
+
+
+def test_calls_that_run_later_do_not_change_places(good: str, problems: Any) -> None:
+    """MLX runs calls in an order of its own: the fault is refused there, with the reason."""
+    observed = good.replace("world: {", "observe: [collectives]\nworld: {")
+    (problem,) = problems(with_faults(observed, "id: f, ranks: [1], kind: reorder-calls"))
+    assert problem.key == "faults[0].kind"
+    assert "cannot be done to calls of mlx-ring: MLX runs a call when something is evaluated" in problem.message
+
+
 LINKS = (
     "kind: latency, by: 20ms, jitter: 5ms",
     "kind: bandwidth, per_second: 1MiB",
