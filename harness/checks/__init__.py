@@ -25,6 +25,7 @@ from harness.checks.no_survivors import NoSurvivorsCheck
 from harness.checks.progress import ProgressCheck
 from harness.checks.requests import RequestsCheck
 from harness.checks.survivors_end import SurvivorsEndCheck
+from harness.checks.transfers_intact import TransfersIntactCheck
 from harness.checks.within import WithinCheck
 from harness.history import History
 from harness.plugins import Registry
@@ -51,6 +52,7 @@ KINDS: Registry[type[Check]] = Registry(
         "environment-agrees": EnvironmentAgreesCheck,
         "requests": RequestsCheck,
         "ledger-agrees": LedgerAgreesCheck,
+        "transfers-intact": TransfersIntactCheck,
     },
 )
 

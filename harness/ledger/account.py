@@ -11,10 +11,16 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.ledger.agreement import agree
 from harness.ledger.file import Group, Ledger, NotALedger, parse
+from harness.ledger.transfers import transfers
 
 
 def account(
-    files: Mapping[int, bytes], *, size: int, world: str, asked: Mapping[str, Sequence[int]]
+    files: Mapping[int, bytes],
+    *,
+    size: int,
+    world: str,
+    asked: Mapping[str, Sequence[int]],
+    transferred: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, JSON]:
     """Hold the ledgers of a world against each other.
 
@@ -23,12 +29,15 @@ def account(
         size: world size.
         world: the world's mark.
         asked: of each check of the ledgers, the ranks that it asks.
+        transferred: the same of each check of the digests in them.
 
     Returns:
         `ranks`, one mapping for each: `calls`, `overwritten`, `open` (the call in which it stood; None where there is
         none), `libraries`, `why` (why its ledger shows nothing, else empty), `partly` (why it does not show all, else
         empty). `checks`, by id: `matched` (of each rank asked, how many calls were held against another rank's) and
-        `difference`.
+        `difference`; of a check of the digests `compared` and `left` (of each rank asked, how many calls were held
+        against the other ends, and how many with a payload were not) and `damage`. Of ranks whose payloads were
+        digested, `undigested` and `undigested_why` too.
     """
     ledgers: dict[int, Ledger] = {}
     ranks = list[JSON]()
@@ -38,16 +47,18 @@ def account(
             ranks.append({"calls": 0, "overwritten": 0, "open": None, "libraries": [], "why": found, "partly": ""})
             continue
         standing, why = found.standing(), _nothing(found)
-        ranks.append(
-            {
-                "calls": found.made,
-                "overwritten": found.overwritten,
-                "open": standing.values() if standing else None,
-                "libraries": list[JSON](sorted({call.group.library for call in found.calls})),
-                "why": why,
-                "partly": "" if why else _partly(found),
-            }
-        )
+        summary: dict[str, JSON] = {
+            "calls": found.made,
+            "overwritten": found.overwritten,
+            "open": standing.values() if standing else None,
+            "libraries": list[JSON](sorted({call.group.library for call in found.calls})),
+            "why": why,
+            "partly": "" if why else _partly(found),
+        }
+        ranks.append(summary)
+        if found.digested:
+            told: dict[str, JSON] = {"undigested": found.undigested, "undigested_why": found.undigested_why}
+            ranks[-1] = {**summary, **told}
         if not why:
             ledgers[rank] = found
     checks: dict[str, JSON] = {}
@@ -57,6 +68,13 @@ def account(
         checks[check] = {
             "matched": [agreement.matched.get(rank, 0) for rank in wanted],
             "difference": difference.values() if difference else None,
+        }
+    for check, wanted in (transferred or {}).items():
+        found_of = transfers({rank: ledgers[rank] for rank in wanted if rank in ledgers and ledgers[rank].digested})
+        checks[check] = {
+            "compared": [found_of.compared.get(rank, 0) for rank in wanted],
+            "left": [found_of.left.get(rank, 0) for rank in wanted],
+            "damage": found_of.damage.values() if found_of.damage else None,
         }
     return {"ranks": ranks, "checks": checks}
 

@@ -8,6 +8,7 @@ same tag belong together in their order.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -83,8 +84,29 @@ def agree(ledgers: Mapping[int, Ledger]) -> Agreement:
     return Agreement(difference=min(found, key=lambda one: one.order, default=None), matched=dict(matched))
 
 
+def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]:
+    """Of each group the calls that were made together, rank by rank, up to the first in which its ranks differ."""
+    groups = []
+    for steps in _steps(ledgers):
+        alike = itertools.takewhile(lambda there: _difference(there, ledgers) is None, steps)
+        groups.append([{rank: call for rank, call in there.items() if call is not None} for there in alike])
+    return groups
+
+
 def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Difference]:
     """The first difference of each group."""
+    for steps in _steps(ledgers):
+        for there in steps:
+            if len(there) < 2:
+                continue
+            if difference := _difference(there, ledgers):
+                yield difference
+                break
+            matched.update(there.keys())
+
+
+def _steps(ledgers: Mapping[int, Ledger]) -> Iterator[Iterator[Mapping[int, Call | None]]]:
+    """Of each group, call by call, what each member made; those of which nobody knows are left out."""
     groups: defaultdict[Group, dict[int, dict[int, Call]]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
         for call in ledger.calls:
@@ -95,21 +117,21 @@ def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterat
         # Of a full ledger that holds none of the group's, nobody knows how many there were.
         if len(members) < 2 or any(ledgers[rank].overwritten and rank not in calls for rank in members):
             continue
-        held = [min(calls[rank]) for rank in members if ledgers[rank].overwritten]
-        last = max(index for of_rank in calls.values() for index in of_rank)
-        for index in range(max(held, default=1), last + 1):
-            there = {
-                rank: calls.get(rank, {}).get(index)
-                for rank in members
-                # Of a record that was cut off nobody knows what call it was.
-                if not ledgers[rank].torn or index in calls.get(rank, {})
-            }
-            if len(there) < 2:
-                continue
-            if difference := _difference(there, ledgers):
-                yield difference
-                break
-            matched.update(there.keys())
+        yield _of_group(calls, members, ledgers)
+
+
+def _of_group(
+    calls: Mapping[int, Mapping[int, Call]], members: list[int], ledgers: Mapping[int, Ledger]
+) -> Iterator[Mapping[int, Call | None]]:
+    held = [min(calls[rank]) for rank in members if ledgers[rank].overwritten]
+    last = max(index for of_rank in calls.values() for index in of_rank)
+    for index in range(max(held, default=1), last + 1):
+        yield {
+            rank: calls.get(rank, {}).get(index)
+            for rank in members
+            # Of a record that was cut off nobody knows what call it was.
+            if not ledgers[rank].torn or index in calls.get(rank, {})
+        }
 
 
 def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> Difference | None:
@@ -152,8 +174,48 @@ class Channel(NamedTuple):
     tag: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A send and the receive that took it."""
+
+    source: int
+    send: Call
+    destination: int
+    receive: Call
+
+
+def pairs_together(ledgers: Mapping[int, Ledger]) -> list[list[Pair]]:
+    """Of each channel the sends and receives that belong together, up to the first that are not alike."""
+    sent, received = _channels(ledgers)
+    channels = []
+    for channel, source in _known_sources(sent, received):
+        pairs = list[Pair]()
+        for send, receive in _of_channel(channel, source, sent, received, ledgers):
+            if send is None or receive is None or not _fit(send, receive):
+                break
+            pairs.append(Pair(source=source, send=send, destination=channel.destination, receive=receive))
+        channels.append(pairs)
+    return channels
+
+
+OfChannels = Mapping[Channel, Mapping[int, Call]]
+
+
 def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Difference]:
     """The first difference of each channel."""
+    sent, received = _channels(ledgers)
+    for wide in [channel for channel in received if channel.source is None]:
+        yield from _from_anybody(wide, sent, received, ledgers, matched)
+    for channel, source in _known_sources(sent, received):
+        for send, receive in _of_channel(channel, source, sent, received, ledgers):
+            if send is None or receive is None or not _fit(send, receive):
+                yield _apart(source, send, channel.destination, receive, ledgers)
+                break
+            matched.update((source, channel.destination))
+
+
+def _channels(ledgers: Mapping[int, Ledger]) -> tuple[OfChannels, OfChannels]:
+    """The sends and the receives of each channel, by their index."""
     sent: defaultdict[Channel, dict[int, Call]] = defaultdict(dict)
     received: defaultdict[Channel, dict[int, Call]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
@@ -162,24 +224,25 @@ def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Dif
                 sent[Channel(call.group, rank, call.peer, call.tag)][call.index] = call
             elif call.operation == RECEIVE and (call.peer is None or call.peer in ledgers):
                 received[Channel(call.group, call.peer, rank, call.tag)][call.index] = call
-    from_anybody = [channel for channel in received if channel.source is None]
-    for wide in from_anybody:
-        yield from _from_anybody(wide, sent, received, ledgers, matched)
-    pooled = {channel._replace(source=None) for channel in from_anybody}
-    for channel in sorted(sent.keys() | received.keys(), key=repr):
-        if channel._replace(source=None) not in pooled and channel.source is not None:
-            sends, receives = sent.get(channel, {}), received.get(channel, {})
-            yield from _channel(channel, channel.source, sends, receives, ledgers, matched)
+    return sent, received
 
 
-def _channel(
-    channel: Channel,
-    source: int,
-    sends: Mapping[int, Call],
-    receives: Mapping[int, Call],
-    ledgers: Mapping[int, Ledger],
-    matched: Counter[int],
-) -> Iterator[Difference]:
+def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[Channel, int]]:
+    """The channels of which it is known which send belongs to which receive, each with its source."""
+    pooled = {channel for channel in received if channel.source is None}
+    channels = sorted(sent.keys() | received.keys(), key=repr)
+    return [
+        (channel, channel.source)
+        for channel in channels
+        if channel.source is not None and channel._replace(source=None) not in pooled
+    ]
+
+
+def _of_channel(
+    channel: Channel, source: int, sent: OfChannels, received: OfChannels, ledgers: Mapping[int, Ledger]
+) -> Iterator[tuple[Call | None, Call | None]]:
+    """Send and receive of a channel, one after the other; those of which nobody knows are left out."""
+    sends, receives = sent.get(channel, {}), received.get(channel, {})
     ends = ((ledgers[source], sends), (ledgers[channel.destination], receives))
     if any(ledger.overwritten and not calls for ledger, calls in ends):
         return
@@ -188,16 +251,17 @@ def _channel(
         send, receive = sends.get(index), receives.get(index)
         if any(known is None and ledger.torn for known, (ledger, _) in zip((send, receive), ends, strict=True)):
             continue  # of a record that was cut off nobody knows what call it was
-        if send is None or receive is None or (send.dtype, send.elements) != (receive.dtype, receive.elements):
-            yield _apart(source, send, channel.destination, receive, ledgers)
-            return
-        matched.update((source, channel.destination))
+        yield send, receive
+
+
+def _fit(send: Call, receive: Call) -> bool:
+    return (send.dtype, send.elements) == (receive.dtype, receive.elements)
 
 
 def _from_anybody(
     wide: Channel,
-    sent: Mapping[Channel, Mapping[int, Call]],
-    received: Mapping[Channel, Mapping[int, Call]],
+    sent: OfChannels,
+    received: OfChannels,
     ledgers: Mapping[int, Ledger],
     matched: Counter[int],
 ) -> Iterator[Difference]:
@@ -206,7 +270,7 @@ def _from_anybody(
     if len(members) < len(wide.group.ranks) or any(ledgers[rank].overwritten for rank in members):
         return
 
-    def of(known: Mapping[Channel, Mapping[int, Call]]) -> list[tuple[int, Call]]:
+    def of(known: OfChannels) -> list[tuple[int, Call]]:
         return [
             (wide.destination if known is received or channel.source is None else channel.source, call)
             for channel, calls in known.items()

@@ -5,7 +5,7 @@ and subject share a process, and nobody vouches for its bytes: `parse` takes not
 
 Little-endian. The header (`HEADER`) gives the places of the other two. A text is its length in two bytes and ASCII; the
 first has the number 1, and 0 stands for a text that is not held. A record (`RECORD`) ends with the number of its
-call, from 1, which is written last; 0 is a record that was not written.
+call, from 1, which is written last; 0 is a record that was not written. Behind the records lie digests (`part.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.forms.strict_json import JSON
+from harness.ledger.part import DIGESTS, PART, NotAPart, Part, pack, unpack
 
 ARTEFACT = "collectives.ledger"
 """Name of the artefact that is a rank's ledger; no rank keeps another one under it."""
-MAGIC = b"RPLEDG\x00\x01"
+MAGIC = b"RPLEDG\x00\x02"
 # magic, bytes of a record, rank, world size, why not observed, pid, records there is room for, place and bytes of the
-# texts, bytes of them that are used, place of the records, texts that were not held, calls of children, world
-HEADER = struct.Struct("<8sHHHHIIIIIIIQ32s")
+# texts, bytes of them that are used, place of the records, texts that were not held, calls of children, world, place of
+# the digests, digests there is room for (none: they were not asked for), why not digested, calls not digested
+HEADER = struct.Struct("<8sHHHHIIIIIIIQ32sIIHxxI")
 # begin, end, elements, index, peer, tag, operation, group, site, dtype, shape, reduction, thread, state, number
 RECORD = struct.Struct("<QQQIiiHHHHHHHBxQ")
 NUMBER = struct.Struct("<Q")
@@ -33,8 +35,9 @@ SLOTS = 1 << 15
 TEXTS_LIMIT, TEXTS_MOST, TEXT_LIMIT = 128 * 1024, 4000, 300
 """Bytes and number of the texts of a ledger, and bytes of each."""
 TEXT, TEXT_HIDDEN = re.compile(rb"[ -~]+"), re.compile(r"[^ -~]")
-LARGEST = HEADER.size + TEXTS_LIMIT + SLOTS * RECORD.size
-"""Bytes of the largest ledger."""
+LARGEST_BARE = HEADER.size + TEXTS_LIMIT + SLOTS * RECORD.size
+LARGEST = LARGEST_BARE + DIGESTS * PART.size
+"""Bytes of the largest ledger, without and with digests."""
 
 COLLECTIVES = frozenset(
     {
@@ -167,6 +170,10 @@ class Ledger:
         why: why calls were made that are not in it; empty where none is known of.
         children: calls that processes made which the rank forked; none of them is in it.
         lost: texts that it could not hold.
+        digested: whether digests of payloads were asked for.
+        parts: the digests that are held, by number.
+        undigested: calls whose payload was not digested.
+        undigested_why: why the first of them was not; empty where there is none.
     """
 
     rank: int
@@ -179,6 +186,10 @@ class Ledger:
     why: str = ""
     children: int = 0
     lost: int = 0
+    digested: bool = False
+    parts: Sequence[Part] = ()
+    undigested: int = 0
+    undigested_why: str = ""
 
     @property
     def overwritten(self) -> int:
@@ -208,20 +219,24 @@ def parse(data: bytes) -> Ledger:
     """
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
         raise NotALedger("it does not begin as one")
-    (_, step, rank, size, why, pid, room, texts_at, texts_size, used, records_at, lost, children, world) = (
+    (_, step, rank, size, why, pid, room, texts_at, texts_size, used, records_at, lost, children, world, *digests) = (
         HEADER.unpack_from(data)
     )
+    parts_at, parts_room, undigested_why, undigested = digests
     if step != RECORD.size or not rank < size or texts_at != HEADER.size or records_at != texts_at + texts_size:
         raise NotALedger("its header contradicts itself")
     if not 0 < room <= SLOTS or texts_size > TEXTS_LIMIT or used > texts_size:
         raise NotALedger("it states more than a ledger holds")
-    records, rest = divmod(len(data) - records_at, step)
-    if rest or not 0 <= records <= room:
+    if not records_at <= parts_at <= len(data) or parts_room not in (0, DIGESTS):
+        raise NotALedger("its header contradicts itself")
+    records, rest = divmod(parts_at - records_at, step)
+    parts, rest_of_parts = divmod(len(data) - parts_at, PART.size)
+    if rest or rest_of_parts or not 0 <= records <= room or parts > parts_room:
         raise NotALedger(f"it has {len(data)} bytes, which its header does not allow")
     texts = _texts(data[texts_at : texts_at + used])
     groups: dict[int, Group] = {}
     calls: dict[int, Call] = {}
-    for at in range(records_at, len(data), step):
+    for at in range(records_at, parts_at, step):
         if NUMBER.unpack_from(data, at + NUMBER_AT)[0]:
             call = _call(RECORD.unpack_from(data, at), texts=texts, groups=groups, rank=rank, size=size)
             if calls.setdefault(call.number, call) is not call:
@@ -243,7 +258,25 @@ def parse(data: bytes) -> Ledger:
         why=_text(texts, why),
         children=children,
         lost=lost,
+        digested=parts_room > 0,
+        parts=_parts(data, parts_at, size=size, made=made),
+        undigested=undigested,
+        undigested_why=_text(texts, undigested_why),
     )
+
+
+def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]:
+    """The digests, by number; of calls that were not written none."""
+    parts: dict[int, Part] = {}
+    for at in range(begin, len(data), PART.size):
+        try:
+            part = unpack(data, at, size=size)
+        except NotAPart as error:
+            raise NotALedger(str(error)) from None
+        if part is not None and part.call <= made and parts.setdefault(part.number, part) is not part:
+            raise NotALedger(f"two digests are number {part.number}")
+    last = max(parts, default=0)
+    return tuple(parts[number] for number in sorted(parts) if number > last - DIGESTS)
 
 
 def encode(ledger: Ledger) -> bytes:
@@ -256,12 +289,15 @@ def encode(ledger: Ledger) -> bytes:
         words = (call.operation, call.group.text(), call.site, call.dtype, call.shape, call.reduction)
         state = STATES.index(call.state)
         records += RECORD.pack(*numbers, *(texts.number(word) for word in words), call.thread, state, call.number)
-    why = texts.number(ledger.why)
+    why, undigested_why = texts.number(ledger.why), texts.number(ledger.undigested_why)
     held = bytes(texts.data)
     places = (HEADER.size, len(held), len(held), HEADER.size + len(held))
     who = (MAGIC, RECORD.size, ledger.rank, ledger.size, why, ledger.pid, ledger.room)
-    header = HEADER.pack(*who, *places, ledger.lost, ledger.children, ledger.world.encode("ascii"))
-    return header + held + bytes(records)
+    about = (ledger.lost, ledger.children, ledger.world.encode("ascii"))
+    room = DIGESTS if ledger.digested else 0
+    digests = (HEADER.size + len(held) + len(records), room, undigested_why, ledger.undigested)
+    header = HEADER.pack(*who, *places, *about, *digests)
+    return header + held + bytes(records) + b"".join(map(pack, ledger.parts))
 
 
 def visible(text: str) -> bytes:

@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
@@ -24,6 +25,7 @@ from harness.ledger.file import (
     ARTEFACT,
     HEADER,
     LARGEST,
+    LARGEST_BARE,
     MAGIC,
     NUMBER,
     NUMBER_AT,
@@ -36,15 +38,18 @@ from harness.ledger.file import (
     Texts,
     visible,
 )
+from harness.ledger.part import DIGESTS, PART, Part, pack
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.failure import short_name
-from harness.rank.spec import RankSpec
+from harness.rank.spec import Digests, RankSpec
 
 OPEN, ENDED, FAILED, STARTED = range(len(STATES))
 # Where the fields of the header and of a record lie that change after they were first written.
 WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
 END_AT, STATE_AT = 8, 50
+UNDIGESTED_WHY_AT, UNDIGESTED_AT = HEADER.size - 8, HEADER.size - 4
 RECORDS_AT = HEADER.size + TEXTS_LIMIT
+PARTS_AT = RECORDS_AT + SLOTS * RECORD.size
 # Texts of places and shapes leave so much room for those without which a call cannot be written.
 RESERVED, RESERVED_TEXTS = 16 * 1024, 500
 LIBRARIES = ("torch", "mlx.core")
@@ -64,6 +69,7 @@ class Book:
         size: world size.
         rank: this rank.
         is_struck: whether faults may strike its calls.
+        digests: whether payloads are digested: not, where that needs no evaluation (`given`), or everywhere (`eager`).
     """
 
     def __init__(self, spec: RankSpec, *, is_struck: bool = False) -> None:
@@ -73,6 +79,8 @@ class Book:
             OSError: no space, or no right to write there.
         """
         self.rank, self.size, self.is_struck = spec.rank, spec.size, is_struck
+        self.digests: Digests = getattr(spec, "digests", "")
+        size = LARGEST if self.digests else LARGEST_BARE
         self._is_child = False
         self._sites = Sites(spec.folder, self.text)
         path = Path(spec.scratch, FOLDER, ARTEFACT + BYTES)
@@ -80,20 +88,21 @@ class Book:
         try:
             # All of it now: a full disk would otherwise kill the rank at a call (SIGBUS).
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, LARGEST)
+                os.posix_fallocate(descriptor, 0, size)
             else:
-                os.write(descriptor, bytes(LARGEST))
-            self._map = mmap.mmap(descriptor, LARGEST)
+                os.write(descriptor, bytes(size))
+            self._map = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
         places = (HEADER.size, TEXTS_LIMIT, 0, RECORDS_AT)
         who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, os.getpid(), SLOTS)
-        HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"))
+        behind = (PARTS_AT, DIGESTS if self.digests else 0, 0, 0)
+        HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"), *behind)
         self._texts = Texts()
         self._lock = threading.Lock()
         self._known: dict[str, int] = {"": 0}
         self._threads: dict[int, int] = {}
-        self._numbers = itertools.count(1)
+        self._numbers, self._part_numbers = itertools.count(1), itertools.count(1)
         self._indices: dict[tuple[int, ...], Iterator[int]] = {}
         self._full = self.text("the table of its texts is full")
         os.register_at_fork(after_in_child=self._forked)
@@ -161,6 +170,36 @@ class Book:
         if at is not None:
             NUMBER.pack_into(self._map, at + END_AT, monotonic_ns())
             self._map[at + STATE_AT] = FAILED if failed else ENDED
+
+    def number(self, at: int) -> int:
+        """The number of the call that `begin` wrote there."""
+        return int(NUMBER.unpack_from(self._map, at + NUMBER_AT)[0])
+
+    def digest(self, part: Part) -> None:
+        """Write the digest of an array of a call; its number is given here."""
+        if self._is_child:
+            return
+        number = next(self._part_numbers)
+        data = pack(replace(part, number=number))
+        at = PARTS_AT + (number - 1) % DIGESTS * PART.size
+        if number > DIGESTS:
+            NUMBER.pack_into(self._map, at + PART.size - NUMBER.size, 0)
+        # The number is written last here too.
+        self._map[at : at + PART.size - NUMBER.size] = data[: -NUMBER.size]
+        self._map[at + PART.size - NUMBER.size : at + PART.size] = data[-NUMBER.size :]
+
+    def undigested(self, why: str) -> None:
+        """Count a call whose payload was not digested; the first reason stays."""
+        if self._is_child:
+            return
+        try:
+            number = self.text(visible(why).decode("ascii"))
+        except ValueError:
+            number = self._full
+        with self._lock:
+            struct.pack_into("<I", self._map, UNDIGESTED_AT, struct.unpack_from("<I", self._map, UNDIGESTED_AT)[0] + 1)
+            if not struct.unpack_from("<H", self._map, UNDIGESTED_WHY_AT)[0]:
+                struct.pack_into("<H", self._map, UNDIGESTED_WHY_AT, number)
 
     def site(self) -> str:
         """Which line of whose code makes a call now; empty where it is native code."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND, Group
 from harness.rank import seam
+from harness.rank.digests_mlx import Digests
 from harness.rank.ledger import STARTED, Book
 from harness.rank.seam_mlx import MlxCall
 
@@ -34,6 +35,7 @@ class Hook:
         self._tracing = threading.local()
         self._group: Group | None = None
         self._number = 0
+        self._digests = Digests(book, mlx) if book.digests else None
 
     def install(self) -> None:
         """Stand in front of every function, or say in the ledger why not."""
@@ -49,12 +51,15 @@ class Hook:
         def make(arguments: tuple[Any, ...], options: dict[str, Any], *, sent: Any = None) -> Any:
             at = self._begin(name, arguments, options)
             try:
+                digested = self._digested(name, arguments, options, at)
                 if sent is not None:
                     arguments, options = _with_array(sent, arguments, options)
-                return original(*arguments, **options)
+                result = original(*arguments, **options)
+                digested(result)
             except BaseException:
                 self._book.end(at, failed=True)
                 raise
+            return result
 
         @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:
@@ -63,6 +68,31 @@ class Hook:
             return make(arguments, options)
 
         return call
+
+    def _digested(
+        self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], at: int | None
+    ) -> Callable[[Any], None]:
+        """Digest what a call sends; returns what is to be called with its result."""
+        digests = self._digests
+        if digests is None or at is None:
+            return lambda _: None
+        _, group = self._in(options.get("group"))
+        operation, order = RECEIVE if name == "recv_like" else name, group.ranks
+        peer = self._peer(name, arguments, options, group)
+        given = None if operation == RECEIVE else _argument(arguments, options, 0, "x")
+        reduction = REDUCTIONS.get(name, "")
+        taken = digests.take(operation, given, reduction=reduction, order=order, peer=peer, at=at)
+        if taken is None:
+            return lambda _: None
+        return lambda result: digests.done(taken, operation, result, order=order, peer=peer)
+
+    def _peer(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: Group) -> int:
+        """The other end of a call as a rank of the world; -1 for none."""
+        if name not in PAIRS:
+            return -1
+        place = 2 if name == RECEIVE else 1
+        end: int = _argument(arguments, options, place, "dst" if name == SEND else "src")
+        return group.ranks[end]
 
     def _struck(
         self, name: str, make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
@@ -108,10 +138,7 @@ class Hook:
             elements = 1
             for size in shape:
                 elements *= int(size)
-            peer = -1
-            if pair:
-                place = 2 if name == RECEIVE else 1
-                peer = group.ranks[_argument(arguments, options, place, "dst" if name == SEND else "src")]
+            peer = self._peer(name, arguments, options, group)
             text = self._book.text
             return self._book.begin(
                 text(RECEIVE if name == "recv_like" else name),

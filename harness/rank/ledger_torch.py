@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.ledger.file import SEND, TEXTS_MOST, Group
+from harness.rank.digests_torch import Digests
 from harness.rank.ledger import OPEN, STARTED, Book
 from harness.rank.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
 from harness.rank.seam_torch import Behind, reduction_of, with_faults
@@ -39,6 +40,7 @@ class Hook:
         self._dtypes: dict[Any, int] = {}
         self._reductions: dict[Any, int] = {}
         self._library: Any = None
+        self._digests = Digests(book, torch, lambda group: self._group(group)[1]) if book.digests else None
 
     def install(self) -> None:
         """Stand in front of every kernel, or say in the ledger why not. To be called once."""
@@ -70,6 +72,12 @@ class Hook:
             self.conclude()
         except Exception as error:  # noqa: BLE001 - see above
             self._book.refuse(f"what gloo counted cannot be read: {type(error).__name__}: {error}")
+
+    def leave(self) -> None:
+        """When the subject has returned."""
+        self.try_to_conclude()
+        if self._digests is not None:
+            self._digests.conclude()
 
     def _count_before_groups_end(self) -> None:
         """What gloo has counted of a group is gone with it."""
@@ -111,11 +119,13 @@ class Hook:
 
     def _layered(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
         """What is called before a kernel; nothing stands there that was not asked for."""
-        if not self._book.is_struck:
-            return self._before(operation, kernel)
-        behind = Behind(kernel)
-        call = self._before(operation, behind)
-        return with_faults(self._torch, operation, kernel, call, behind=behind, book=self._book)
+        behind = Behind(kernel) if self._book.is_struck else None
+        call = self._before(operation, behind or kernel)
+        if self._digests is not None:
+            call = self._digests.around(operation, call)
+        if behind is not None:
+            call = with_faults(self._torch, operation, kernel, call, behind=behind, book=self._book)
+        return call
 
     def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
         """What is called before a kernel, and calls it. Without the GIL, which gloo's threads may be waiting for."""
@@ -133,7 +143,8 @@ class Hook:
         )
         number, barrier, sends, odd = book.text(name), name in BARRIERS, name == SEND, operation.counted != 1
         group_at, reduction_at = operation.group, operation.reduction
-        shapes, dtypes, begin, group_of = self._shapes, self._dtypes, book.begin, self._group
+        shapes, dtypes, group_of = self._shapes, self._dtypes, self._group
+        begin = book.begin if self._digests is None else self._digests.begin
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any, **options: Any) -> Any:
@@ -273,4 +284,4 @@ def install(book: Book, torch: Any) -> Callable[[], None]:
     """Begin to write torch's calls; returns what is to be called when the subject has returned."""
     hook = Hook(book, torch)
     hook.install()
-    return hook.try_to_conclude
+    return hook.leave

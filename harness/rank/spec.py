@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.forms.strict_json import JSON
 
+Digests = Literal["", "given", "eager"]
 SHARED = "shared"
 """Name of the folder that ranks share, beside their own."""
 
@@ -46,6 +47,7 @@ class RankSpec:
         begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
         on_host: whether it is on a test host, whose name it tells as it begins.
         observe: whether the rank writes a ledger of its collective calls.
+        digests: whether it digests what they send and receive: `given`, where nothing is evaluated for it, or `eager`.
     """
 
     rank: int
@@ -75,6 +77,7 @@ class RankSpec:
     tells_environment: bool = False
     collective_timeout: float | None = None
     observe: bool = False
+    digests: Digests = ""
 
     @property
     def shared(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.checks.finding import canonical
 from harness.checks.ledger_agrees import asks_ledgers
+from harness.checks.transfers_intact import asks_digests
 from harness.forms.digest import mark
 from harness.history import LEDGERS_COMPARED, History, artefact_found
 from harness.ledger.account import account
@@ -56,6 +57,7 @@ class Ledgers:
             size=history.size,
             world=mark(self._read(evidence).partition(b"\n")[0]),
             asked=asks_ledgers(self._checks, size=history.size),
+            transferred=asks_digests(self._checks, size=history.size),
         )
         if canonical(again) != canonical(dict(noted[0].event.values)):
             raise RecordError(f"{evidence}, line {noted[0].line}: the ranks' ledgers give something else")

@@ -16,6 +16,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import refusal
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
+from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
 from harness.plugins import PluginFailed, Registry
 from harness.record import environment
@@ -138,6 +139,8 @@ def _tools(machine: Environment) -> Iterator[Answer]:
         ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
     ):
         yield _whether("machine", program, shutil.which(program), what, remedy)
+    absent = missing("xxhash")
+    yield _whether("machine", "xxhash", absent is None, absent or "digests what ranks send (observe: digests)", "")
 
 
 def _signing() -> Iterator[Answer]:

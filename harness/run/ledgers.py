@@ -7,6 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.checks import Check
+from harness.checks.ledger_agrees import asks_ledgers
+from harness.checks.transfers_intact import asks_digests
 from harness.forms.regular_file import read_regular
 from harness.history import LEDGERS_COMPARED
 from harness.ledger.account import account
@@ -42,16 +45,14 @@ def cut(scratch: Path, *, size: int) -> None:
                 file.write(written)
 
 
-def compare(
-    world: World, kept: Mapping[tuple[int, str], Found], *, size: int, asked: Mapping[str, Sequence[int]]
-) -> None:
+def compare(world: World, kept: Mapping[tuple[int, str], Found], *, size: int, checks: Sequence[Check]) -> None:
     """Hold them against each other, and note what they differ by.
 
     Args:
         world: takes the event.
         kept: what the ranks kept.
         size: world size.
-        asked: of each check of the ledgers, the ranks that it asks.
+        checks: of the scenario.
 
     Raises:
         OSError: a ledger cannot be read.
@@ -60,4 +61,6 @@ def compare(
     for rank in range(size):
         if (found := kept.get((rank, ARTEFACT))) is not None and int(found.values["bytes"]) <= LARGEST:
             files[rank] = found.path.read_bytes()
-    world.note(LEDGERS_COMPARED, **account(files, size=size, world=world.mark, asked=asked))
+    asked, transferred = asks_ledgers(checks, size=size), asks_digests(checks, size=size)
+    noted = account(files, size=size, world=world.mark, asked=asked, transferred=transferred)
+    world.note(LEDGERS_COMPARED, **noted)

@@ -142,11 +142,14 @@ def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, 
     arms = scenario.subject.arms
     for arm in arms:
         made = environments.get(arm)
-        for library in backend.properties.libraries if made is not None else ():
+        needed = (*backend.properties.libraries, *(["xxhash"] if scenario.digests else []))
+        for library in needed if made is not None else ():
             if made is not None and library not in made.facts.versions:
                 where = f"the environment of {scenario.subject.named(arm)}"
                 lacking = f"{library} is not in {where}: name it in environment.packages"
                 return Skip(SkipCode.BACKEND_LIBRARY, lacking)
+    if scenario.digests and not all(arm in environments for arm in arms) and (absent := missing("xxhash")):
+        return Skip(SkipCode.BACKEND_LIBRARY, f"what ranks send is digested: {absent}")
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:
         return None

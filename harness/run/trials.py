@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
 from harness.checks.arrays import compares_arrays
-from harness.checks.ledger_agrees import asks_ledgers
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History, longest_silence, window
@@ -318,7 +317,7 @@ class Trials:
         launch = self._launch(cell, arm, index)
         if made is not None and made.folder is not None:
             launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
-        launch = replace(launch, observe="collectives" in scenario.observe)
+        launch = replace(launch, observe="collectives" in scenario.observe, digests=scenario.digests)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         strikes = Strikes(faults, size=cell.ranks, seed=seed)
@@ -344,7 +343,7 @@ class Trials:
             expected = made.kept if made is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
             if launch.observe:
-                ledgers.compare(world, kept, size=cell.ranks, asked=asks_ledgers(scenario.checks, size=cell.ranks))
+                ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)
 
         def end(world: World) -> None:
             strikes.end(world)

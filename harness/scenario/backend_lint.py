@@ -41,6 +41,24 @@ def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(path, message, at_key=True)
 
 
+def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
+    """Digests are of calls; those of a library that runs calls later are asked for by name; and xxhash is there."""
+    words = draft.at("observe")
+    asked = [str(word) for word in words] if isinstance(words, list) else []
+    given, eager = "digests" in asked, "eager-digests" in asked
+    if not (given or eager):
+        return
+    if "collectives" not in asked:
+        yield draft.problem(("observe",), "digests are part of a ledger; add collectives", at_key=True)
+    if given and eager:
+        yield draft.problem(("observe",), "eager-digests are digests already; leave one of them out", at_key=True)
+    for name in draft.axes().get("backend", []):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.properties.runs_calls_later and not eager:
+            message = f"needs eager-digests, which evaluate: {known.properties.runs_calls_later}"
+            yield draft.problem(("observe",), message, at_key=True)
+
+
 def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
     """A fault that makes calls change places is for backends that run a call when it is made."""
     for index, fault in draft.faults.items():
@@ -53,4 +71,4 @@ def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(("faults", index, "kind"), message)
 
 
-BACKEND_RULES = (observed, calls_run_in_order, backends_have_the_bound)
+BACKEND_RULES = (observed, digests_can_be_had, calls_run_in_order, backends_have_the_bound)

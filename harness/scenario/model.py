@@ -232,13 +232,22 @@ class Scenario(Model):
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
     faults: Listed[AnyFault] = Field((), description="What is done to the world on purpose.")
     checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(description="What must be true of every rank.")
-    observe: Distinct[Literal["collectives"]] = Field(
-        (), description="collectives: every rank writes a ledger of its collective and point-to-point calls."
+    observe: Distinct[Literal["collectives", "digests", "eager-digests"]] = Field(
+        (),
+        description="collectives: every rank writes a ledger of its collective and point-to-point calls. digests: "
+        "with what each sends and receives, as digests. eager-digests: with those of MLX too, which is evaluated.",
     )
     show: Listed[EventValue] = Field(
         (), description="Values of events that the report tabulates rank by rank, without a check."
     )
     measure: Listed[Measure] = Field((), description="Rows of the report's impact table.")
+
+    @property
+    def digests(self) -> Literal["", "given", "eager"]:
+        """Whether payloads are digested, and whether MLX is evaluated for it."""
+        if "eager-digests" in self.observe:
+            return "eager"
+        return "given" if "digests" in self.observe else ""
 
     @model_validator(mode="after")
     def _arms_of_a_comparison(self) -> Self:

@@ -13,7 +13,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
-from harness.rank.spec import SHARED, RankSpec
+from harness.rank.spec import SHARED, Digests, RankSpec
 from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.grip import WORK
@@ -63,6 +63,7 @@ class Launch:
         tells_environment: whether ranks tell what they run in.
         collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
         observe: whether ranks write a ledger of their collective calls.
+        digests: whether they digest what these send and receive, and whether MLX may be evaluated for it (`eager`).
     """
 
     about: Mapping[str, JSON]
@@ -104,6 +105,7 @@ class Launch:
     tells_environment: bool = False
     collective_timeout: float | None = None
     observe: bool = False
+    digests: Digests = ""
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 
@@ -265,6 +267,7 @@ def _spec(
         tells_environment=launch.tells_environment,
         collective_timeout=launch.collective_timeout,
         observe=launch.observe,
+        digests=launch.digests,
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
         on_host=launch.hosts is not None,

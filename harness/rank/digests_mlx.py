@@ -1,0 +1,117 @@
+"""Digests of what MLX's collectives send and receive: with `eager-digests`, for which each call is evaluated at once.
+
+Evaluating makes MLX run calls in the order in which they are made. A program that relies on another order (both ranks
+build a receive before their send, and evaluate both together) waits for ever then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.ledger.file import RECEIVE, SEND
+from harness.rank.digests import REDUCING, SKETCHED, STEP, WHOLE, Array, Digester, NotDigested, Taken, hasher
+from harness.rank.ledger import Book
+from harness.rank.seam_mlx import elements
+
+
+class Digests:
+    """Takes the digests of one rank's calls."""
+
+    def __init__(self, book: Book, mlx: Any) -> None:
+        """Begin.
+
+        Args:
+            book: the ledger.
+            mlx: `mlx.core`.
+        """
+        self._book, self._mlx = book, mlx
+        self._weights: dict[tuple[int, bool], Any] = {}
+        self._why = ""
+        if book.digests != "eager":
+            self._why = "MLX is lazy, and was not to be evaluated: observe eager-digests for that"
+            return
+        try:
+            found = hasher()
+            self._digester = Digester(book, digest=lambda one: found(elements(mlx, one)), sketch=self._sketch)
+        except NotDigested as why:
+            self._why = str(why)
+
+    def take(
+        self, operation: str, given: Any, *, reduction: str, order: tuple[int, ...], peer: int, at: int | None
+    ) -> Taken | None:
+        """Digest what a call sends; None where that cannot be, which the ledger says.
+
+        Args:
+            operation: as the ledger names it.
+            given: the array that the rank gives; None of a receive.
+            reduction: such as `sum`, else empty.
+            order: the ranks of the group.
+            peer: the other end, as a rank of the world; -1 for none.
+            at: what `Book.begin` returned.
+        """
+        if at is None:
+            return None
+        try:
+            if self._why:
+                raise NotDigested(self._why)  # noqa: TRY301 - said of each call
+            sketches = operation in REDUCING and reduction == SKETCHED
+            sent: list[Array] = [(None if peer < 0 else peer, given)]
+            if operation == "sum_scatter":
+                sent = list(zip(order, self._mlx.split(given, len(order)), strict=True))
+            parts = [] if operation == RECEIVE else self._digester.parts(sent, "sent", call=1, sketches=sketches)
+            taken = Taken(sketches=sketches, sent=parts)
+            self._digester.sent(taken, self._book.number(at))
+        except NotDigested as why:
+            self._book.undigested(f"{operation}: {why}")
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the digests, and never the call
+            self._book.undigested(f"{operation}: {type(error).__name__}: {error}")
+        else:
+            return taken
+        return None
+
+    def done(self, taken: Taken, operation: str, result: Any, *, order: tuple[int, ...], peer: int) -> None:
+        """Evaluate a call, and digest what it received.
+
+        Raises:
+            Exception: what MLX raises as the call fails; the subject would meet it where it evaluates.
+        """
+        self._mlx.eval(result)
+        if operation == SEND:
+            return
+        if operation == "all_gather":
+            taken.received = list(zip(order, self._mlx.split(result, len(order)), strict=True))
+        else:
+            taken.received = [(peer if operation == RECEIVE else None, result)]
+        self._digester.done(taken)
+
+    def _sketch(self, array: Any) -> tuple[float | int, float] | None:
+        mlx = self._mlx
+        flat, cpu = array.reshape(-1), mlx.cpu
+        if array.dtype == mlx.bool_ or mlx.issubdtype(array.dtype, mlx.complexfloating):
+            return None
+        is_float = bool(mlx.issubdtype(array.dtype, mlx.floating))
+        weights = self._weights_of(flat.size, is_float=is_float)
+        if is_float:
+            exact = flat.astype(mlx.float64, stream=cpu)
+            total = mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu)
+            return float(total.item()), float(mlx.sum(mlx.abs(exact, stream=cpu), stream=cpu).item())
+        exact = flat.astype(mlx.int64, stream=cpu)
+        return int(mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu).item()) % WHOLE, 0.0
+
+    def _weights_of(self, count: int, *, is_float: bool) -> Any:
+        """The same that torch's ranks take: see `digests_torch.py`."""
+        found = self._weights.get((count, is_float))
+        if found is None:
+            mlx, cpu = self._mlx, self._mlx.cpu
+            found = mlx.multiply(mlx.arange(count, dtype=mlx.int64, stream=cpu), mlx.array(STEP, mlx.int64), stream=cpu)
+            if is_float:
+                found = mlx.bitwise_and(found, mlx.array(2**32 - 1, mlx.int64), stream=cpu)
+                found = found.astype(mlx.float64, stream=cpu)
+                scale = mlx.array(2.0**-31, mlx.float64)
+                found = mlx.subtract(mlx.multiply(found, scale, stream=cpu), mlx.array(1.0, mlx.float64), stream=cpu)
+            else:
+                found = mlx.bitwise_or(found, mlx.array(1, mlx.int64), stream=cpu)
+            if len(self._weights) > 8:
+                self._weights.clear()
+            self._weights[count, is_float] = found
+        return found
