@@ -13,6 +13,7 @@ from harness.checks.at_least import AtLeastCheck
 from harness.checks.at_most import AtMostCheck
 from harness.checks.check import Check, CheckProperties
 from harness.checks.close import CloseCheck
+from harness.checks.collective_correct import CollectiveCorrectCheck
 from harness.checks.detected_within import DetectedWithinCheck
 from harness.checks.distribution import DistributionCheck
 from harness.checks.environment_agrees import EnvironmentAgreesCheck
@@ -52,6 +53,7 @@ KINDS: Registry[type[Check]] = Registry(
         "environment-agrees": EnvironmentAgreesCheck,
         "requests": RequestsCheck,
         "ledger-agrees": LedgerAgreesCheck,
+        "collective-correct": CollectiveCorrectCheck,
         "transfers-intact": TransfersIntactCheck,
     },
 )

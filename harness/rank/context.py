@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_KEPT, ENVIRONMENT_TOLD, FAULT_IN_CALL
+from harness.history import ARTEFACT_KEPT, CODED, CODED_END, ENVIRONMENT_TOLD, FAULT_IN_CALL
 from harness.rank import artefacts
+from harness.rank.coded import Coded
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
 
@@ -21,6 +22,8 @@ RESERVED = frozenset(
         ARTEFACT_KEPT,
         ENVIRONMENT_TOLD,
         FAULT_IN_CALL,
+        CODED,
+        CODED_END,
         "fault.perturbed",
     }
 )
@@ -112,3 +115,14 @@ class Context:
             OSError: no space, or the file cannot be read.
         """
         self._emitter.emit(ARTEFACT_KEPT, artefacts.keep(self._kept, name, data))
+
+    def coded(self, library: Any) -> Coded:
+        """Begin calls with payloads of which every element is known; what the check `collective-correct` judges.
+
+        Args:
+            library: `torch` or `mlx.core`.
+
+        Raises:
+            ValueError: it is neither, or the world is too large.
+        """
+        return Coded(library, rank=self.rank, size=self.size, emit=self._emitter.emit)

@@ -1,0 +1,234 @@
+"""`collective-correct`: every element that a rank got from a call is the one that rank, index and sequence make.
+
+The subject makes its calls with the payloads of `context.coded`. The rank tells what came as digests; what must have
+come is worked out here, in closed form, and so is what came instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.checks.check import OF_A_VALUE, RankCheck
+from harness.checks.finding import RankFinding
+from harness.forms.text import plural
+from harness.history import CODED, CODED_END, History
+from harness.ledger import coded
+
+KEYS = ("operation", "elements", "dtype", "reduction")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+# How many calls before and behind it something may have come from.
+NEAR = 8
+
+
+class CollectiveCorrectCheck(RankCheck):
+    """Every element that came of a coded call is the right one, in every call, and the ranks made the same ones."""
+
+    properties: ClassVar = replace(OF_A_VALUE, compares_ranks=False)
+    example: ClassVar = "{id: correct, kind: collective-correct, ranks: every, calls: 10}"
+
+    kind: Literal["collective-correct"]
+    calls: Annotated[int, Field(ge=1)] = Field(1, description="How many calls each rank must have made at least.")
+
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
+        """Judge what the rank told, call by call."""
+        told = list(_told(history, rank))
+        others = {
+            other: {call.get("sequence"): call for call, _ in _told(history, other) if _is_hashable(call)}
+            for other in range(history.size)
+            if other != rank
+        }
+        for number, (call, line) in enumerate(told, start=1):
+            if call.get("sequence") != number:
+                reason = f"nothing is told of call {number}: what it gave was not looked at"
+                return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)
+            if call.get("operation") == "skip":
+                continue
+            there = {other: calls[number] for other, calls in others.items() if number in calls}
+            if why := _wrong(call, there, rank, history.size) or _differs(call, there):
+                return RankFinding(rank=rank, passed=False, reason=why, line=line)
+        ends = {
+            one: [seen.event.values.get("calls") for seen in history.said(one, CODED_END)]
+            for one in range(history.size)
+        }
+        own = history.said(rank, CODED_END)
+        end = own[0].line if own else None
+        if ends[rank] != [len(told)]:
+            reason = f"it told of {plural(len(told), 'coded call')}, and not that these were all"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not own)
+        odd = next((one for one, calls in ends.items() if calls and calls != ends[rank]), None)
+        if odd is not None:
+            reason = f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=end)
+        looked_at = sum(call.get("operation") != "skip" for call, _ in told)
+        shown = f"{plural(looked_at, 'call')} correct"
+        reason = f"it made {plural(looked_at, 'coded call')}, not {self.calls}" if looked_at < self.calls else ""
+        return RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=end)
+
+
+def _told(history: History, rank: int) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """The calls that a rank told of, each with its line."""
+    for seen in history.said(rank, CODED):
+        calls = seen.event.values.get("calls")
+        for call in calls if isinstance(calls, list) else [None]:
+            yield (call if isinstance(call, dict) else {}), seen.line
+
+
+def _is_hashable(call: Mapping[str, Any]) -> bool:
+    return type(call.get("sequence")) is int
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What is known of a call; hashable, so that what must come of it is worked out once."""
+
+    operation: str
+    elements: int
+    dtype: str
+    reduction: str
+    other: int
+    sequence: int
+    rank: int
+    size: int
+
+    @property
+    def sources(self) -> list[int | None]:
+        return coded.sources(self.operation, size=self.size, other=self.other)
+
+    def made(self, source: int | None) -> bytes:
+        return coded.expected(
+            self.operation,
+            source,
+            rank=self.rank,
+            size=self.size,
+            sequence=self.sequence,
+            elements=self.elements,
+            dtype=self.dtype,
+            reduction=self.reduction,
+        )
+
+    def filled(self, value: coded.Value) -> bytes:
+        first = self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
+        return coded.fill(value, first=first, elements=self.elements, dtype=self.dtype, size=self.size)
+
+
+def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
+    """A call as it was told; None where it cannot be one."""
+    operation, dtype, reduction = (call.get(key) for key in ("operation", "dtype", "reduction"))
+    numbers = [call.get(key) for key in ("elements", "other", "sequence")]
+    if not all(type(number) is int and 0 <= number <= coded.MOST_ELEMENTS for number in numbers):
+        return None
+    elements, other, sequence = numbers
+    is_known = operation in coded.OPERATIONS and dtype in coded.MOST and reduction in coded.REDUCTIONS
+    if not is_known or other >= size or size > coded.LARGEST_WORLD:  # type: ignore[operator]
+        return None
+    return _Call(operation, elements, dtype, reduction, other, sequence, rank, size)  # type: ignore[arg-type]
+
+
+def _wrong(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], rank: int, size: int) -> str:
+    """What is wrong about what came of a call; empty where nothing is. `there` are the other ranks' same calls."""
+    call = _read(values, rank=rank, size=size)
+    if call is None:
+        return f"call {values.get('sequence')} is not one that coded payloads are made for"
+    parts = values.get("parts")
+    sources = call.sources
+    named = f"{call.operation} #{call.sequence} of {call.elements} {call.dtype} at {values.get('site')}"
+    if not isinstance(parts, list) or len(parts) != len(sources):
+        return f"{named}: nothing is told of what came"
+    whole = coded.width(call.dtype) * call.elements * len(sources)
+    if sources and values.get("bytes") != whole:
+        return f"{named} gave {values.get('bytes')} bytes, not {whole}"
+    for place, (source, digest) in enumerate(zip(sources, parts, strict=True)):
+        if digest != _digest(call, source):
+            where = f"in what came from rank {source}, " if source is not None else ""
+            said = (_first(values, call, source, place), _instead(call, source, str(digest)), _elsewhere(there))
+            return f"{named}: {where}" + "; ".join(filter(None, said))
+    return ""
+
+
+@functools.lru_cache(maxsize=8192)
+def _digest(call: _Call, source: int | None) -> str:
+    return hashlib.sha256(call.made(source)).hexdigest()
+
+
+def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: int) -> str:
+    """The first wrong element, as the rank told it, beside what it must be; that one is, where that cannot be so."""
+    first = values.get("first")
+    told = first if isinstance(first, dict) else {}
+    index, got = told.get("index"), told.get("got")
+    step = coded.width(call.dtype)
+    right = call.made(source)
+    is_told = told.get("part") == place and type(index) is int and 0 <= index < call.elements and isinstance(got, str)
+    if not is_told or not re.fullmatch(rf"[0-9a-f]{{{2 * step}}}", str(got)):
+        return "not all elements are right"
+    assert isinstance(index, int)
+    wanted, found = right[index * step : (index + 1) * step], bytes.fromhex(str(got))
+    if wanted == found:
+        return "not all elements are right"
+    shown = f"{coded.decoded(found, call.dtype):g}, not {coded.decoded(wanted, call.dtype):g}"
+    return f"the first wrong element is that with index {index}: {shown}"
+
+
+def _instead(call: _Call, source: int | None, digest: str) -> str:
+    """Whose elements of which call came instead, where that explains all of them; empty where nothing does."""
+    if not DIGEST.fullmatch(digest):
+        return ""
+    for words, made in _explanations(call, source):
+        if hashlib.sha256(made).hexdigest() == digest:
+            return words
+    return ""
+
+
+def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]]:
+    """What may have come instead."""
+    count = coded.modulus(call.dtype, call.size)
+    steps = [step for distance in range(1, NEAR + 1) for step in (-distance, distance) if call.sequence + step > 0]
+    if source is not None:
+        for rank in sorted(range(call.size), key=lambda one: one != source):
+            for step in [0, *steps]:
+                if (rank, step) != (source, 0):
+                    words = f"it is what rank {rank} gave in call {call.sequence + step}"
+                    yield words, call.filled(coded.given_by(rank, call.sequence + step, count=count))
+        yield "its halves are swapped", coded.halves_swapped(call.made(source), call.dtype)
+        yield "it is all zeros", bytes(len(call.made(source)))
+        return
+    own = [coded.given_by(rank, call.sequence, count=count) for rank in range(call.size)]
+    for rank in range(call.size):
+        others = [value for one, value in enumerate(own) if one != rank]
+        yield f"what rank {rank} gave is missing", call.filled(coded.of_all(others, call.reduction))
+        if call.reduction == "sum":
+            yield f"what rank {rank} gave was added twice", call.filled(coded.of_all([*own, own[rank]], "sum"))
+        for step in steps:
+            stale = [*others, coded.given_by(rank, call.sequence + step, count=count)]
+            words = f"what rank {rank} gave is that of call {call.sequence + step}"
+            yield words, call.filled(coded.of_all(stale, call.reduction))
+
+
+def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
+    """Where the other ranks made the call."""
+    places = [f"rank {other} at {call['site']}" for other, call in there.items() if call.get("site")]
+    return f"the same call of {', '.join(places)}" if places else ""
+
+
+def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) -> str:
+    """Whether another rank tells of another call with this sequence, which would not be the same one."""
+    for other, call in there.items():
+        if call.get("operation") == "skip":
+            continue
+        mine, theirs = ([_alike(one, key) for key in KEYS] for one in (values, call))
+        if mine != theirs:
+            shown = [" ".join(map(str, one)) for one in (mine, theirs)]
+            return f"call {values.get('sequence')} is {shown[0]} here, and {shown[1]} on rank {other}"
+    return ""
+
+
+def _alike(call: Mapping[str, Any], key: str) -> Any:
+    """A value that the ranks of a call have to have alike; both ends of a transfer are one operation."""
+    value = call.get(key)
+    return "send" if key == "operation" and value == "recv" else value

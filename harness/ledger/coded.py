@@ -1,0 +1,189 @@
+"""Payloads of which every element is known: it follows from the rank, the index and the sequence of the call. Pure.
+
+Values are whole numbers from 1, so small that a sum over all ranks is exact in the type. Two ranks, or two calls after
+each other, never have the same value at an index; along the index values follow a fixed disorder, so that no shift or
+swap looks the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+
+MOST = {
+    "float16": 2**11,
+    "bfloat16": 2**8,
+    "float32": 2**24,
+    "float64": 2**53,
+    "int8": 2**7 - 1,
+    "uint8": 2**8 - 1,
+    "int16": 2**15 - 1,
+    "uint16": 2**16 - 1,
+    "int32": 2**31 - 1,
+    "uint32": 2**32 - 1,
+    "int64": 2**63 - 1,
+    "uint64": 2**64 - 1,
+}
+"""Each type, and up to what whole number it has every one."""
+FORMATS = {
+    "float16": "<e",
+    "float32": "<f",
+    "float64": "<d",
+    "int8": "<b",
+    "uint8": "<B",
+    "int16": "<h",
+    "uint16": "<H",
+    "int32": "<i",
+    "uint32": "<I",
+    "int64": "<q",
+    "uint64": "<Q",
+}
+REDUCED = frozenset({"all_reduce", "reduce_scatter"})
+OPERATIONS = frozenset({"all_reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all", "send", "recv"})
+REDUCTIONS: dict[str, Callable[[Sequence[int]], int]] = {"sum": sum, "max": max, "min": min}
+BLOCK = 4093
+"""Elements after which the disorder begins again, shifted. A prime."""
+OF_BLOCK, OF_SEQUENCE = 5, 8
+LARGEST_WORLD, MOST_ELEMENTS = 8, 1 << 23
+Value = Callable[[int], int]
+"""The value at an index, from what stands there before rank and sequence are counted in."""
+
+
+@functools.cache
+def modulus(dtype: str, size: int) -> int:
+    """How many values there are: the largest prime that leaves a sum over `size` ranks exact, of at most one byte."""
+    most = min(251, MOST[dtype] // size)
+    return next(number for number in range(most, 1, -1) if all(number % other for other in range(2, number)))
+
+
+@functools.cache
+def _disorder(count: int) -> bytes:
+    """The numbers below `count` along the first block."""
+    found = bytearray()
+    for index in range(BLOCK):
+        # The finaliser of MurmurHash3, which spreads neighbours.
+        mixed = (index + 1) * 0x85EBCA6B & 0xFFFFFFFF
+        mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+        found.append((mixed ^ mixed >> 16) % count)
+    return bytes(found)
+
+
+def encoded(value: int, dtype: str) -> bytes:
+    """A value as it lies in memory, little-endian."""
+    if dtype == "bfloat16":
+        return struct.pack("<f", value)[2:]
+    return struct.pack(FORMATS[dtype], value)
+
+
+def decoded(data: bytes, dtype: str) -> float | int:
+    """An element read back."""
+    form, data = ("<f", bytes(2) + data) if dtype == "bfloat16" else (FORMATS[dtype], data)
+    found: float | int = struct.unpack(form, data)[0]
+    return found
+
+
+def width(dtype: str) -> int:
+    """Bytes of an element."""
+    return 2 if dtype == "bfloat16" else struct.calcsize(FORMATS[dtype])
+
+
+def given_by(rank: int, sequence: int, *, count: int) -> Value:
+    """The values of one rank in one call, of `count` different ones."""
+    shift = rank + sequence * OF_SEQUENCE
+    return lambda residue: 1 + (residue + shift) % count
+
+
+def of_all(values: Sequence[Value], reduction: str) -> Value:
+    """The values of a reduction over ranks."""
+    reduce = REDUCTIONS[reduction]
+    return lambda residue: reduce([value(residue) for value in values])
+
+
+def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> bytes:
+    """The elements from an index on.
+
+    Args:
+        value: what gives them.
+        first: the index of the first.
+        elements: how many.
+        dtype: their type.
+        size: world size.
+    """
+    count = modulus(dtype, size)
+    table = [encoded(value(residue), dtype) for residue in range(count)]
+    disorder = _disorder(count)
+    blocks: dict[int, bytes] = {}
+    pieces, index, end = [], first, first + elements
+    while index < end:
+        block, place = divmod(index, BLOCK)
+        shift = block * OF_BLOCK % count
+        here = min(BLOCK - place, end - index)
+        if here < BLOCK:
+            pieces.append(b"".join([table[(one + shift) % count] for one in disorder[place : place + here]]))
+        else:
+            if shift not in blocks:
+                blocks[shift] = b"".join([table[(one + shift) % count] for one in disorder])
+            pieces.append(blocks[shift])
+        index += here
+    return b"".join(pieces)
+
+
+def given(operation: str, *, rank: int, size: int, sequence: int, elements: int, dtype: str) -> bytes:
+    """What a rank puts into a call: `elements`, or as many for each rank where each gets its own."""
+    many = elements * (size if operation in ("reduce_scatter", "all_to_all") else 1)
+    value = given_by(rank, sequence, count=modulus(dtype, size))
+    return fill(value, first=0, elements=many, dtype=dtype, size=size)
+
+
+def sources(operation: str, *, size: int, other: int) -> list[int | None]:
+    """Whose elements a rank gets from a call, part by part; None for all ranks' together.
+
+    Args:
+        operation: one of `OPERATIONS`.
+        size: world size.
+        other: the root or the other end.
+    """
+    if operation == "send":
+        return []
+    if operation in REDUCED:
+        return [None]
+    return [other] if operation in ("broadcast", "recv") else list(range(size))
+
+
+def expected(
+    operation: str,
+    source: int | None,
+    *,
+    rank: int,
+    size: int,
+    sequence: int,
+    elements: int,
+    dtype: str,
+    reduction: str = "sum",
+) -> bytes:
+    """What a rank must get from a call in one part.
+
+    Args:
+        operation: one of `OPERATIONS`.
+        source: as `sources` names the part.
+        rank: that gets it.
+        size: world size.
+        sequence: of the call, from 1.
+        elements: of the part.
+        dtype: one of `MOST`.
+        reduction: one of `REDUCTIONS`.
+    """
+    count = modulus(dtype, size)
+    first = rank * elements if operation in ("reduce_scatter", "all_to_all") else 0
+    if source is not None:
+        value = given_by(source, sequence, count=count)
+    else:
+        value = of_all([given_by(one, sequence, count=count) for one in range(size)], reduction)
+    return fill(value, first=first, elements=elements, dtype=dtype, size=size)
+
+
+def halves_swapped(data: bytes, dtype: str) -> bytes:
+    """The same elements with the halves in the other order."""
+    at = len(data) - len(data) // width(dtype) // 2 * width(dtype)
+    return data[at:] + data[:at]
