@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,6 +25,8 @@ KEYS = ("operation", "elements", "dtype", "reduction")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 # How many calls before and behind it something may have come from.
 NEAR = 8
+# Of more elements nobody waits for a sum that is made one by one.
+MOST_SWAPPED = 1 << 16
 
 
 class CollectiveCorrectCheck(RankCheck):
@@ -113,9 +115,18 @@ class _Call:
             reduction=self.reduction,
         )
 
+    @property
+    def first(self) -> int:
+        """The index of the first element that comes, in what each rank gives."""
+        return self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
+
     def filled(self, value: coded.Value) -> bytes:
-        first = self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
-        return coded.fill(value, first=first, elements=self.elements, dtype=self.dtype, size=self.size)
+        return coded.fill(value, first=self.first, elements=self.elements, dtype=self.dtype, size=self.size)
+
+    def swapped(self, value: coded.Value, others: Sequence[coded.Value]) -> bytes:
+        of = self.elements * (self.size if self.operation == "reduce_scatter" else 1)
+        known = {"first": self.first, "elements": self.elements, "of": of, "size": self.size}
+        return coded.with_halves_swapped(value, others, dtype=self.dtype, **known)
 
 
 def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
@@ -204,6 +215,8 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
         yield f"what rank {rank} gave is missing", call.filled(coded.of_all(others, call.reduction))
         if call.reduction == "sum":
             yield f"what rank {rank} gave was added twice", call.filled(coded.of_all([*own, own[rank]], "sum"))
+        if call.reduction == "sum" and call.elements <= MOST_SWAPPED:
+            yield f"the halves of what rank {rank} gave are swapped", call.swapped(own[rank], others)
         for step in steps:
             stale = [*others, coded.given_by(rank, call.sequence + step, count=count)]
             words = f"what rank {rank} gave is that of call {call.sequence + step}"

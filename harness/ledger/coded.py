@@ -1,8 +1,8 @@
 """Payloads of which every element is known: it follows from the rank, the index and the sequence of the call. Pure.
 
-Values are whole numbers from 1, so small that a sum over all ranks is exact in the type. Two ranks, or two calls after
-each other, never have the same value at an index; along the index values follow a fixed disorder, so that no shift or
-swap looks the same.
+Values are whole numbers from 1, so small that a sum over all ranks is exact in the type. Two calls after each other
+never have the same value at an index; along the index values follow a fixed disorder, another one for each rank, so
+that no shift, swap or other rank's part looks the same, and a sum shows whose part of it is not right.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Value = Callable[[int], int]
 
 @functools.cache
 def modulus(dtype: str, size: int) -> int:
-    """How many values there are: the largest prime that leaves a sum over `size` ranks exact, of at most one byte."""
-    most = min(251, MOST[dtype] // size)
+    """How many values there are: the largest prime of one byte that leaves a sum exact, with one rank's part twice."""
+    most = min(251, MOST[dtype] // (size + 1))
     return next(number for number in range(most, 1, -1) if all(number % other for other in range(2, number)))
 
 
@@ -90,8 +90,7 @@ def width(dtype: str) -> int:
 
 def given_by(rank: int, sequence: int, *, count: int) -> Value:
     """The values of one rank in one call, of `count` different ones."""
-    shift = rank + sequence * OF_SEQUENCE
-    return lambda residue: 1 + (residue + shift) % count
+    return lambda residue: 1 + ((residue + sequence * OF_SEQUENCE) * (rank + 1) + rank) % count
 
 
 def of_all(values: Sequence[Value], reduction: str) -> Value:
@@ -181,6 +180,34 @@ def expected(
     else:
         value = of_all([given_by(one, sequence, count=count) for one in range(size)], reduction)
     return fill(value, first=first, elements=elements, dtype=dtype, size=size)
+
+
+def with_halves_swapped(
+    swapped: Value, others: Sequence[Value], *, first: int, elements: int, of: int, dtype: str, size: int
+) -> bytes:
+    """A sum to which one rank gave the halves of its elements in the other order.
+
+    Args:
+        swapped: the values of that rank.
+        others: those of the others.
+        first: the index of the first element of the sum.
+        elements: how many it has.
+        of: how many elements each rank gave.
+        dtype: their type.
+        size: world size.
+    """
+    count, half = modulus(dtype, size), of // 2
+    whole = _disorder(count)
+
+    def residue(index: int) -> int:
+        block, place = divmod(index, BLOCK)
+        return (whole[place] + block * OF_BLOCK) % count
+
+    values = [
+        sum(other(residue(index)) for other in others) + swapped(residue((index - half) % of))
+        for index in range(first, first + elements)
+    ]
+    return b"".join([encoded(value, dtype) for value in values])
 
 
 def halves_swapped(data: bytes, dtype: str) -> bytes:

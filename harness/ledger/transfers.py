@@ -23,6 +23,8 @@ EXACT = frozenset({"max", "min", "band", "bor", "bxor"})
 # The largest relative error of one addition, by type; and that of the arithmetic of the sketches.
 ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 OF_SKETCHES = 2.0**-53
+CLEARLY = 16
+"""So many times what rounding allows has a sum to be off, before one rank is blamed for it."""
 WHOLE_BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64, "uint64": 64}
 
 
@@ -178,7 +180,8 @@ class _Comparison:
         if whole or wrong:
             for rank, call in calls.items():
                 self._compared[rank].add(call.number)
-        for source, rank, part in wrong[:1]:
+        # Where a rank got its own part wrong too, another one's end says more.
+        for source, rank, part in sorted(wrong, key=lambda one: one[0] == one[1])[:1]:
             got = {one: found.digest for giver, one, found in wrong if giver == source}
             others = set(calls) - {source}
             # What the sender has of it itself, or every other rank alike, went wrong where it came from.
@@ -227,7 +230,7 @@ class _Comparison:
             off = _off(part.sketch, sketches, dtype=first.dtype, elements=calls[rank].elements)
             if off is None:
                 continue
-            blamed = self._blamed(off, sketches, earlier, to=rank)
+            blamed = self._blamed(off, sketches, earlier, kind=_kind(calls), to=rank)
             like = blamed[1] if blamed else ""
             yield _of_sum((blamed[0],) if blamed else tuple(sorted(calls)), rank, calls[rank], like)
             return
@@ -244,11 +247,15 @@ class _Comparison:
         sketches: Mapping[int, Sketch],
         earlier: Sequence[Mapping[int, Call]],
         *,
+        kind: tuple[str, str, int],
         to: int,
     ) -> tuple[int, str] | None:
         """The only rank whose part explains a sum that is not right, and how; None where there is none, or several."""
+        if off.tolerance * CLEARLY > abs(off.total):
+            return None
         found = []
-        before = self._given(earlier[-1], to=to) if earlier else None
+        same = [calls for calls in reversed(earlier) if _kind(calls) == kind]
+        before = self._given(same[0], to=to) if same else None
         for rank, sketch in sketches.items():
             if off.is_by(-sketch.total):
                 found.append((rank, f"the sum without what rank {rank} gave"))
@@ -267,6 +274,12 @@ class _Comparison:
         rank, one = min(known, key=lambda item: (item[0] != near, abs(item[1].number - call.number), item[0]))
         place = one.site.partition(" in ")[0] or "a place that is not known"
         return f"what rank {rank} sent in {one.operation} #{one.index} at {place}"
+
+
+def _kind(calls: Mapping[int, Call]) -> tuple[str, str, int]:
+    """What a call has in common with an earlier one whose payload could be sent in its place."""
+    first = next(iter(calls.values()))
+    return first.operation, first.dtype, first.elements
 
 
 def _of_sum(ranks: tuple[int, ...], rank: int, call: Call, like: str) -> Damage:
@@ -307,7 +320,7 @@ def _off(result: Sketch, given: Mapping[int, Sketch], *, dtype: str, elements: i
         off = (int(result.total) - sum(int(one.total) for one in given.values())) % modulus
         return _Off(total=off, tolerance=0.0, modulus=modulus) if off else None
     unit = ROUNDING.get(dtype, 2.0**-8)
-    terms = len(given) * unit
+    terms = (len(given) - 1) * unit
     size = sum(one.size for one in given.values())
     # Higham, Accuracy and Stability of Numerical Algorithms, 4.2: any order of so many additions, for each element.
     tolerance = size * (terms / (1 - terms) + 4 * (elements + len(given)) * OF_SKETCHES)

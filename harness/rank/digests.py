@@ -21,6 +21,8 @@ SKETCHED = "sum"
 WHOLE = 2**64
 STEP = 2_654_435_761
 """What the weights of a sketch are made with: an odd number about 2**32 / 1.618."""
+TOGETHER = 8
+"""So many elements have one weight."""
 Array = tuple[int | None, Any]
 """An array, and the rank to which it goes or from which it comes; None for all members of the group."""
 
@@ -88,6 +90,11 @@ class Digester:
                 self._book.digest(part)
         except Exception as error:  # noqa: BLE001 - see above
             self._book.undigested(f"{type(error).__name__}: {error}")
+
+
+def weight_power(width: int) -> int:
+    """How fast the weights of floats of so many bytes fall: see `harness.ledger.part`."""
+    return 2 if width < 4 else 1
 
 
 def hasher() -> Callable[[Any], int]:

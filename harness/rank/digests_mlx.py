@@ -9,7 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND
-from harness.rank.digests import REDUCING, SKETCHED, STEP, WHOLE, Array, Digester, NotDigested, Taken, hasher
+from harness.rank.digests import (
+    REDUCING,
+    SKETCHED,
+    STEP,
+    TOGETHER,
+    WHOLE,
+    Array,
+    Digester,
+    NotDigested,
+    Taken,
+    hasher,
+    weight_power,
+)
 from harness.rank.ledger import Book
 from harness.rank.seam_mlx import elements
 
@@ -25,7 +37,7 @@ class Digests:
             mlx: `mlx.core`.
         """
         self._book, self._mlx = book, mlx
-        self._weights: dict[tuple[int, bool], Any] = {}
+        self._weights: dict[tuple[int, int], Any] = {}
         self._why = ""
         if book.digests != "eager":
             self._why = "MLX is lazy, and was not to be evaluated: observe eager-digests for that"
@@ -90,28 +102,31 @@ class Digests:
         if array.dtype == mlx.bool_ or mlx.issubdtype(array.dtype, mlx.complexfloating):
             return None
         is_float = bool(mlx.issubdtype(array.dtype, mlx.floating))
-        weights = self._weights_of(flat.size, is_float=is_float)
-        if is_float:
+        power = weight_power(array.dtype.size) if is_float else 0
+        weights = self._weights_of(flat.size, power=power)
+        if power:
             exact = flat.astype(mlx.float64, stream=cpu)
-            total = mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu)
-            return float(total.item()), float(mlx.sum(mlx.abs(exact, stream=cpu), stream=cpu).item())
+            weighted = mlx.multiply(exact, weights, stream=cpu)
+            size = mlx.sum(mlx.abs(weighted, stream=cpu), stream=cpu)
+            return float(mlx.sum(weighted, stream=cpu).item()), float(size.item())
         exact = flat.astype(mlx.int64, stream=cpu)
         return int(mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu).item()) % WHOLE, 0.0
 
-    def _weights_of(self, count: int, *, is_float: bool) -> Any:
+    def _weights_of(self, count: int, *, power: int) -> Any:
         """The same that torch's ranks take: see `digests_torch.py`."""
-        found = self._weights.get((count, is_float))
+        found = self._weights.get((count, power))
         if found is None:
             mlx, cpu = self._mlx, self._mlx.cpu
             found = mlx.multiply(mlx.arange(count, dtype=mlx.int64, stream=cpu), mlx.array(STEP, mlx.int64), stream=cpu)
-            if is_float:
-                found = mlx.bitwise_and(found, mlx.array(2**32 - 1, mlx.int64), stream=cpu)
-                found = found.astype(mlx.float64, stream=cpu)
-                scale = mlx.array(2.0**-31, mlx.float64)
-                found = mlx.subtract(mlx.multiply(found, scale, stream=cpu), mlx.array(1.0, mlx.float64), stream=cpu)
+            if power:
+                mixed = mlx.bitwise_and(found, mlx.array(2**32 - 1, mlx.int64), stream=cpu)
+                scale = count / 2**32 / TOGETHER
+                place = mlx.multiply(mixed.astype(mlx.float64, stream=cpu), scale, stream=cpu)
+                nth = mlx.add(mlx.floor(place, stream=cpu), 1.0, stream=cpu)
+                found = mlx.reciprocal(nth if power == 1 else mlx.multiply(nth, nth, stream=cpu), stream=cpu)
             else:
                 found = mlx.bitwise_or(found, mlx.array(1, mlx.int64), stream=cpu)
             if len(self._weights) > 8:
                 self._weights.clear()
-            self._weights[count, is_float] = found
+            self._weights[count, power] = found
         return found

@@ -13,7 +13,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness.rank.digests import REDUCING, SKETCHED, STEP, WHOLE, Array, Digester, NotDigested, Taken, hasher
+from harness.rank.digests import (
+    REDUCING,
+    SKETCHED,
+    STEP,
+    TOGETHER,
+    WHOLE,
+    Array,
+    Digester,
+    NotDigested,
+    Taken,
+    hasher,
+    weight_power,
+)
 from harness.rank.ledger import STARTED, Book
 from harness.rank.operations_torch import BARRIERS, Operation
 from harness.rank.seam_torch import reduction_of
@@ -39,7 +51,7 @@ class Digests:
         self._now = threading.local()
         self._pending: dict[int, tuple[Any, Taken]] = {}
         self._filled: dict[int, Taken] = {}
-        self._weights: dict[tuple[int, bool], Any] = {}
+        self._weights: dict[tuple[int, int], Any] = {}
         self._why = ""
         self._library: Any = None
         try:
@@ -180,22 +192,27 @@ class Digests:
             return None
         with torch.no_grad():
             flat = self._whole(tensor).reshape(-1)
-            weights = self._weights_of(flat.numel(), is_float=kind.is_floating_point)
-            if kind.is_floating_point:
+            power = weight_power(kind.itemsize) if kind.is_floating_point else 0
+            weights = self._weights_of(flat.numel(), power=power)
+            if power:
                 exact = flat.double()
-                return float(torch.dot(exact, weights)), float(exact.abs().sum())
+                return float(torch.dot(exact, weights)), float(torch.dot(exact.abs(), weights.abs()))
             return int((flat.long() * weights).sum()) % WHOLE, 0.0
 
-    def _weights_of(self, count: int, *, is_float: bool) -> Any:
-        """Between -1 and 1, or odd whole numbers: each follows from its index alone."""
-        found = self._weights.get((count, is_float))
+    def _weights_of(self, count: int, *, power: int) -> Any:
+        """Between -1 and 1, or odd whole numbers: each follows from its index and the number of elements alone."""
+        found = self._weights.get((count, power))
         if found is None:
             torch = self._torch
             found = torch.arange(count, dtype=torch.int64).mul_(STEP)
-            found = found.remainder_(2**32).double().div_(2**31).sub_(1.0) if is_float else found.bitwise_or_(1)
+            if power:
+                place = found.remainder_(2**32).double().mul_(count / 2**32 / TOGETHER)
+                found = place.floor_().add_(1.0).pow_(-power)
+            else:
+                found = found.bitwise_or_(1)
             if len(self._weights) > 8:
                 self._weights.clear()
-            self._weights[count, is_float] = found
+            self._weights[count, power] = found
         return found
 
     def _expect(self, taken: Taken, boxed: Any) -> None:
