@@ -47,7 +47,7 @@ class LedgerAgreesCheck(RankCheck):
         lost_by = [rank for rank, summary in summaries.items() if summary.get("why") != ""]
         parts = []
         for rank, many in zip(asked, matched, strict=True):
-            reason, compared = self._reason(rank, summaries, difference, many, lost_by)
+            reason, compared = self._reason(rank, summaries, difference, many, lost_by, history)
             calls = summaries[rank].get("calls")
             shown = f"{plural(calls, 'call')}{_as_called(summaries[rank])}" if isinstance(calls, int) else None
             parts.append(
@@ -64,12 +64,13 @@ class LedgerAgreesCheck(RankCheck):
         difference: Mapping[str, Any],
         matched: object,
         lost_by: list[int],
+        history: History,
     ) -> tuple[str, bool]:
         """Why a rank does not agree, empty where it does; and whether something was compared that shows it."""
         if why := summaries[rank].get("why", "it was not looked at"):
             return str(why), False
         if rank in _listed(difference.get("ranks")):
-            return _in_words(difference), True
+            return _in_words(difference, history), True
         if partly := summaries[rank].get("partly"):
             return str(partly), False
         if lost_by:
@@ -97,17 +98,22 @@ def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, 
     return {check.id: check.ranks.of(size) for check in checks if isinstance(check, LedgerAgreesCheck)}
 
 
-def _in_words(difference: Mapping[str, Any]) -> str:
+def _in_words(difference: Mapping[str, Any], history: History) -> str:
     """Both calls, with the rank and the line of each."""
-    one, other = _mapping(difference.get("one")), _mapping(difference.get("other"))
-    return f"rank {one.get('rank')} made {in_words(one.get('call'))}, rank {other.get('rank')} {_made(other)}"
+    sides = [_mapping(difference.get(name)) for name in ("one", "other")]
+    first, second = sorted(sides, key=lambda side: side.get("call") is None)
+    made = in_words(first.get("call"))
+    return f"rank {first.get('rank')} made {made}, rank {second.get('rank')} {_made(second, history)}"
 
 
-def _made(side: Mapping[str, Any]) -> str:
+def _made(side: Mapping[str, Any], history: History) -> str:
+    """What a rank did; of one whose world was stopped nobody knows whether it would have made a call yet."""
     if side.get("call") is not None:
         return in_words(side["call"])
-    last = side.get("last")
-    return "made no such call" + (f": its last is {in_words(last)}" if last is not None else " and no other")
+    rank, last = side.get("rank"), side.get("last")
+    was_stopped = isinstance(rank, int) and history.was_stopped(rank)
+    lacks = "had not made it when the world was stopped" if was_stopped else "made no such call"
+    return lacks + (f": its last is {in_words(last)}" if last is not None else " and no other")
 
 
 def _as_called(summary: Mapping[str, Any]) -> str:

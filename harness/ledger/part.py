@@ -73,13 +73,15 @@ def pack(part: Part) -> bytes:
     kind, bits, size = NOTHING, bytes(8), 0.0
     if part.sketch is not None:
         size = part.sketch.size
-        if isinstance(part.sketch.total, int):
-            kind, bits = WHOLE, _WHOLE.pack(part.sketch.total)
-        else:
-            kind, bits = FLOAT, _FLOAT.pack(part.sketch.total)
+        kind, bits = bits_of(part.sketch.total)
     whom = EVERYONE if part.whom is None else part.whom
     side = SIDES.index(part.side)
     return PART.pack(part.digest, bits, size, part.call, whom, part.many, side, kind, part.number)
+
+
+def bits_of(total: float) -> tuple[int, bytes]:
+    """What a sketch is, and its bits."""
+    return (WHOLE, _WHOLE.pack(total)) if isinstance(total, int) else (FLOAT, _FLOAT.pack(total))
 
 
 def unpack(data: bytes, at: int, *, size: int) -> Part | None:

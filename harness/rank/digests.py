@@ -5,13 +5,13 @@ xxhash is asked for only where digests are: `harness.rank` needs nothing else be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
-from harness.ledger.part import Part, Side, Sketch
-from harness.rank.ledger import Book
+from harness.ledger.part import EVERYONE, NOTHING, bits_of
+from harness.rank.ledger import Book, Taking
 
 REDUCING = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_sum", "all_max", "all_min", "sum_scatter"}
@@ -21,6 +21,7 @@ SKETCHED = "sum"
 WHOLE = 2**64
 STEP = 2_654_435_761
 """What the weights of a sketch are made with: an odd number about 2**32 / 1.618."""
+NO_BITS = bytes(8)
 TOGETHER = 8
 """So many elements have one weight."""
 Array = tuple[int | None, Any]
@@ -37,14 +38,14 @@ class Taken:
 
     Attributes:
         sketches: whether its arrays are parts of a sum.
-        sent: the parts that the rank gives, taken before the call.
+        sent: what the ledger gets of the arrays that the rank gives, taken before the call.
         received: its arrays, to be digested when it is done.
         call: its number in the ledger; 0 until it is written.
         at_once: whether it is done when it comes back.
     """
 
     sketches: bool
-    sent: Sequence[Part] = ()
+    sent: Sequence[Taking] = ()
     received: Sequence[Array] = ()
     call: int = 0
     at_once: bool = True
@@ -65,29 +66,26 @@ class Digester:
         """
         self._book, self._digest, self._sketch = book, digest, sketch
 
-    def parts(self, arrays: Sequence[Array], side: Side, *, call: int, sketches: bool) -> list[Part]:
-        """The parts of one side of a call."""
+    def taking(self, arrays: Sequence[Array], *, sketches: bool) -> list[Taking]:
+        """What the ledger gets of the arrays of one side of a call."""
         found = []
         for whom, array in arrays:
-            made = self._sketch(array) if sketches else None
-            sketch = None
-            if made is not None and math.isfinite(made[0]) and math.isfinite(made[1]):
-                sketch = Sketch(total=made[0], size=made[1])
-            digest, many = self._digest(array), len(arrays)
-            found.append(Part(number=1, call=call, side=side, whom=whom, many=many, digest=digest, sketch=sketch))
+            kind, bits, size = NOTHING, NO_BITS, 0.0
+            if sketches and (made := self._sketch(array)) is not None and isfinite(made[0]) and isfinite(made[1]):
+                size = made[1]
+                kind, bits = bits_of(made[0])
+            found.append((self._digest(array), kind, bits, size, EVERYONE if whom is None else whom))
         return found
 
     def sent(self, taken: Taken, call: int) -> None:
         """Write what a call sends; its number is known now."""
         taken.call = call
-        for part in taken.sent:
-            self._book.digest(replace(part, call=call))
+        self._book.digest(call, 0, taken.sent)
 
     def done(self, taken: Taken) -> None:
         """Write what a call received; whatever goes wrong costs the digests, and never the call."""
         try:
-            for part in self.parts(taken.received, "received", call=taken.call, sketches=taken.sketches):
-                self._book.digest(part)
+            self._book.digest(taken.call, 1, self.taking(taken.received, sketches=taken.sketches))
         except Exception as error:  # noqa: BLE001 - see above
             self._book.undigested(f"{type(error).__name__}: {error}")
 

@@ -70,8 +70,8 @@ class Digests:
             sent: list[Array] = [(None if peer < 0 else peer, given)]
             if operation == "sum_scatter":
                 sent = list(zip(order, self._mlx.split(given, len(order)), strict=True))
-            parts = [] if operation == RECEIVE else self._digester.parts(sent, "sent", call=1, sketches=sketches)
-            taken = Taken(sketches=sketches, sent=parts)
+            takings = [] if operation == RECEIVE else self._digester.taking(sent, sketches=sketches)
+            taken = Taken(sketches=sketches, sent=takings)
             self._digester.sent(taken, self._book.number(at))
         except NotDigested as why:
             self._book.undigested(f"{operation}: {why}")

@@ -14,8 +14,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
@@ -38,7 +37,7 @@ from harness.ledger.file import (
     Texts,
     visible,
 )
-from harness.ledger.part import DIGESTS, PART, Part, pack
+from harness.ledger.part import DIGESTS, PART
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.failure import short_name
 from harness.rank.spec import Digests, RankSpec
@@ -60,6 +59,10 @@ INSTALLED = (STANDARD + "site-packages", STANDARD + "dist-packages")
 WRAPPERS = os.sep + "typing_extensions.py"
 # Where torch.compile puts what it made of a subject's code, unless it is told.
 COMPILED = os.sep + "torchinductor_"
+
+
+Taking = tuple[int, int, bytes, float, int]
+"""Of an array: its digest, what its sketch is, the bits and the size of that, and whom it goes to or comes from."""
 
 
 class Book:
@@ -175,18 +178,17 @@ class Book:
         """The number of the call that `begin` wrote there."""
         return int(NUMBER.unpack_from(self._map, at + NUMBER_AT)[0])
 
-    def digest(self, part: Part) -> None:
-        """Write the digest of an array of a call; its number is given here."""
+    def digest(self, call: int, side: int, parts: Sequence[Taking]) -> None:
+        """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of those it receives."""
         if self._is_child:
             return
-        number = next(self._part_numbers)
-        data = pack(replace(part, number=number))
-        at = PARTS_AT + (number - 1) % DIGESTS * PART.size
-        if number > DIGESTS:
-            NUMBER.pack_into(self._map, at + PART.size - NUMBER.size, 0)
-        # The number is written last here too.
-        self._map[at : at + PART.size - NUMBER.size] = data[: -NUMBER.size]
-        self._map[at + PART.size - NUMBER.size : at + PART.size] = data[-NUMBER.size :]
+        for digest, kind, bits, size, whom in parts:
+            number = next(self._part_numbers)
+            at = PARTS_AT + (number - 1) % DIGESTS * PART.size
+            if number > DIGESTS:
+                NUMBER.pack_into(self._map, at + PART.size - NUMBER.size, 0)
+            # The number is written last here too.
+            PART.pack_into(self._map, at, digest, bits, size, call, whom, len(parts), side, kind, number)
 
     def undigested(self, why: str) -> None:
         """Count a call whose payload was not digested; the first reason stays."""

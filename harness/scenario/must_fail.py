@@ -122,6 +122,10 @@ class HangsAt(Model):
         None, description="A function of the subject that is on the stack of one of the rank's threads."
     )
     after: Event | None = Field(None, description="For programs: the last event that the rank emits.")
+    fails: Id | None = Field(
+        None,
+        description="A check of the ranks' ledgers that fails too, by what was compared: it says why the rank hangs.",
+    )
     spins: bool = Field(
         False,
         description="The rank loops instead of waiting: its silence and its stacks count, which a slow loop shows too.",

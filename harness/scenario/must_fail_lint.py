@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from harness.checks.check import FailsAt
 from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
 from harness.scenario.draft import Draft
@@ -77,6 +78,13 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
     if not is_program and stated.hang.after is not None:
         message = "is for programs; give source or function, which are looked for on the rank's stacks"
         yield draft.problem((*MUST_FAIL, "hang", "after"), message, at_key=True)
+    if (named := stated.hang.fails) is not None:
+        known = {check.id: check.properties for check in draft.checks.values()}
+        fitting = [one for one, found in known.items() if found.compares_ranks and found.wrong is FailsAt.WORLD_END]
+        if named not in fitting:
+            message = "is not a check that compares what ranks left when they were stopped, as ledger-agrees does"
+            suggestion = closest(named, fitting)
+            yield draft.problem((*MUST_FAIL, "hang", "fails"), message, suggestion=suggestion)
     if stated.within < LEAST_WITHIN:
         yield draft.problem((*MUST_FAIL, "within"), f"is too short: a hang stands still for {LEAST_WITHIN:g}s or more")
     deadline = (draft.world or World()).deadline

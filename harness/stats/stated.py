@@ -16,7 +16,7 @@ from harness.checks.check import FailsAt
 from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.reason import Deviation, DeviationCode
-from harness.scenario import MustFail, SeesDefects
+from harness.scenario import HangsAt, MustFail, SeesDefects
 from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
 from harness.stats.hang import hang_deviation
 
@@ -65,7 +65,8 @@ def deviation(
             )
     if must_fail.hang is not None:
         deviation = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
-        return Deviation(*deviation) if deviation else _other_cause(must_fail, history, by_rank, wanted=(), before=None)
+        lacks = Deviation(*deviation) if deviation else does_not_say_why(must_fail.hang, findings)
+        return lacks or _other_cause(must_fail, history, by_rank, wanted=(), before=None)
     moments = []
     for one in expected:
         finding = next(found for found in findings if found.check == one.check)
@@ -89,6 +90,19 @@ def deviation(
     if not moments:
         return Deviation(DeviationCode.PEER_GONE_ONLY, f"{numbered('rank', wanted)} only noticed that a peer was gone")
     return _other_cause(must_fail, history, by_rank, wanted=wanted, before=min(moments))
+
+
+def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | None:
+    """Why the check that has to fail beside a hang does not; None where it does, or none has to."""
+    if hang.fails is None:
+        return None
+    finding = next(one for one in findings if one.check == hang.fails)
+    if finding.passed:
+        return Deviation(DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank")
+    if not any(not part.passed and not part.uncompared for part in finding.ranks):
+        reason = next((part.reason for part in finding.ranks if not part.passed), finding.reason)
+        return Deviation(DeviationCode.NOT_COMPARED, f"it hung, and check {hang.fails} compared nothing: {reason}")
+    return None
 
 
 def stated_ends(must_fail: MustFail, findings: Sequence[Finding], history: History) -> list[StatedEnd]:

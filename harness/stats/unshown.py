@@ -127,6 +127,8 @@ class Unshown:
             for fault, count in sorted(self._after.items())
             if count
         ]
+        if self._scenario.digests == "eager":
+            left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
         if self._tracebacks:
             trials = "trial" if self._tracebacks == 1 else "trials"
             of = self._scenario.subject.named("candidate")

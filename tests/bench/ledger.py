@@ -8,89 +8,163 @@ from typing import Any
 from harness.world.pool import ServerPool
 from harness.world.world import Launch, World
 
-ROUNDS = 400
+ROUNDS, STEPS = 400, 40
 SUBJECT = """
-import statistics, time
+import functools, statistics, time
 from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 from harness.rank.ledger import Book
 from harness.rank.ledger_torch import Hook
 
-INNER, OURS = [], []
+OURS, NOW = [], {"inner": 0.0, "inside": False}
+
+def inner(function):
+    def timed(*given):
+        begin = time.perf_counter()
+        try:
+            return function(*given)
+        finally:
+            NOW["inner"] += time.perf_counter() - begin
+    return timed
+
+def ours(function, *, call):
+    @functools.wraps(function)
+    def timed(*given):
+        if NOW["inside"]:
+            return function(*given)
+        NOW["inside"], before, begin = True, NOW["inner"], time.perf_counter()
+        try:
+            return function(*given)
+        finally:
+            NOW["inside"] = False
+            took = time.perf_counter() - begin - (NOW["inner"] - before)
+            OURS.append(took) if call else OURS.append(OURS.pop() + took)
+    return timed
 
 class Timed(Hook):
-    def _before(self, operation, kernel):
-        def redispatch(*given):
-            begin = time.perf_counter()
-            try:
-                return kernel.redispatch(*given)
-            finally:
-                INNER.append(time.perf_counter() - begin)
+    def _layered(self, operation, kernel):
+        known = SimpleNamespace(redispatch=inner(kernel.redispatch), _schema=kernel._schema)
+        return ours(super()._layered(operation, known), call=True)
 
-        before = super()._before(operation, SimpleNamespace(redispatch=redispatch))
-
-        def timed(*given):
-            INNER.clear()
-            begin = time.perf_counter()
-            try:
-                return before(*given)
-            finally:
-                OURS.append(time.perf_counter() - begin - sum(INNER))
-
-        return timed
-
-def ping_pong(context, *, rounds):
+def observe(context, digests):
     spec = SimpleNamespace(rank=context.rank, size=2, scratch=str(context._kept.parent), folder=".", world="")
+    spec.digests = digests
+    dist.Work.wait = inner(dist.Work.wait)
     Timed(Book(spec), torch).install()
-    tensor, times = torch.ones(1 << 18), []
+    if digests:
+        dist.Work.wait = ours(dist.Work.wait, call=False)
+
+def measured(context, step, rounds):
+    times = []
     for number in range(rounds + 20):
         begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+        if number == 19:
+            times.clear(), OURS.clear()
+    calls = len(OURS) / rounds
+    context.emit("measured", round=statistics.median(times), call=statistics.median(OURS), calls=calls,
+                 share=sum(OURS) / sum(times))
+
+def ping_pong(context, *, rounds, digests):
+    observe(context, digests)
+    tensor = torch.ones(1 << 18)
+
+    def step():
         for sender in (0, 1):
             if sender == context.rank:
                 dist.send(tensor, 1 - context.rank)
             else:
                 dist.recv(tensor, 1 - context.rank)
-        times.append(time.perf_counter() - begin)
-        if number == 19:
-            times.clear(), OURS.clear()
-    assert len(OURS) == 2 * rounds
-    context.emit("measured", round=statistics.median(times), call=statistics.median(OURS), share=sum(OURS) / sum(times))
+
+    measured(context, step, rounds)
+
+def decode(context, *, rounds, digests, width=768, layers=12, words=32000, past=128):
+    # 110 million parameters with its embedding, as wide and deep as GPT-2 small, each rank half of every layer.
+    observe(context, digests)
+    torch.manual_seed(7)
+    half, heads = width // 2, 6
+    block = lambda *shape: torch.randn(*shape) / shape[-1] ** 0.5
+    stack = [[block(3 * half, width), block(width, half), block(2 * width, width), block(width, 2 * width),
+              torch.randn(heads, past, 64), torch.randn(heads, past, 64)] for _ in range(layers)]
+    embedding = block(words, width)
+    word = [0]
+
+    def step():
+        with torch.inference_mode():
+            x = embedding[word[0]].clone()
+            for mix, out, up, down, keys, values in stack:
+                q, k, v = (mix @ torch.nn.functional.layer_norm(x, (width,))).view(3, heads, 1, 64)
+                keys, values = torch.cat([keys, k], 1), torch.cat([values, v], 1)
+                part = out @ torch.nn.functional.scaled_dot_product_attention(q, keys, values).flatten()
+                dist.all_reduce(part)
+                x = x + part
+                part = down @ torch.nn.functional.gelu(up @ torch.nn.functional.layer_norm(x, (width,)))
+                dist.all_reduce(part)
+                x = x + part
+            word[0] = int((embedding @ x).argmax())
+
+    measured(context, step, rounds)
 """
+CASES = {
+    "ping-pong": ("ping_pong", ""),
+    "ping-pong, with digests": ("ping_pong", "given"),
+    "decode step": ("decode", ""),
+    "decode step, with digests": ("decode", "given"),
+}
+"""What is measured: the subject's function, and whether payloads are digested."""
 
 
-def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Two ranks of gloo send 1 MiB to and fro.
+def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+    """Two ranks of gloo send 1 MiB to and fro, and decode with a model of 110 million parameters, half on each.
 
     Returns:
-        Of the slower rank: the median `round_seconds`, the median `call_seconds` inside the hook, and the `share` of
-        the whole time that was spent there.
+        Of each case, of the slower rank: the median `round_seconds`, the median `call_seconds` in the hook, the `calls`
+        of a round, and the `share` of the whole time that was spent in the hook.
 
     Raises:
         SystemExit: a rank did not come to its end.
     """
     (folder / "subject.py").write_text(SUBJECT)
+    return {
+        case: _of(pool, folder, entry, {"rounds": rounds if entry == "ping_pong" else steps, "digests": digests})
+        for case, (entry, digests) in CASES.items()
+    }
+
+
+def _of(pool: ServerPool, folder: Path, entry: str, arguments: dict[str, Any]) -> dict[str, Any]:
     launch = Launch(
         about={},
         size=2,
         backend="gloo",
         warm=True,
-        entry="subject:ping_pong",
+        entry=f"subject:{entry}",
         folder=folder,
-        arguments={"rounds": rounds},
+        arguments=arguments,
         inputs={},
         seeds=[1, 2],
+        env={"OMP_NUM_THREADS": "1"},
+        deadline=600.0,
     )
     capture = World(launch, pool).run()
     told = [event.values for event in capture.events if event.name == "measured"]
     if len(told) != 2:
         raise SystemExit("the ledger was not measured: " + " ".join(log.decode() for log in capture.logs.values()))
     worst: Any = max(told, key=lambda values: float(str(values["share"])))
-    return {"round_seconds": worst["round"], "call_seconds": worst["call"], "share": worst["share"]}
+    return {
+        "round_seconds": worst["round"],
+        "call_seconds": worst["call"],
+        "calls": worst["calls"],
+        "share": worst["share"],
+    }
 
 
 def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
-    print("the ledger, 2 ranks of gloo that send 1 MiB to and fro")
-    print(f"  a round trip   {found['round_seconds'] * 1e6:.0f} us, of which each rank makes two calls")
-    print(f"  in the hook    {found['call_seconds'] * 1e6:.1f} us a call, {found['share']:.2%} of the time")
+    print("the ledger, 2 ranks of gloo: 1 MiB to and fro, and decoding with 110 million parameters")
+    for case, figures in found.items():
+        print(
+            f"  {case:<26} {figures['round_seconds'] * 1e6:8.0f} us, {figures['calls']:.0f} calls of "
+            f"{figures['call_seconds'] * 1e6:.1f} us in the hook: {figures['share']:.2%} of the time"
+        )

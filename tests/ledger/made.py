@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND, SLOTS, Call, Group, Ledger
+from harness.ledger.part import Part, Sketch
 
 WORLD = "0123456789abcdef"
 
@@ -55,3 +56,19 @@ def receive(source: int | None, **rest: Any) -> Call:
 def last(found: Ledger, *, kept: int) -> Ledger:
     """The same when only the last calls were held: its file had no room for more."""
     return replace(found, calls=found.calls[-kept:], room=kept)
+
+
+def digested(found: Ledger, *parts: Part) -> Ledger:
+    """The same with digests, numbered as they come."""
+    numbered = tuple(replace(part, number=number) for number, part in enumerate(parts, start=1))
+    return replace(found, digested=True, parts=numbered)
+
+
+def part(call: int, side: Any, digest: int, **rest: Any) -> Part:
+    """The digest of an array of a call; of a sum with a sketch."""
+    known: dict[str, Any] = {"whom": None, "many": 1, "sketch": None, **rest}
+    return Part(number=1, call=call, side=side, digest=digest, **known)
+
+
+def of_sum(call: int, side: Any, total: float, *, size: float = 100.0, **rest: Any) -> Part:
+    return part(call, side, 7, sketch=Sketch(total=total, size=size), **rest)

@@ -43,12 +43,13 @@ subject:
     with: {stale: true}
     must_fail: {check: in-step, ranks: every}
 matrix: {ranks: [2], backend: [gloo]}
-observe: [collectives]
+observe: [collectives, digests]
 world: {deadline: 30s}
 seed: "7"
 trials: {candidate: 5, control: 3, accept: {failure_rate_below: 50%}}
 checks:
   - {id: in-step, kind: ledger-agrees, ranks: every}
+  - {id: intact, kind: transfers-intact, ranks: every}
 """
 NOTE, FOUND = "ledgers.compared", "artefact.found"
 
@@ -131,6 +132,15 @@ def changed_stand(folder: Path) -> None:
     rewrite(folder, "candidate-00000", made)
 
 
+def changed_transfers(folder: Path) -> None:
+    """As if the digests of the control's second call had been compared."""
+    made = events(folder, "control-00000")
+    for one in made:
+        if one["name"] == NOTE:
+            one["values"]["checks"]["intact"] = {"compared": [2, 2], "left": [0, 0], "damage": None}
+    rewrite(folder, "control-00000", made)
+
+
 def no_note(folder: Path) -> None:
     rewrite(folder, "control-00000", [one for one in events(folder, "control-00000") if one["name"] != NOTE])
 
@@ -176,7 +186,7 @@ def good_ledgers_for_broken_code(folder: Path) -> None:
 @pytest.mark.parametrize(
     "forgery",
     [
-        *(changed_file, missing_file, changed_note, changed_stand, no_note, two_notes, not_stored),
+        *(changed_file, missing_file, changed_note, changed_transfers, changed_stand, no_note, two_notes, not_stored),
         *(of_another_trial, good_ledgers_for_broken_code),
     ],
 )

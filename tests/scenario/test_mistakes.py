@@ -61,8 +61,8 @@ def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     )
     assert lines[9] == (
         "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, distribution, at-most, at-least, "
-        "exit, no-survivors, within, progress, detected-within, survivors-end, environment-agrees, requests or "
-        "ledger-agrees; "
+        "exit, no-survivors, within, progress, detected-within, survivors-end, environment-agrees, requests, "
+        "ledger-agrees, collective-correct or transfers-intact; "
         'found "evnt"; did you mean "event"?'
     )
 
@@ -263,6 +263,9 @@ checks:
             "needs the ranks' ledgers; add observe: [collectives]",
         ),
         ("observe: [collectives]", "observe: [colectives]", "observe[0]", "must be collectives"),
+        ("observe: [collectives]", "observe: [digests]", "observe", "are part of a ledger; add collectives"),
+        ("[collectives]", "[collectives, digests, eager-digests]", "observe", "are digests already"),
+        ("ledger-agrees", "transfers-intact", "checks[0].kind", "add observe: [collectives, digests]"),
         ("[gloo]", "[gloo, nccl]", "matrix.backend[1]", "has not been tried on GPUs"),
         ('{entry: "subject:steps"}', "{program: [sh, rank.sh]}", "observe", "nothing of ours is inside a program"),
         ("ledger-agrees, ranks: every", "ledger-agrees, ranks: [1]", "checks[0].ranks", "asks one rank alone"),
@@ -276,3 +279,11 @@ def test_what_cannot_be_observed_is_refused_with_the_reason(
     assert problems(OBSERVED) == ()
     found = [str(problem) for problem in problems(OBSERVED.replace(old, new)) if problem.key == key]
     assert any(words in text for text in found), problems(OBSERVED.replace(old, new))
+
+
+def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
+    """With MLX among the backends `digests` alone is refused, and `eager-digests` is what both are given by."""
+    both = OBSERVED.replace("[gloo]", "[gloo, mlx-ring]").replace("ledger-agrees", "transfers-intact")
+    (problem,) = problems(both.replace("[collectives]", "[collectives, digests]"))
+    assert "needs eager-digests, which evaluate: MLX runs a call when" in problem.message
+    assert problems(both.replace("[collectives]", "[collectives, eager-digests]")) == ()

@@ -67,6 +67,7 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         ("check: works, ranks: [1], within: 5s", ENTRY, ".within: is for a hang"),
         ("hang: {}, ranks: [1]", ENTRY, "give source or function"),
         ("hang: {function: f, source: f()}, ranks: [1]", ENTRY, "cannot stand beside"),
+        ("hang: {function: f, fails: works}, ranks: [1]", ENTRY, "is not a check that compares what ranks left"),
         ("hang: {function: f}, ranks: [1], error: OSError, message: x", ENTRY, "does not end a rank that hangs"),
         ("hang: {after: asked}, ranks: [1]", ENTRY, "is for programs"),
         ("hang: {function: f}, ranks: [1]", PROGRAM, "cannot be seen in a program"),

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from harness.checks import Finding
+from harness.checks.finding import RankFinding
 from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import LEDGERS_COMPARED, History, longest_silence, window
 from harness.ledger.account import account
 from harness.ledger.file import encode
 from harness.reason import DeviationCode
-from harness.scenario import MustFail
+from harness.scenario import HangsAt, MustFail
 from harness.stats.hang import hang_deviation
 from harness.stats.shown_trial import hung_trial
+from harness.stats.stated import does_not_say_why
 from tests.ledger.made import WORLD, call, ledger, receive
 
 SECOND = 10**9
@@ -180,3 +183,18 @@ def test_the_call_in_which_a_rank_stood_comes_first() -> None:
         "by its ledger in barrier #2 at step.py:9",
         "by its ledger after it called recv #1 from rank 0 of 4 float32 at step.py:9",
     ]
+
+
+def test_a_hang_whose_ledgers_must_say_why_counts_only_where_they_do() -> None:
+    """The named check has to fail by what it compared: holding, or comparing nothing, is another end."""
+    hang = HangsAt(function="combine", fails="in-step")
+
+    def said(**part: Any) -> DeviationCode | None:
+        ranks = (RankFinding(rank=0, passed=True), RankFinding(rank=1, **part))
+        found = does_not_say_why(hang, [Finding(check="in-step", kind="ledger-agrees", ranks=ranks)])
+        return None if found is None else found.code
+
+    assert said(passed=False, reason="rank 0 made barrier #1, rank 1 all_reduce #1") is None
+    assert said(passed=True) is DeviationCode.CHECK_HELD
+    assert said(passed=False, reason="it left no ledger", uncompared=True) is DeviationCode.NOT_COMPARED
+    assert does_not_say_why(HangsAt(function="combine"), []) is None

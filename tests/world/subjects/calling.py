@@ -194,3 +194,13 @@ def unobserved(context):
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("c10d::")]
     context.emit("kernels", before=[name for name in names if has(name, "BackendSelect")])
+
+
+def gathers(context):
+    """Four times what tells rank and step."""
+    import torch
+    import torch.distributed as dist
+
+    for step in range(4):
+        rows = [torch.zeros(8) for _ in range(context.size)]
+        dist.all_gather(rows, torch.arange(8.0) + 100 * context.rank + step)

@@ -1,0 +1,100 @@
+"""Digests of real ranks: whole transfers are whole, whatever they carry, and what cannot be digested is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.backends import KINDS
+from harness.faults.strikes import Strikes
+from harness.ledger.account import account
+from harness.ledger.file import ARTEFACT, LARGEST_BARE
+from harness.rank.artefacts import BYTES, FOLDER
+from harness.run import ledgers
+from harness.world.world import World
+from tests.faults.conftest import a_fault
+
+RING = KINDS["mlx-ring"]
+pytestmark = pytest.mark.slow
+needs_ring = pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RING.refusal(size=2)))
+
+
+@pytest.fixture
+def digested(live: Callable[..., Any]) -> Callable[..., Any]:
+    """The account of a world whose payloads were digested, and what lived."""
+
+    def run(entry: str, *, size: int = 2, digests: str = "given", **rest: Any) -> tuple[Any, Any]:
+        found: dict[str, Any] = {}
+
+        def left(world: World, scratch: Path) -> None:
+            ledgers.cut(scratch, size=size)
+            paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)}
+            files = {rank: path.read_bytes() for rank, path in paths.items()}
+            found.update(account(files, size=size, world=world.mark, asked={}, transferred={"x": range(size)}))
+
+        return live(entry, size=size, on_left=left, observe=True, digests=digests, **rest), found
+
+    return run
+
+
+def test_every_transfer_of_torch_is_whole(digested: Callable[..., Any]) -> None:
+    """Strides, NaN, -0, empty tensors, every type, sums, asynchronous and functional calls: each compared and whole."""
+    lived, found = digested("sending:every_way", size=3)
+    assert lived.passed, lived.capture.logs
+    assert [(one["undigested"], one["undigested_why"]) for one in found["ranks"]] == [(0, "")] * 3
+    calls = [one["calls"] for one in found["ranks"]]
+    # All but the barrier.
+    assert found["checks"]["x"] == {"compared": [many - 1 for many in calls], "left": [0, 0, 0], "damage": None}
+
+
+@needs_ring
+def test_every_transfer_of_mlx_is_whole_where_it_is_evaluated(digested: Callable[..., Any]) -> None:
+    """And where it is not to be, nothing is digested, and that is said."""
+    lived, found = digested("sending:over_the_ring", backend="mlx-ring", digests="eager")
+    assert lived.passed, lived.capture.logs
+    assert found["checks"]["x"] == {"compared": [14, 14], "left": [0, 0], "damage": None}
+    _, found = digested("sending:over_the_ring", backend="mlx-ring")
+    assert found["checks"]["x"]["compared"] == [0, 0]
+    assert "MLX is lazy, and was not to be evaluated" in found["ranks"][0]["undigested_why"]
+
+
+@pytest.mark.parametrize(
+    ("how", "why", "left"),
+    [
+        ("not waited", "nobody waited for it where Python sees it", 1),
+        ("several", "all_reduce_coalesced: it has several tensors for each rank", 1),
+        ("from anybody", "", 1),
+        ("not finite", "", 1),
+    ],
+)
+def test_what_is_not_digested_is_not_compared(digested: Callable[..., Any], how: str, why: str, left: int) -> None:
+    """An end that Python does not see, several tensors, whoever sends, and NaN in a sum."""
+    lived, found = digested("sending:left_alone", arguments={"how": how})
+    assert lived.passed, lived.capture.logs
+    assert found["ranks"][0]["undigested_why"] == why
+    assert (found["checks"]["x"]["left"], found["checks"]["x"]["damage"]) == ([left] * 2, None)
+
+
+def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], pool: Any) -> None:
+    """The first damage is that of the call that was struck, by the rank that was."""
+    fault = a_fault(kind="stale-payload", ranks=[1], operation="all_gather", nth=3)
+    strikes = Strikes([fault], size=3)
+    found: dict[str, Any] = {}
+
+    def left(world: World, scratch: Path) -> None:
+        ledgers.cut(scratch, size=3)
+        paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(3)}
+        files = {rank: path.read_bytes() for rank, path in paths.items()}
+        assert max(map(len, files.values())) < LARGEST_BARE
+        found.update(account(files, size=3, world=world.mark, asked={}, transferred={"x": range(3)}))
+
+    from tests.world.conftest import launch
+
+    order = launch("calling:gathers", size=3, observe=True, digests="given")
+    World(strikes.prepare(order), pool, on_begin=strikes.begin, on_gate=strikes.at_gate, on_left=left).run()
+    damage = found["checks"]["x"]["damage"]
+    assert (damage["ranks"], damage["received"]["index"]) == ([1], 3)
+    assert damage["like"].startswith("what rank 1 sent in all_gather #2 at calling.py:")
