@@ -38,6 +38,11 @@ class CollectiveCorrectCheck(RankCheck):
     kind: Literal["collective-correct"]
     calls: Annotated[int, Field(ge=1)] = Field(1, description="How many calls each rank must have made at least.")
 
+    @property
+    def event(self) -> str:
+        """The event by which a rank tells that these were all."""
+        return CODED_END
+
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Judge what the rank told, call by call."""
         told = list(_told(history, rank))

@@ -51,7 +51,7 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
         digested(ledger(rank, call(reduction="max")), part(1, "sent", 1), part(1, "received", rank)) for rank in (0, 1)
     ]
     found = of(noted(*most)).ranks[1].reason
-    assert found.startswith("rank 0 got in all_reduce #1 of 4 float32 (max) at step.py:9 another result than what the")
+    assert found.startswith("rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 another result than what the")
 
 
 @pytest.mark.parametrize(
