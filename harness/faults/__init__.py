@@ -28,9 +28,9 @@ from harness.faults.hub import HubFault
 from harness.faults.kill import KillFault
 from harness.faults.latency import LatencyFault
 from harness.faults.loss import LossFault
+from harness.faults.lost_contribution import LostContributionFault
 from harness.faults.memory import MemoryFault
 from harness.faults.monotonic_skew import MonotonicSkewFault
-from harness.faults.lost_contribution import LostContributionFault
 from harness.faults.no_space import NoSpaceFault
 from harness.faults.open_files import OpenFilesFault
 from harness.faults.other_dtype import OtherDtypeFault
