@@ -226,6 +226,9 @@ FAULT_IN_CALL = "fault.call"
 """A rank's runtime says so, when a fault of the scenario struck one of its calls: `harness.faults.call`."""
 CODED, CODED_END = "collectives.coded", "collectives.coded-end"
 """A rank's runtime says so of its calls with coded payloads (`harness.rank.coded`): calls; how many they were."""
+ARTEFACTS_ACCOUNTED = "artefacts.accounted"
+"""The harness says so of each check that looks at many artefacts of a world together: check, files, account."""
+
 LEDGERS_COMPARED = "ledgers.compared"
 """The harness says so, once the ranks have ended, where their calls are observed: ranks, checks."""
 

@@ -20,6 +20,7 @@ class VerdictCode(StrEnum):
     ENVIRONMENT_NOT_PROVED = "verdict:environment-not-proved"
     REFERENCE_FAILED = "verdict:reference-failed"
     REFERENCE_DIFFERS = "verdict:reference-differs"
+    REFERENCE_TOO_COARSE = "verdict:reference-too-coarse"
     ARMS_ALIKE = "verdict:arms-alike"
     FAILURE_RATE = "verdict:failure-rate"
     TOO_FEW_TRIALS = "verdict:too-few-trials"

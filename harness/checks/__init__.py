@@ -18,6 +18,7 @@ from harness.checks.detected_within import DetectedWithinCheck
 from harness.checks.distribution import DistributionCheck
 from harness.checks.environment_agrees import EnvironmentAgreesCheck
 from harness.checks.equal import EqualCheck
+from harness.checks.equivalent import EquivalentCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
 from harness.checks.finding import Finding, RankFinding, canonical
@@ -55,6 +56,7 @@ KINDS: Registry[type[Check]] = Registry(
         "ledger-agrees": LedgerAgreesCheck,
         "collective-correct": CollectiveCorrectCheck,
         "transfers-intact": TransfersIntactCheck,
+        "equivalent": EquivalentCheck,
     },
 )
 

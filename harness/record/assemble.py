@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import get_args
 
+from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
 from harness.checks.finding import canonical
 from harness.events import EventError
@@ -20,6 +21,7 @@ from harness.plugins import PluginFailed
 from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
+from harness.record.accounts import Accounts
 from harness.record.arms import (
     arm_environments,
     changed_environment,
@@ -127,6 +129,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         for arm, summary in arms.items()
     }
     witness, arrays, ledgers = Witness(run, read), Arrays(scenario, read), Ledgers(scenario, read)
+    accounts = Accounts(scenario, read)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries = Libraries(run, others, read, arms=compared(arms))
 
@@ -139,6 +142,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             arrays.hear(evidence, history)
             libraries.hear(history)
             ledgers.hear(evidence, history)
+            accounts.hear(evidence, history)
 
     try:
         about = summary(scenario, text)
@@ -151,7 +155,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
     arrays.demand(names)
-    if again := ", ".join(filter(None, (arrays.description, ledgers.description))):
+    if again := ", ".join(filter(None, (arrays.description, ledgers.description, accounts.description))):
         described(again)
     return Record(
         run=run,
@@ -293,7 +297,7 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
         case SkipCode.MACHINE_PROGRAM:
             return program
         case SkipCode.MACHINE_NUMERIC:
-            return bool(compares_arrays(scenario.checks))
+            return bool(compares_arrays(scenario.checks) or accounted(scenario.checks))
         case SkipCode.MACHINE_FAULT:
             return bool(scenario.faults)
         case SkipCode.MACHINE_HOSTS:

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.checks.accounted import note_accounts
 from harness.checks.arrays import AgainstCheck
+from harness.checks.check import Check
 from harness.events import is_name
 from harness.forms.digest import sha256_of
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND
+from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.array import NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
@@ -104,6 +106,24 @@ class Artefacts:
                     place = rank, str(check.of[1])
                     self._compare(world, check, rank, kept.get(place), first.get(place))
 
+    def account(
+        self, world: World, kept: Kept, *, checks: Sequence[Check], size: int, reference: Kept, runs: History | None
+    ) -> None:
+        """Make the accounts that checks ask of all that was kept together, and tell them.
+
+        Args:
+            world: takes the events.
+            kept: what its ranks kept.
+            checks: of the scenario.
+            size: world size.
+            reference: what the reference kept.
+            runs: the events of the reference, if there is one.
+        """
+        files = {one.values["sha256"]: one for one in (*reference.values(), *kept.values())}
+        history = History(world.events, size=size, reference=runs)
+        for values in list(note_accounts(checks, history, file=lambda found: _file(files[found["sha256"]]))):
+            world.note(ARTEFACTS_ACCOUNTED, **values)
+
     def _store(self, found: Found, *, room: int) -> int:
         """Take a file into the evidence where it fits, and say so; returns how many bytes of the trial's it takes."""
         path, many = path_of(found.values), int(found.values["bytes"])
@@ -136,6 +156,12 @@ def _array(found: Found) -> ArrayFile:
     """A file mapped into memory: it may be larger than what is free."""
     if "dtype" not in found.values:
         raise NotAnArray(f"{found.values['file']} holds bytes, not an array")
+    return _file(found)
+
+
+def _file(found: Found) -> ArrayFile:
+    if not found.values["bytes"]:
+        return ArrayFile(found.path.name, b"")  # nothing cannot be mapped
     with found.path.open("rb") as file:
         return ArrayFile(found.path.name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
+from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
@@ -97,7 +98,7 @@ def _refusal(
         return unfit
     if impossible := faults.refusal(scenario.faults):
         return Skip(SkipCode.MACHINE_FAULT, impossible)
-    if compares_arrays(scenario.checks) and (absent := missing("numpy")):
+    if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (absent := missing("numpy")):
         return Skip(SkipCode.MACHINE_NUMERIC, f"arrays are compared: {absent}")
     if unavailable:
         return unavailable

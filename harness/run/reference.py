@@ -122,6 +122,14 @@ class References:
             def left(world: World, scratch: Path, *, first: bool = index == 0) -> None:
                 found = self._artefacts.take(world, scratch, size=plan.size)
                 self._artefacts.compare_runs(world, found, size=plan.size, first=kept)
+                self._artefacts.account(
+                    world,
+                    found,
+                    checks=self._scenario.checks,
+                    size=plan.size,
+                    reference=kept,
+                    runs=histories[0] if histories else None,
+                )
                 for (rank, name), one in found.items() if first else ():
                     path = own / f"{rank}-{one.values['file']}"
                     shutil.copyfile(one.path, path)

@@ -342,6 +342,10 @@ class Trials:
             kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
             expected = made.kept if made is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
+            runs = made.history if made is not None else None
+            self._artefacts.account(
+                world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs
+            )
             if launch.observe:
                 ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)
 

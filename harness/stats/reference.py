@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from harness.checks import world
+from harness.checks.accounted import accounted
 from harness.checks.arrays import AgainstCheck
 from harness.checks.finding import canonical
 from harness.events import EventError
@@ -93,6 +94,8 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
     if reasons:
         return list(dict.fromkeys(reasons))
     last = histories[-1]
+    for accounted_check in accounted(scenario.checks):
+        reasons += [VerdictReason(code, f"{who} {why}") for code, why in accounted_check.doubts(last)]
     for check in scenario.checks:
         if not isinstance(check, AgainstCheck) or check.of[0] != "reference":
             continue

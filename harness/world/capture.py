@@ -67,14 +67,14 @@ class Recorder:
         self.code = code
         self.room: Room | None = None
         self._python = python
-        self._events: list[Event] = []
+        self.events: list[Event] = []
         # Nanoseconds that the clock of a rank's test host is ahead of ours.
         self.ahead: dict[int, int] = {}
         self._stacks: dict[int, bytes] = {}
 
     def add(self, event: Event) -> None:
         """Add an event, by whoever emitted it."""
-        self._events.append(event)
+        self.events.append(event)
 
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness, that happens now."""
@@ -113,7 +113,7 @@ class Recorder:
         """All of it as evidence, without the names of this machine."""
         loaded: dict[str, bytes] = {}
         events = []
-        for event in self._events:
+        for event in self.events:
             pid = states.started.get(event.rank) if event.rank is not None else None
             events.append(_apart(self._as_evidence(event, pid=pid), loaded))
         return Capture(

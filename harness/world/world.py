@@ -8,7 +8,7 @@ import os
 import sched
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class World:
         self._keeps_waiting = keeps_waiting
         given = [dict(launch.arguments), dict(launch.env)]
         self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
+        self.events: Sequence[Event] = self._recorder.events  # in the order in which they came, as yet
         self._begun = 0
         self.mark = ""
         self._states = RankStates(size=launch.size)
@@ -77,8 +78,7 @@ class World:
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
-        # The pipes are not there yet.
-        self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
+        self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108 - not there yet
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._timers = sched.scheduler(time.monotonic)

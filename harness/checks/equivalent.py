@@ -1,0 +1,259 @@
+"""`equivalent`: what the ranks compute is what the whole model computes, but for the noise of its own arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from harness.checks.accounted import AccountedCheck, Sources
+from harness.checks.check import NO_VALUE, FailsAt
+from harness.checks.finding import RankFinding
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
+from harness.forms.strict_json import JSON
+from harness.forms.text import plural
+from harness.history import ARTEFACTS_ACCOUNTED, History
+from harness.numeric.parity import NAME, PHASES, Flip, LayerDeparture, Parity, RankParity, work_out
+from harness.reason import VerdictCode
+
+GENERATED, SENSITIVITY = "generated", "sensitivity"
+
+
+class EquivalentCheck(AccountedCheck):
+    """Every rank's logits lie within the noise of the reference's own arithmetic, and its tokens are those of all."""
+
+    asks_the_reference: ClassVar = True
+    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
+    example: ClassVar = "{id: same-model, kind: equivalent, ranks: every, against: reference, sees: 0.01}"
+
+    kind: Literal["equivalent"]
+    against: Literal["reference"] = Field(description="What the ranks are compared with: subject.reference.")
+    margin: Annotated[float, Field(ge=1, le=100)] = Field(
+        2.0, description="How many times as far as the reference's own variants a run may lie from it."
+    )
+    positions: Annotated[int, Field(ge=1)] = Field(
+        16, description="So many positions at least have to be judged: fewer say too little."
+    )
+    sees: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="The size of defect that must be visible, as the reference's sensitivity events name sizes: where "
+        "it lies inside the envelope, nothing is decided.",
+    )
+
+    def wants(self, name: str) -> bool:
+        return NAME.fullmatch(name) is not None
+
+    def account(self, sources: Sources) -> dict[str, JSON]:
+        """Ranks of the world against the reference, with NumPy."""
+        history = sources.history
+
+        def tokens(rank: int | None) -> dict[int, list[int]]:
+            events = history.reference if rank is None else history
+            return tokens_of(events, rank or 0) if events is not None else {}
+
+        ranks = [sources.ranks[rank] for rank in range(history.size)]
+        return work_out(sources.reference, ranks, tokens=tokens, margin=self.margin).values()
+
+    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+        asked, parity = self.ranks.of(history.size), Parity.of(account)
+        if parity is None or len(parity.ranks) != history.size:
+            reason = "it cannot be compared: the account is not one"
+            return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+        odd = _odd_ones(history)
+        keeps = any(one.keeps and not one.why for one in parity.ranks)
+        return [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
+
+    def _judge(self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int) -> RankFinding:
+        own = parity.ranks[rank]
+        if own.why or not keeps:
+            why = own.why or "no rank kept logits that could be compared"
+            shape = "in the reference" in own.why  # of another shape or dtype: that is a difference
+            missing = not own.keeps and not keeps
+            return RankFinding(
+                rank=rank, passed=False, reason=f"DIVERGENT: {why}" if shape else why, line=line, missing=missing,
+                uncompared=not (missing or shape),
+            )
+        for phase, found in own.phases.items():
+            if wrong := found.contradiction(parity.phases[phase], self.margin):
+                reason = f"the account contradicts itself: {wrong}"
+                return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+        why = odd.get(rank) or self._complaint(own, parity)
+        if why:
+            reason = f"DIVERGENT: {why}"
+            return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line)
+        return RankFinding(rank=rank, passed=True, observed=self._agreement(own, parity), line=line)
+
+    def _complaint(self, own: RankParity, parity: Parity) -> str:
+        """Why a rank is divergent: by the first phase, in the first prompt and position; empty where it is not."""
+        for phase in PHASES:
+            if (found := own.phases.get(phase)) is None:
+                continue
+            limits = parity.phases[phase]
+            times = found.times(limits, self.margin)
+            if times <= 1:
+                continue
+            half, most = limits.allows(self.margin)
+            far = "not finite" if found.most is None else f"off by {found.most:.3g}"
+            at = f" at position {found.most_at.position} of prompt {found.most_at.prompt}" if found.most_at else ""
+            if found.first is not None:
+                first = f"first at position {found.first.position} of prompt {found.first.prompt}"
+                many = f"{found.beyond} of {found.positions} positions beyond {most:.3g}"
+                said = f"{phase} logits {far}{at}, {_times(times)} what noise allows; {many}, {first}"
+            else:
+                said = (
+                    f"{phase} logits off by {found.half:.3g} at half of {found.positions} positions, "
+                    f"{_times(times)} what noise allows there ({half:.3g})"
+                )
+            return said + (_layer_in_words(own.layer) if own.layer is not None else "")
+        return _flip_in_words(own.flip) if own.flip is not None else ""
+
+    def _agreement(self, own: RankParity, parity: Parity) -> str:
+        """IDENTICAL or EQUIVALENT, and how near."""
+        parts = []
+        for phase, found in own.phases.items():
+            limits = parity.phases[phase]
+            apart = f" ({limits.apart} apart: a router was undecided)" if limits.apart else ""
+            near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
+            parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
+        if not own.keeps:
+            return f"EQUIVALENT by {plural(own.tokens, 'token')} alone: it keeps no logits"
+        if own.flips:
+            parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
+        identical = all(one.identical for one in own.phases.values()) and not own.flips
+        word = "IDENTICAL" if identical else "EQUIVALENT"
+        share = max(one.times(parity.phases[phase], self.margin) for phase, one in own.phases.items())
+        within = "" if identical else f"; {share:.2g} of what noise allows"
+        return f"{word}: {', '.join(parts)}{within}"
+
+    def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
+        """It kept too little, gave two answers, or its noise hides the defect that has to be seen."""
+        if history.reference is None:
+            return
+        finding = self.judge(history)
+        for part in finding.ranks[:1]:
+            if not part.passed and (part.uncompared or part.missing):
+                yield VerdictCode.REFERENCE_FAILED, f"cannot answer check {self.id}: {part.reason}"
+            elif not part.passed:
+                yield VerdictCode.REFERENCE_DIFFERS, f"gave two answers in two runs: check {self.id}: {part.reason}"
+            else:
+                yield from self._too_coarse(history)
+
+    def _too_coarse(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
+        parity = parity_of(self, history)
+        if parity is None:
+            return
+        judged = sum(one.positions for one in parity.phases.values())
+        if judged < self.positions:
+            why = f"has {plural(judged, 'position')} to judge, and check {self.id} asks {self.positions}"
+            yield VerdictCode.REFERENCE_FAILED, why
+        for phase, one in parity.phases.items():
+            if one.positions and not one.most:
+                why = f"shows no noise in {phase}: its {plural(one.variants, 'variant')} give the same bits; reorder a sum"
+                yield VerdictCode.REFERENCE_FAILED, why
+        if self.sees is not None and not self._seen(history, parity):
+            smallest = smallest_seen(history, parity)
+            so_far = f"the smallest that was: {smallest}" if smallest else "none was"
+            why = f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its own noise; {so_far}"
+            yield VerdictCode.REFERENCE_TOO_COARSE, why
+
+    def _seen(self, history: History, parity: Parity) -> bool:
+        """Whether a defect of the stated size, or a smaller one, was measured and would have been seen."""
+        sizes = dict(sizes_of(history))
+        stated = [one for one in parity.sensitivity if one.number in sizes and sizes[one.number][0] <= (self.sees or 0)]
+        return any(one.times is None or one.times > 1 for one in stated)
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """There is a reference to compare with."""
+        for index in checks:
+            if not draft.has("subject", "reference"):
+                what = "is not there: state subject.reference, what the whole model is called with"
+                yield draft.problem(("checks", index, "against"), what)
+
+
+def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
+    """The tokens that a rank says it generated, by prompt; what is not a list of whole numbers is none."""
+    found: dict[int, list[int]] = {}
+    for seen in history.said(rank, GENERATED):
+        prompt, ids = seen.event.values.get("prompt"), seen.event.values.get("ids")
+        if type(prompt) is int and prompt not in found and isinstance(ids, list) and all(type(one) is int for one in ids):
+            found[prompt] = ids
+        else:
+            found[-1] = []  # said twice, or not as asked: like nobody else's
+    return found
+
+
+def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
+    """The account of a trial, as its event holds it."""
+    for seen in history.noted(ARTEFACTS_ACCOUNTED):
+        if seen.event.values.get("check") == check.id and isinstance(seen.event.values.get("account"), dict):
+            return Parity.of(seen.event.values["account"])
+    return None
+
+
+def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
+    """The defects of known size that the reference measured: number, size and what they are."""
+    for seen in history.said(0, SENSITIVITY):
+        values = seen.event.values
+        number, size = values.get("defect"), values.get("size")
+        if type(number) is int and isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size):
+            yield number, (float(size), str(values.get("what", "")))
+
+
+def smallest_seen(history: History, parity: Parity) -> str:
+    """The smallest defect that was measured and would have been seen, with the largest that would not; or nothing."""
+    sizes = dict(sizes_of(history))
+    seen = [sizes[one.number] for one in parity.sensitivity if one.number in sizes and (one.times is None or one.times > 1)]
+    hidden = [sizes[one.number] for one in parity.sensitivity if one.number in sizes and one.times is not None and one.times <= 1]
+    if not seen:
+        return ""
+    size, what = min(seen)
+    below = [other for other, _ in hidden if other < size]
+    return f"{what} by {size:g}" + (f" ({max(below):g} would not have been)" if below else "")
+
+
+def _odd_ones(history: History) -> dict[int, str]:
+    """Ranks whose tokens are not those of more than half of the ranks; without a majority, all of them."""
+    said = [tokens_of(history, rank) for rank in range(history.size)]
+    texts = [str(sorted(one.items())) for one in said]
+    common, many = Counter(texts).most_common(1)[0]
+    if many == len(texts):
+        return {}
+    found = {}
+    for rank, text in enumerate(texts):
+        if text != common or many * 2 <= len(texts):
+            other = next(one for one, its in enumerate(texts) if its != text)
+            found[rank] = _difference(said, rank, other)
+    return found
+
+
+def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
+    one, two = said[rank], said[other]
+    for prompt in sorted(one.keys() | two.keys()):
+        ours, theirs = one.get(prompt), two.get(prompt)
+        if ours is None or theirs is None or len(ours) != len(theirs):
+            return f"its tokens of prompt {prompt} are not as many as those of rank {other}"
+        for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+            if left != right:
+                return f"at step {step} of prompt {prompt} it generated token {left}, and rank {other} token {right}"
+    return ""
+
+
+def _layer_in_words(found: LayerDeparture) -> str:
+    part = f", {found.part}" if found.part else ""
+    most = "not finite" if found.most is None else f"{found.most:.3g}, allowed {found.allowed:.3g}"
+    return f"; first in layer {found.layer}{part} at position {found.at.position} of prompt {found.at.prompt} ({most})"
+
+
+def _flip_in_words(flip: Flip) -> str:
+    margin = "which noise does not explain" if flip.margin is None else f"though that was {flip.margin:.3g} lower"
+    return f"at step {flip.step} of prompt {flip.prompt} it generated another token than the reference, {margin}"
+
+
+def _times(times: float) -> str:
+    return "beyond any multiple of" if math.isinf(times) else f"{times:.3g} times"

@@ -1,0 +1,249 @@
+"""How far logits lie from the reference's at each position, and how far they may by the reference's own noise.
+
+The noise is measured: the reference computes the same once more in other orders that are allowed, in the same dtype.
+Distances are differences of numbers that float64 holds exactly, so whoever works them out again finds the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from harness.forms.model import Model
+from harness.numeric.array import NotAnArray
+from harness.numeric.arrays import ArrayFile, numbers
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+ROWS = 1 << 20
+"""Numbers that are looked at together."""
+Count = Annotated[int, Field(ge=0)]
+Distance = Annotated[float, Field(ge=0)]
+
+
+class Envelope(Model):
+    """What the reference's variants differ from it by; of each position the variant that lies furthest counts.
+
+    Attributes:
+        variants: how many there are.
+        positions: how many positions are judged.
+        apart: how many are not, because a router was undecided there or before.
+        half: at half of the positions the distance is no more than this (the upper median).
+        most: the largest distance.
+    """
+
+    variants: Count
+    positions: Count
+    apart: Count
+    half: Distance
+    most: Distance
+
+    def allows(self, margin: float) -> tuple[float, float]:
+        """What another run may differ by: at half of its positions, and at any.
+
+        Where the variants are the same at half of the positions, the second limit is the only one.
+        """
+        return (self.half or math.inf) * margin, self.most * margin
+
+
+class Place(Model):
+    """A position of a prompt; of decoding, a step."""
+
+    prompt: Count
+    position: Count
+
+
+class Departure(Model):
+    """What a run differs from the reference by, over the positions that are judged.
+
+    Attributes:
+        positions: how many are judged.
+        identical: whether every number of every position has the same bits.
+        differing: how many positions have any difference.
+        half: the upper median of the distances; None where that is not finite.
+        most: the largest one; None likewise.
+        most_at: where it is.
+        beyond: how many lie beyond what is allowed at any position.
+        first: the first of these.
+    """
+
+    positions: Count
+    identical: bool
+    differing: Count
+    half: Distance | None
+    most: Distance | None
+    most_at: Place | None
+    beyond: Count
+    first: Place | None
+
+    def contradiction(self, envelope: Envelope, margin: float) -> str:
+        """Why these numbers cannot all be true; empty where they can."""
+        if self.positions != envelope.positions:
+            return f"{self.positions} positions were compared, and the envelope is of {envelope.positions}"
+        if not self.beyond <= self.differing <= self.positions or (self.identical and self.differing):
+            return "more positions lie beyond what is allowed than differ"
+        if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (self.differing == 0):
+            return "a position is missing, or there is one where nothing differs"
+        over = self.most is None or self.most > envelope.allows(margin)[1]
+        return "" if over == bool(self.beyond) else "the largest distance and the count beyond what is allowed disagree"
+
+    def times(self, envelope: Envelope, margin: float) -> float:
+        """The largest and the middle distance in units of what is allowed, whichever is more; above 1 is too far."""
+        if self.most is None or self.half is None:
+            return math.inf
+        half, most = envelope.allows(margin)
+        shares = [0.0 if not found else math.inf if not limit else found / limit for found, limit in
+                  ((self.half, half), (self.most, most))]
+        return max(shares)
+
+
+class Sequences(NamedTuple):
+    """The arrays of one phase, by the number of their prompt."""
+
+    of: Mapping[int, ArrayFile]
+
+    def rows(self, prompt: int) -> Array:
+        """Positions by vocabulary (or width), as they lie in the file.
+
+        Raises:
+            NotAnArray: it is not an array of floats with two axes.
+        """
+        array = numbers(self.of[prompt])
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise NotAnArray(f"{self.of[prompt].name} has the shape {list(array.shape)}: floats with two axes are asked")
+        return array
+
+
+def distances(found: Array, expected: Array) -> Array:
+    """The largest difference of each position, as float64 [positions].
+
+    Equal infinities (tokens that are ruled out on both sides) differ by nothing; NaN, and an infinity against anything
+    else, by infinity.
+    """
+    import numpy as np
+
+    parts = [np.zeros(0)]
+    step = max(1, ROWS // max(1, expected.shape[1]))
+    for begin in range(0, expected.shape[0], step):
+        one, other = (side[begin : begin + step].astype(np.float64) for side in (found, expected))
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(one - other)
+        apart[one == other] = 0.0
+        apart[np.isnan(apart)] = np.inf
+        parts.append(apart.max(axis=1, initial=0.0))
+    return np.concatenate(parts)
+
+
+def envelope(
+    reference: Sequences, variants: Mapping[int, Sequences], *, keep: Mapping[int, int]
+) -> Envelope:
+    """Measure it.
+
+    Args:
+        reference: what the variants are held against.
+        variants: each with the same prompts.
+        keep: how many positions of each prompt are judged, from its beginning.
+
+    Raises:
+        NotAnArray: one is not an array, or has another shape or dtype than the reference.
+    """
+    import numpy as np
+
+    worst = []
+    for prompt in sorted(reference.of):
+        expected = reference.rows(prompt)
+        far = np.zeros(expected.shape[0])
+        for variant in variants.values():
+            demand_alike(variant, reference, prompt)
+            far = np.maximum(far, distances(variant.rows(prompt), expected))
+        worst.append(far[: keep[prompt]])
+    joined = np.concatenate(worst) if worst else np.zeros(0)
+    if not np.isfinite(joined).all():
+        raise NotAnArray("a variant of the reference has a NaN or an infinity where the reference has none, or it has NaN")
+    total = sum(reference.rows(prompt).shape[0] for prompt in reference.of)
+    return Envelope(
+        variants=len(variants),
+        positions=int(joined.size),
+        apart=total - int(joined.size),
+        half=_middle(joined) or 0.0,
+        most=float(joined.max(initial=0.0)),
+    )
+
+
+def departure(found: Sequences, reference: Sequences, *, keep: Mapping[int, int], most: float) -> Departure:
+    """What a run differs from the reference by.
+
+    Args:
+        found: of the same prompts.
+        reference: what it is held against.
+        keep: how many positions of each prompt are judged, from its beginning.
+        most: what is allowed at any position.
+
+    Raises:
+        NotAnArray: one is not an array, or has another shape or dtype than the reference.
+    """
+    import numpy as np
+
+    far, places, identical = [np.zeros(0)], [], True
+    for prompt in sorted(reference.of):
+        demand_alike(found, reference, prompt)
+        ours, theirs, many = found.rows(prompt), reference.rows(prompt), keep[prompt]
+        far.append(distances(ours, theirs)[:many])
+        places += [Place(prompt=prompt, position=position) for position in range(many)]
+        identical = identical and ours[:many].tobytes() == theirs[:many].tobytes()
+    joined = np.concatenate(far)
+    beyond = np.flatnonzero(joined > most)
+    largest = float(joined.max(initial=0.0))
+    return Departure(
+        positions=int(joined.size),
+        identical=identical and not joined.any(),
+        differing=int(np.count_nonzero(joined)),
+        half=_middle(joined),
+        most=largest if math.isfinite(largest) else None,
+        most_at=places[int(joined.argmax())] if largest else None,
+        beyond=int(beyond.size),
+        first=places[int(beyond[0])] if beyond.size else None,
+    )
+
+
+def demand_alike(found: Sequences, expected: Sequences, prompt: int) -> None:
+    """Demand the same shape and dtype.
+
+    Raises:
+        NotAnArray: they differ; the message says how.
+    """
+    (head, _), (other, _) = found.of[prompt].load(), expected.of[prompt].load()
+    if (head.shape, head.dtype) != (other.shape, other.dtype):
+        ours, theirs = (f"{one.dtype} {list(one.shape)}" for one in (head, other))
+        raise NotAnArray(f"prompt {prompt} is {ours}, and {theirs} in the reference")
+
+
+def _middle(far: Array) -> float | None:
+    """The upper median, which is one of the numbers; None where it is infinite."""
+    import numpy as np
+
+    if not far.size:
+        return 0.0
+    middle = float(np.sort(far)[far.size // 2])
+    return middle if math.isfinite(middle) else None
+
+
+def margins(rows: Array, ids: Sequence[int], others: Sequence[int]) -> list[tuple[int, float]]:
+    """Where other tokens were chosen than the expected ones: the step, and by how much the logit expected was above.
+
+    Args:
+        rows: the reference's logits, a row for each step.
+        ids: the tokens it chose.
+        others: those that were found; as many.
+    """
+    return [
+        (step, float(rows[step][token]) - float(rows[step][other]) if 0 <= other < rows.shape[1] else math.inf)
+        for step, (token, other) in enumerate(zip(ids, others, strict=True))
+        if token != other
+    ]

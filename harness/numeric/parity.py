@@ -1,0 +1,404 @@
+"""A run over several ranks held against the whole model: the account that says how far apart the two are.
+
+Names of the artefacts: `prefill.logits.P` and `decode.logits.P` [positions or steps, vocabulary] of prompt P;
+`prefill.router.P`, `decode.router.P` [positions], how far the last expert chosen is above the first one that was not;
+`hidden.L.P` or `hidden.L.PART.P` [positions, width] of layer L. The reference has `envelope.K.` before each of these
+for its variant K, and `sensitivity.J.` before logits for a defect of known size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from harness.forms.model import Model
+from harness.numeric.array import NotAnArray
+from harness.numeric.arrays import ArrayFile, numbers
+from harness.numeric.comparison import Told
+from harness.numeric.envelope import (
+    Departure,
+    Distance,
+    Envelope,
+    Place,
+    Sequences,
+    demand_alike,
+    departure,
+    distances,
+    envelope,
+    margins,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+PHASES = ("prefill", "decode")
+NAME = re.compile(
+    r"(?:(?P<series>envelope|sensitivity)\.(?P<number>\d+)\.)?"
+    r"(?:(?P<phase>prefill|decode)\.(?P<what>logits|router)|hidden\.(?P<layer>\d+)(?:\.(?P<part>[a-z][a-z-]*))?)"
+    r"\.(?P<prompt>\d+)"
+)
+Count = Annotated[int, Field(ge=0)]
+
+
+class Sensitivity(Model):
+    """What a defect of known size makes of the reference: by how much its logits move, in units of what is allowed.
+
+    Attributes:
+        number: of the defect.
+        times: above 1 it would have been seen; None is beyond any number.
+    """
+
+    number: Count
+    times: Distance | None
+
+
+class LayerDeparture(Model):
+    """The first hidden state that lies beyond what the variants of the reference allow there.
+
+    Attributes:
+        layer: its number.
+        part: which part of the layer; empty for what leaves it.
+        at: the first position beyond.
+        most: the largest distance; None where it is not finite.
+        allowed: at any position.
+    """
+
+    layer: Count
+    part: str
+    at: Place
+    most: Distance | None
+    allowed: Distance
+
+
+class Flip(Model):
+    """Another token than the reference's, where that is not near: its margin is more than noise can turn over.
+
+    Attributes:
+        prompt: its number.
+        step: of the tokens that were generated.
+        margin: by how much the reference's token was above the other; None where that is beyond any number.
+    """
+
+    prompt: Count
+    step: Count
+    margin: float | None
+
+
+class RankParity(Model):
+    """One rank held against the reference.
+
+    Attributes:
+        why: why nothing could be compared; empty where it was.
+        keeps: whether it kept logits; else its tokens alone are compared.
+        phases: what its logits differ by.
+        layers: how many hidden states were compared.
+        layer: the first that differs.
+        tokens: how many tokens were compared.
+        flips: how many are others than the reference's.
+        flip: the first of them that noise cannot explain.
+    """
+
+    why: str = ""
+    keeps: bool
+    phases: dict[str, Departure] = Field(default_factory=dict)
+    layers: Count = 0
+    layer: LayerDeparture | None = None
+    tokens: Count = 0
+    flips: Count = 0
+    flip: Flip | None = None
+
+
+class Parity(Told):
+    """A world held against the reference.
+
+    Attributes:
+        dtype: of the reference's logits.
+        phases: the envelope of each phase.
+        sensitivity: what was measured of defects of known size.
+        ranks: each rank of the world, in order.
+    """
+
+    dtype: str
+    phases: dict[str, Envelope]
+    sensitivity: list[Sensitivity]
+    ranks: list[RankParity]
+
+
+Files = Mapping[str, ArrayFile]
+Tokens = Mapping[int, list[int]]
+"""The tokens that were generated, by prompt."""
+
+
+class Whole:
+    """What the reference kept, and its envelope."""
+
+    def __init__(self, files: Files, *, tokens: Tokens, margin: float) -> None:
+        """Measure the envelope.
+
+        Raises:
+            NotAnArray: something is missing, or is not what it has to be.
+        """
+        self.tokens, self.margin = tokens, margin
+        self._series = sort(files)
+        self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
+        if not self.logits:
+            raise NotAnArray("the reference kept no logits: keep prefill.logits.0, and so on for each prompt")
+        if not any(tokens.values()):
+            raise NotAnArray("the reference generated no token: emit generated with prompt and ids")
+        self._variants = sorted(number for series, number in self._series if series == "envelope")
+        self._keep = {phase: self._undecided(phase) for phase in self.logits}
+        for prompt in self.logits.get("decode", {}):
+            # What a router chose otherwise in the prompt lies in the cache of every step.
+            if self._cut("prefill", prompt):
+                self._keep["decode"][prompt] = 0
+        self.envelopes = {
+            phase: envelope(Sequences(of), self._like(of, phase, "logits"), keep=self._keep[phase])
+            for phase, of in self.logits.items()
+        }
+
+    def parity(self, rank: Files, tokens: Tokens) -> RankParity:
+        """Hold a rank against it.
+
+        Raises:
+            NotAnArray: what it kept is not an array.
+        """
+        own = sort(rank).get(NO_SERIES, {})
+        phases: dict[str, Departure] = {}
+        keeps = any(what == "logits" for _, what in own)
+        flips = self._flips(tokens)
+        why = flips if isinstance(flips, str) else ""
+        for phase, of in self.logits.items() if keeps else ():
+            found = own.get((phase, "logits"), {})
+            if missing := sorted(of.keys() - found.keys()) or sorted(found.keys() - of.keys()):
+                return RankParity(why=f"{phase}.logits.{missing[0]} was not kept on both sides", keeps=keeps)
+            try:
+                phases[phase] = departure(
+                    Sequences(found), Sequences(of), keep=self._keep[phase], most=self.envelopes[phase].allows(self.margin)[1]
+                )
+            except NotAnArray as error:
+                return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
+        layers, first = self._first_layer(own)
+        found_flips = [] if isinstance(flips, str) else flips
+        return RankParity(
+            why=why,
+            keeps=keeps,
+            phases=phases,
+            layers=layers,
+            layer=first,
+            tokens=sum(map(len, tokens.values())) if not why else 0,
+            flips=len(found_flips),
+            flip=next((flip for flip in found_flips if not self._is_near(flip)), None),
+        )
+
+    def sensitivities(self) -> list[Sensitivity]:
+        """What defects of known size move, each by its worst phase."""
+        found = []
+        for series, number in sorted(self._series, key=str):
+            if series != "sensitivity":
+                continue
+            times = []
+            for phase, of in self.logits.items():
+                own = self._series[series, number].get((phase, "logits"), {})
+                if own.keys() == of.keys():
+                    limits = self.envelopes[phase]
+                    moved = departure(
+                        Sequences(own), Sequences(of), keep=self._keep[phase], most=limits.allows(self.margin)[1]
+                    )
+                    times.append(moved.times(limits, self.margin))
+            if times:
+                worst = max(times)
+                found.append(Sensitivity(number=number or 0, times=worst if worst != float("inf") else None))
+        return sorted(found, key=lambda one: one.number)
+
+    @property
+    def dtype(self) -> str:
+        """Of the logits."""
+        of = next(iter(self.logits.values()))
+        return of[min(of)].load()[0].dtype
+
+    def _of(self, series: Series | None, phase: str, what: str) -> dict[int, ArrayFile]:
+        return self._series.get(series or NO_SERIES, {}).get((phase, what), {})
+
+    def _like(self, of: Mapping[int, ArrayFile], phase: str, what: str) -> dict[int, Sequences]:
+        """The variants of these arrays; each has to have all of them."""
+        found = {}
+        for number in self._variants:
+            own = self._of(("envelope", number), phase, what)
+            if missing := sorted(of.keys() - own.keys()):
+                raise NotAnArray(f"the reference kept no envelope.{number}.{phase}.{what}.{missing[0]}")
+            found[number] = Sequences(own)
+        if not found:
+            raise NotAnArray(
+                f"the reference kept no variant: keep envelope.0.{phase}.{what}.{min(of)} and so on, the same computed in "
+                "another order that is allowed"
+            )
+        return found
+
+    def _undecided(self, phase: str) -> dict[int, int]:
+        """How many positions of each prompt come before the first at which noise can make a router choose otherwise."""
+        import numpy as np
+
+        of, gaps = self.logits[phase], self._of(None, phase, "router")
+        if not gaps:
+            return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
+        if gaps.keys() != of.keys():
+            raise NotAnArray(f"{phase}.router and {phase}.logits of the reference are of other prompts")
+        noise, kept = 0.0, {prompt: _column(file) for prompt, file in gaps.items()}
+        for variant in self._like(gaps, phase, "router").values():
+            for prompt, gap in kept.items():
+                other = _column(variant.of[prompt])
+                if other.shape != gap.shape:
+                    raise NotAnArray(f"{phase}.router.{prompt} has another shape in a variant")
+                noise = max(noise, float(np.abs(other - gap).max(initial=0.0)))
+        many = {}
+        for prompt, gap in kept.items():
+            if gap.shape[0] != numbers(of[prompt]).shape[0]:
+                raise NotAnArray(f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}")
+            # Two gates that come nearer by as much as either moves.
+            tied = np.flatnonzero(~(gap > 2 * self.margin * noise))
+            many[prompt] = int(tied[0]) if tied.size else int(gap.shape[0])
+        return many
+
+    def _cut(self, phase: str, prompt: int) -> bool:
+        if prompt not in self._keep.get(phase, {}):
+            return False
+        return self._keep[phase][prompt] < numbers(self.logits[phase][prompt]).shape[0]
+
+    def _first_layer(self, own: Arrays) -> tuple[int, LayerDeparture | None]:
+        """How many hidden states of a rank can be compared, and the first that lies beyond what is allowed."""
+        import numpy as np
+
+        many, reference = 0, self._series.get(NO_SERIES, {})
+        for place in sorted((one for one in own if one[0] == "hidden"), key=_in_order):
+            shared = sorted(own[place].keys() & reference.get(place, {}).keys())
+            variants = [self._of(("envelope", number), *place) for number in self._variants]
+            shared = [prompt for prompt in shared if all(prompt in variant for variant in variants)]
+            if not shared or not variants:
+                continue
+            expected, found = Sequences(reference[place]), Sequences(own[place])
+            noise, far = 0.0, {}
+            for prompt in shared:
+                demand_alike(found, expected, prompt)
+                rows, judged = expected.rows(prompt), self._keep.get("prefill", {}).get(prompt)
+                far[prompt] = distances(found.rows(prompt), rows)[:judged]
+                for variant in variants:
+                    demand_alike(Sequences(variant), expected, prompt)
+                    noise = max(noise, float(distances(Sequences(variant).rows(prompt), rows)[:judged].max(initial=0.0)))
+                many += 1
+            allowed = noise * self.margin
+            for prompt in shared:
+                if (beyond := np.flatnonzero(far[prompt] > allowed)).size:
+                    most = max(float(one.max(initial=0.0)) for one in far.values())
+                    layer, _, part = place[1].partition(".")
+                    return many, LayerDeparture(
+                        layer=int(layer),
+                        part=part,
+                        at=Place(prompt=prompt, position=int(beyond[0])),
+                        most=most if most != float("inf") else None,
+                        allowed=allowed,
+                    )
+        return many, None
+
+    def _flips(self, tokens: Tokens) -> list[Flip] | str:
+        """Where other tokens were generated than by the reference; or why that cannot be told."""
+        if tokens.keys() != self.tokens.keys():
+            return "tokens were generated for other prompts than by the reference"
+        found = []
+        for prompt, expected in self.tokens.items():
+            if len(tokens[prompt]) != len(expected):
+                return f"{len(tokens[prompt])} tokens were generated for prompt {prompt}, {len(expected)} by the reference"
+            rows = self._rows_behind(prompt)
+            if rows is None:
+                differing = [(step, None) for step, pair in enumerate(zip(expected, tokens[prompt], strict=True))
+                             if pair[0] != pair[1]]
+            else:
+                differing = [(step, margin if margin < float("inf") else None)
+                             for step, margin in margins(rows, expected, tokens[prompt])]
+            decided = self._decided(prompt)
+            found += [Flip(prompt=prompt, step=step, margin=margin) for step, margin in differing if step < decided]
+        return found
+
+    def _decided(self, prompt: int) -> int:
+        """How many of the tokens were chosen before any router was undecided."""
+        if self._cut("prefill", prompt):
+            return 0
+        return self._keep["decode"][prompt] + 1 if self._cut("decode", prompt) else len(self.tokens[prompt])
+
+    def _rows_behind(self, prompt: int) -> Array | None:
+        """The reference's logits from which it chose its tokens; None where it did not choose the best ones."""
+        import numpy as np
+
+        parts = [numbers(self.logits[phase][prompt]) for phase in PHASES if prompt in self.logits.get(phase, {})]
+        ids = self.tokens[prompt]
+        ways = [np.concatenate([parts[0][-1:], *parts[1:]])] if parts else []
+        for rows in [*ways, *parts[1:]]:
+            if len(rows) >= len(ids) and rows[: len(ids)].argmax(axis=1).tolist() == ids:
+                return rows
+        return None
+
+    def _is_near(self, flip: Flip) -> bool:
+        """Whether noise on both tokens explains it."""
+        most = max(one.most for one in self.envelopes.values())
+        return flip.margin is not None and flip.margin <= 2 * self.margin * most
+
+
+Series = tuple[str, int | None]
+NO_SERIES: Series = ("", None)
+Arrays = Mapping[tuple[str, str], Mapping[int, ArrayFile]]
+"""Phase and what, or `hidden` and the layer with its part, to prompt to array."""
+
+
+def sort(files: Files) -> dict[Series, Arrays]:
+    """Sort artefacts by what their names say; others are left out."""
+    found: defaultdict[Series, defaultdict[tuple[str, str], dict[int, ArrayFile]]] = defaultdict(lambda: defaultdict(dict))
+    for name, file in files.items():
+        if (match := NAME.fullmatch(name)) is None:
+            continue
+        series = (match["series"], int(match["number"])) if match["series"] else NO_SERIES
+        part = f".{match['part']}" if match["part"] else ""
+        place = (match["phase"], match["what"]) if match["phase"] else ("hidden", f"{match['layer']}{part}")
+        found[series][place][int(match["prompt"])] = file
+    return {series: dict(places) for series, places in found.items()}
+
+
+def _in_order(place: tuple[str, str]) -> tuple[int, bool, str]:
+    """Parts of a layer come before what leaves it."""
+    layer, _, part = place[1].partition(".")
+    return int(layer), not part, part
+
+
+def _column(file: ArrayFile) -> Array:
+    array = numbers(file)
+    if array.ndim != 1 or array.dtype.kind != "f":
+        raise NotAnArray(f"{file.name} has the shape {list(array.shape)}: floats with one axis are asked")
+    return array.astype("float64")
+
+
+def work_out(
+    reference: Files, ranks: Iterable[Files], *, tokens: Callable[[int | None], Tokens], margin: float
+) -> Parity:
+    """Hold the ranks of a world against the reference.
+
+    Args:
+        reference: what it kept, by name.
+        ranks: what each rank kept, in order.
+        tokens: what a rank generated; of None, the reference.
+        margin: times the envelope that is allowed.
+
+    Raises:
+        NotAnArray: the reference lacks something, or a file is not an array.
+    """
+    whole = Whole(reference, tokens=tokens(None), margin=margin)
+    found = []
+    for rank, files in enumerate(ranks):
+        try:
+            found.append(whole.parity(files, tokens(rank)))
+        except NotAnArray as error:
+            found.append(RankParity(why=str(error), keeps=True))
+    return Parity(dtype=whole.dtype, phases=whole.envelopes, sensitivity=whole.sensitivities(), ranks=found)

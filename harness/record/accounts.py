@@ -1,0 +1,78 @@
+"""What checks make of many artefacts together, made again by whoever has NumPy and the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from harness.checks.accounted import accounted, files_of, found_of, is_asked, note_accounts
+from harness.checks.finding import canonical
+from harness.forms.extras import missing
+from harness.forms.strict_json import JSON
+from harness.history import ARTEFACTS_ACCOUNTED, History
+from harness.numeric.arrays import ArrayFile
+from harness.record.artefacts import path_of
+from harness.record.model import RecordError
+from harness.scenario import Scenario
+from harness.stats.ends import harness_error
+
+
+class Accounts:
+    """Those of one run, heard trial by trial.
+
+    Attributes:
+        made: how many were made again.
+        left: how many were not, because an artefact is not in the evidence, or NumPy is not here.
+    """
+
+    def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
+        self._checks = {check.id: check for check in accounted(scenario.checks)}
+        self._read = read
+        self._can = missing("numpy") is None
+        self._known: dict[str, bytes] = {}
+        self.made = self.left = 0
+
+    def hear(self, evidence: str, history: History) -> None:
+        """Take one trial, by the path of its events.
+
+        Raises:
+            RecordError: an account is missing, there are two, or it is not what the artefacts give.
+        """
+        stated: dict[str, tuple[Mapping[str, JSON], int]] = {}
+        for seen in history.seen:
+            event = seen.event
+            if (event.by, event.name) != ("harness", ARTEFACTS_ACCOUNTED):
+                continue
+            name = str(event.values.get("check"))
+            if name in stated or name not in self._checks or event.rank is not None:
+                raise RecordError(f"{evidence}, line {seen.line}: an account that no check asks for, or a second one")
+            stated[name] = event.values, seen.line
+        for name, check in self._checks.items():
+            wanted = is_asked(check, history)
+            if name not in stated and (not wanted or harness_error(history) is not None):
+                continue
+            if not wanted or name not in stated:
+                raise RecordError(f"{evidence}: the account of check {name} is missing, or nobody asks for it")
+            values, line = stated[name]
+            if values.get("files") != files_of(check, history):
+                raise RecordError(f"{evidence}, line {line}: check {name} looked at other artefacts than were kept")
+            if not self._can or not all(one.get("stored") is True for one in found_of(check, history).values()):
+                self.left += 1
+                continue
+            self.made += 1
+            (again,) = note_accounts([check], history, file=self._file)
+            if canonical(again) != canonical(dict(values)):
+                raise RecordError(f"{evidence}, line {line}: the artefacts give check {name} another account")
+
+    def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
+        path = path_of(values)
+        if path not in self._known:  # those of the reference are asked for again in each trial
+            self._known[path] = self._read(path)
+        return ArrayFile(path, self._known[path])
+
+    @property
+    def description(self) -> str:
+        """What was made again; empty where no check asks for an account."""
+        parts = [f"{self.made} accounts of artefacts made again"] if self.made else []
+        if self.left:
+            parts.append(f"{self.left} judged by what the events hold of them")
+        return ", ".join(parts)
