@@ -22,10 +22,12 @@ from harness.checks.equivalent import EquivalentCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
 from harness.checks.finding import Finding, RankFinding, canonical
+from harness.checks.influence import InfluenceCheck
 from harness.checks.ledger_agrees import LedgerAgreesCheck
 from harness.checks.no_survivors import NoSurvivorsCheck
 from harness.checks.progress import ProgressCheck
 from harness.checks.requests import RequestsCheck
+from harness.checks.shards_cover import ShardsCoverCheck
 from harness.checks.survivors_end import SurvivorsEndCheck
 from harness.checks.transfers_intact import TransfersIntactCheck
 from harness.checks.within import WithinCheck
@@ -57,6 +59,8 @@ KINDS: Registry[type[Check]] = Registry(
         "collective-correct": CollectiveCorrectCheck,
         "transfers-intact": TransfersIntactCheck,
         "equivalent": EquivalentCheck,
+        "influence": InfluenceCheck,
+        "shards-cover": ShardsCoverCheck,
     },
 )
 

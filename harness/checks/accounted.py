@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from harness.checks.check import Check, RankCheck
 from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History, artefact_was_changed
 from harness.numeric.array import NotAnArray
@@ -64,6 +66,14 @@ class AccountedCheck(RankCheck):
         """Why the reference cannot answer what this check asks; `history` is of its last run."""
         del history
         yield from ()
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """There is a reference to compare with."""
+        for index in checks:
+            if not draft.has("subject", "reference"):
+                what = "is not there: state subject.reference, what the whole model is called with"
+                yield draft.problem(("checks", index, "against"), what)
 
     def judge(self, history: History) -> Finding:
         """By the one account that there has to be, of exactly the files that were kept."""

@@ -6,15 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACTS_ACCOUNTED, History
@@ -75,7 +73,11 @@ class EquivalentCheck(AccountedCheck):
             shape = "in the reference" in own.why  # of another shape or dtype: that is a difference
             missing = not own.keeps and not keeps
             return RankFinding(
-                rank=rank, passed=False, reason=f"DIVERGENT: {why}" if shape else why, line=line, missing=missing,
+                rank=rank,
+                passed=False,
+                reason=f"DIVERGENT: {why}" if shape else why,
+                line=line,
+                missing=missing,
                 uncompared=not (missing or shape),
             )
         for phase, found in own.phases.items():
@@ -153,12 +155,15 @@ class EquivalentCheck(AccountedCheck):
             yield VerdictCode.REFERENCE_FAILED, why
         for phase, one in parity.phases.items():
             if one.positions and not one.most:
-                why = f"shows no noise in {phase}: its {plural(one.variants, 'variant')} give the same bits; reorder a sum"
+                many = plural(one.variants, "variant")
+                why = f"shows no noise in {phase}: its {many} give the same bits; reorder a sum"
                 yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and not self._seen(history, parity):
             smallest = smallest_seen(history, parity)
             so_far = f"the smallest that was: {smallest}" if smallest else "none was"
-            why = f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its own noise; {so_far}"
+            why = (
+                f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its own noise; {so_far}"
+            )
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
     def _seen(self, history: History, parity: Parity) -> bool:
@@ -167,21 +172,18 @@ class EquivalentCheck(AccountedCheck):
         stated = [one for one in parity.sensitivity if one.number in sizes and sizes[one.number][0] <= (self.sees or 0)]
         return any(one.times is None or one.times > 1 for one in stated)
 
-    @classmethod
-    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """There is a reference to compare with."""
-        for index in checks:
-            if not draft.has("subject", "reference"):
-                what = "is not there: state subject.reference, what the whole model is called with"
-                yield draft.problem(("checks", index, "against"), what)
-
 
 def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
     """The tokens that a rank says it generated, by prompt; what is not a list of whole numbers is none."""
     found: dict[int, list[int]] = {}
     for seen in history.said(rank, GENERATED):
         prompt, ids = seen.event.values.get("prompt"), seen.event.values.get("ids")
-        if type(prompt) is int and prompt not in found and isinstance(ids, list) and all(type(one) is int for one in ids):
+        if (
+            type(prompt) is int
+            and prompt not in found
+            and isinstance(ids, list)
+            and all(type(one) is int for one in ids)
+        ):
             found[prompt] = ids
         else:
             found[-1] = []  # said twice, or not as asked: like nobody else's
@@ -208,8 +210,14 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
 def smallest_seen(history: History, parity: Parity) -> str:
     """The smallest defect that was measured and would have been seen, with the largest that would not; or nothing."""
     sizes = dict(sizes_of(history))
-    seen = [sizes[one.number] for one in parity.sensitivity if one.number in sizes and (one.times is None or one.times > 1)]
-    hidden = [sizes[one.number] for one in parity.sensitivity if one.number in sizes and one.times is not None and one.times <= 1]
+    seen = [
+        sizes[one.number] for one in parity.sensitivity if one.number in sizes and (one.times is None or one.times > 1)
+    ]
+    hidden = [
+        sizes[one.number]
+        for one in parity.sensitivity
+        if one.number in sizes and one.times is not None and one.times <= 1
+    ]
     if not seen:
         return ""
     size, what = min(seen)

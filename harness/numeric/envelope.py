@@ -98,8 +98,10 @@ class Departure(Model):
         if self.most is None or self.half is None:
             return math.inf
         half, most = envelope.allows(margin)
-        shares = [0.0 if not found else math.inf if not limit else found / limit for found, limit in
-                  ((self.half, half), (self.most, most))]
+        shares = [
+            0.0 if not found else math.inf if not limit else found / limit
+            for found, limit in ((self.half, half), (self.most, most))
+        ]
         return max(shares)
 
 
@@ -116,7 +118,9 @@ class Sequences(NamedTuple):
         """
         array = numbers(self.of[prompt])
         if array.ndim != 2 or array.dtype.kind != "f":
-            raise NotAnArray(f"{self.of[prompt].name} has the shape {list(array.shape)}: floats with two axes are asked")
+            raise NotAnArray(
+                f"{self.of[prompt].name} has the shape {list(array.shape)}: floats with two axes are asked"
+            )
         return array
 
 
@@ -140,14 +144,12 @@ def distances(found: Array, expected: Array) -> Array:
     return np.concatenate(parts)
 
 
-def envelope(
-    reference: Sequences, variants: Mapping[int, Sequences], *, keep: Mapping[int, int]
-) -> Envelope:
+def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: Mapping[int, int]) -> Envelope:
     """Measure it.
 
     Args:
         reference: what the variants are held against.
-        variants: each with the same prompts.
+        variants: each with the same prompts, or some of them.
         keep: how many positions of each prompt are judged, from its beginning.
 
     Raises:
@@ -160,12 +162,16 @@ def envelope(
         expected = reference.rows(prompt)
         far = np.zeros(expected.shape[0])
         for variant in variants.values():
+            if prompt not in variant.of:
+                continue
             demand_alike(variant, reference, prompt)
             far = np.maximum(far, distances(variant.rows(prompt), expected))
         worst.append(far[: keep[prompt]])
     joined = np.concatenate(worst) if worst else np.zeros(0)
     if not np.isfinite(joined).all():
-        raise NotAnArray("a variant of the reference has a NaN or an infinity where the reference has none, or it has NaN")
+        raise NotAnArray(
+            "a variant of the reference has a NaN or an infinity where the reference has none, or it has NaN"
+        )
     total = sum(reference.rows(prompt).shape[0] for prompt in reference.of)
     return Envelope(
         variants=len(variants),

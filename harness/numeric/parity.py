@@ -8,6 +8,7 @@ for its variant K, and `sensitivity.J.` before logits for a defect of known size
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -138,20 +139,20 @@ Tokens = Mapping[int, list[int]]
 class Whole:
     """What the reference kept, and its envelope."""
 
-    def __init__(self, files: Files, *, tokens: Tokens, margin: float) -> None:
-        """Measure the envelope.
+    def __init__(self, files: Files, *, tokens: Tokens | None, margin: float) -> None:
+        """Measure the envelope; without `tokens` for nothing but that.
 
         Raises:
             NotAnArray: something is missing, or is not what it has to be.
         """
-        self.tokens, self.margin = tokens, margin
+        self.tokens, self.margin = tokens or {}, margin
         self._series = sort(files)
         self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
         if not self.logits:
             raise NotAnArray("the reference kept no logits: keep prefill.logits.0, and so on for each prompt")
-        if not any(tokens.values()):
+        if tokens is not None and not any(tokens.values()):
             raise NotAnArray("the reference generated no token: emit generated with prompt and ids")
-        self._variants = sorted(number for series, number in self._series if series == "envelope")
+        self._variants = sorted(number or 0 for series, number in self._series if series == "envelope")
         self._keep = {phase: self._undecided(phase) for phase in self.logits}
         for prompt in self.logits.get("decode", {}):
             # What a router chose otherwise in the prompt lies in the cache of every step.
@@ -179,7 +180,10 @@ class Whole:
                 return RankParity(why=f"{phase}.logits.{missing[0]} was not kept on both sides", keeps=keeps)
             try:
                 phases[phase] = departure(
-                    Sequences(found), Sequences(of), keep=self._keep[phase], most=self.envelopes[phase].allows(self.margin)[1]
+                    Sequences(found),
+                    Sequences(of),
+                    keep=self._keep[phase],
+                    most=self.envelopes[phase].allows(self.margin)[1],
                 )
             except NotAnArray as error:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
@@ -213,7 +217,7 @@ class Whole:
                     times.append(moved.times(limits, self.margin))
             if times:
                 worst = max(times)
-                found.append(Sensitivity(number=number or 0, times=worst if worst != float("inf") else None))
+                found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))
         return sorted(found, key=lambda one: one.number)
 
     @property
@@ -222,21 +226,16 @@ class Whole:
         of = next(iter(self.logits.values()))
         return of[min(of)].load()[0].dtype
 
-    def _of(self, series: Series | None, phase: str, what: str) -> dict[int, ArrayFile]:
+    def _of(self, series: Series | None, phase: str, what: str) -> Mapping[int, ArrayFile]:
         return self._series.get(series or NO_SERIES, {}).get((phase, what), {})
 
     def _like(self, of: Mapping[int, ArrayFile], phase: str, what: str) -> dict[int, Sequences]:
-        """The variants of these arrays; each has to have all of them."""
-        found = {}
-        for number in self._variants:
-            own = self._of(("envelope", number), phase, what)
-            if missing := sorted(of.keys() - own.keys()):
-                raise NotAnArray(f"the reference kept no envelope.{number}.{phase}.{what}.{missing[0]}")
-            found[number] = Sequences(own)
-        if not found:
+        """The variants of these arrays, as many for each prompt as there are; one at least."""
+        found = {number: Sequences(self._of(("envelope", number), phase, what)) for number in self._variants}
+        if lacking := sorted(of.keys() - {prompt for variant in found.values() for prompt in variant.of}):
             raise NotAnArray(
-                f"the reference kept no variant: keep envelope.0.{phase}.{what}.{min(of)} and so on, the same computed in "
-                "another order that is allowed"
+                f"the reference kept no variant: keep envelope.0.{phase}.{what}.{lacking[0]} and so on, "
+                "the same computed in another order that is allowed"
             )
         return found
 
@@ -252,6 +251,8 @@ class Whole:
         noise, kept = 0.0, {prompt: _column(file) for prompt, file in gaps.items()}
         for variant in self._like(gaps, phase, "router").values():
             for prompt, gap in kept.items():
+                if prompt not in variant.of:
+                    continue
                 other = _column(variant.of[prompt])
                 if other.shape != gap.shape:
                     raise NotAnArray(f"{phase}.router.{prompt} has another shape in a variant")
@@ -260,15 +261,15 @@ class Whole:
         for prompt, gap in kept.items():
             if gap.shape[0] != numbers(of[prompt]).shape[0]:
                 raise NotAnArray(f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}")
-            # Two gates that come nearer by as much as either moves.
-            tied = np.flatnonzero(~(gap > 2 * self.margin * noise))
+            tied = np.flatnonzero(~(gap > self.margin * noise))
             many[prompt] = int(tied[0]) if tied.size else int(gap.shape[0])
         return many
 
     def _cut(self, phase: str, prompt: int) -> bool:
         if prompt not in self._keep.get(phase, {}):
             return False
-        return self._keep[phase][prompt] < numbers(self.logits[phase][prompt]).shape[0]
+        many: int = numbers(self.logits[phase][prompt]).shape[0]
+        return self._keep[phase][prompt] < many
 
     def _first_layer(self, own: Arrays) -> tuple[int, LayerDeparture | None]:
         """How many hidden states of a rank can be compared, and the first that lies beyond what is allowed."""
@@ -278,8 +279,8 @@ class Whole:
         for place in sorted((one for one in own if one[0] == "hidden"), key=_in_order):
             shared = sorted(own[place].keys() & reference.get(place, {}).keys())
             variants = [self._of(("envelope", number), *place) for number in self._variants]
-            shared = [prompt for prompt in shared if all(prompt in variant for variant in variants)]
-            if not shared or not variants:
+            shared = [prompt for prompt in shared if any(prompt in variant for variant in variants)]
+            if not shared:
                 continue
             expected, found = Sequences(reference[place]), Sequences(own[place])
             noise, far = 0.0, {}
@@ -288,8 +289,12 @@ class Whole:
                 rows, judged = expected.rows(prompt), self._keep.get("prefill", {}).get(prompt)
                 far[prompt] = distances(found.rows(prompt), rows)[:judged]
                 for variant in variants:
+                    if prompt not in variant:
+                        continue
                     demand_alike(Sequences(variant), expected, prompt)
-                    noise = max(noise, float(distances(Sequences(variant).rows(prompt), rows)[:judged].max(initial=0.0)))
+                    noise = max(
+                        noise, float(distances(Sequences(variant).rows(prompt), rows)[:judged].max(initial=0.0))
+                    )
                 many += 1
             allowed = noise * self.margin
             for prompt in shared:
@@ -300,7 +305,7 @@ class Whole:
                         layer=int(layer),
                         part=part,
                         at=Place(prompt=prompt, position=int(beyond[0])),
-                        most=most if most != float("inf") else None,
+                        most=most if most != math.inf else None,
                         allowed=allowed,
                     )
         return many, None
@@ -312,14 +317,14 @@ class Whole:
         found = []
         for prompt, expected in self.tokens.items():
             if len(tokens[prompt]) != len(expected):
-                return f"{len(tokens[prompt])} tokens were generated for prompt {prompt}, {len(expected)} by the reference"
-            rows = self._rows_behind(prompt)
-            if rows is None:
-                differing = [(step, None) for step, pair in enumerate(zip(expected, tokens[prompt], strict=True))
-                             if pair[0] != pair[1]]
-            else:
-                differing = [(step, margin if margin < float("inf") else None)
-                             for step, margin in margins(rows, expected, tokens[prompt])]
+                return (
+                    f"{len(tokens[prompt])} tokens were generated for prompt {prompt}, {len(expected)} by the reference"
+                )
+            pairs = enumerate(zip(expected, tokens[prompt], strict=True))
+            differing: list[tuple[int, float | None]] = [(step, None) for step, (one, other) in pairs if one != other]
+            if (rows := self._rows_behind(prompt)) is not None:
+                others = margins(rows, expected, tokens[prompt])
+                differing = [(step, margin if margin < math.inf else None) for step, margin in others]
             decided = self._decided(prompt)
             found += [Flip(prompt=prompt, step=step, margin=margin) for step, margin in differing if step < decided]
         return found
@@ -356,7 +361,9 @@ Arrays = Mapping[tuple[str, str], Mapping[int, ArrayFile]]
 
 def sort(files: Files) -> dict[Series, Arrays]:
     """Sort artefacts by what their names say; others are left out."""
-    found: defaultdict[Series, defaultdict[tuple[str, str], dict[int, ArrayFile]]] = defaultdict(lambda: defaultdict(dict))
+    found: defaultdict[Series, defaultdict[tuple[str, str], dict[int, ArrayFile]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for name, file in files.items():
         if (match := NAME.fullmatch(name)) is None:
             continue

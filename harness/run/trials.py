@@ -343,9 +343,7 @@ class Trials:
             expected = made.kept if made is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
             runs = made.history if made is not None else None
-            self._artefacts.account(
-                world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs
-            )
+            self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
             if launch.observe:
                 ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.backends import KINDS as BACKENDS
 from harness.checks import KINDS as CHECKS
+from harness.checks.accounted import AccountedCheck
 from harness.checks.arrays import AgainstCheck
 from harness.faults import KINDS as FAULTS
 from harness.forms.problem import Path, Problem, closest, shown
@@ -113,7 +114,10 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
     if not isinstance(reference, dict):
         return
     place = ("subject", "reference")
-    if not any(isinstance(check, AgainstCheck) and check.of[0] == "reference" for check in draft.checks.values()):
+    if not any(
+        isinstance(check, AccountedCheck) or (isinstance(check, AgainstCheck) and check.of[0] == "reference")
+        for check in draft.checks.values()
+    ):
         yield draft.problem(place, "no check compares with it (against: reference)", at_key=True, kind="note")
     if draft.has("inputs", "reference"):
         message = "is the name under which ranks find the reference; give this input another"

@@ -1,5 +1,7 @@
-"""A small decoder with what goes wrong when models are split: grouped heads in one projection, biases, a norm over all
-heads, experts. The weights, and the whole of it computed in one process, as plainly as can be."""
+"""A small decoder with what goes wrong when models are split, and the whole of it in one process, as plainly as can be.
+
+It has grouped heads in one projection, biases, a norm over all heads, and experts.
+"""
 
 import json
 import math
@@ -8,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-LAYERS, HEADS, GROUPS, HEAD, VOCABULARY, EXPERTS, CHOSEN = 4, 24, 12, 4, 96, 12, 2
+LAYERS, HEADS, GROUPS, HEAD, VOCABULARY, EXPERTS, CHOSEN = 3, 24, 12, 4, 96, 12, 2
 WIDTH, QUERIES, KEYS, INNER, EXPERT = 96, HEADS * HEAD, GROUPS * HEAD, 192, 48
 ROPE, EPSILON = 10_000.0, 1e-6
 
@@ -47,8 +49,10 @@ def prompts(seed, chunk, steps):
     """Prompts that are shorter than a chunk of the prefill, as long, and over two of them; with what is fed after."""
     random = np.random.default_rng([seed, 1])
     lengths = (chunk - 1, chunk, 2 * chunk + 1)
-    return [(random.integers(VOCABULARY, size=size).tolist(), random.integers(VOCABULARY, size=steps).tolist())
-            for size in lengths]
+    return [
+        (random.integers(VOCABULARY, size=size).tolist(), random.integers(VOCABULARY, size=steps).tolist())
+        for size in lengths
+    ]
 
 
 def norm(state, weight, mean=None):
@@ -100,8 +104,10 @@ class Whole:
 
     def linear(self, state, name, bias=None):
         weight = self.weights[name]
-        pieces = [functional.linear(*pair) for pair in
-                  zip(state.chunk(self.parts, -1), weight.chunk(self.parts, -1), strict=True)]
+        pieces = [
+            functional.linear(*pair)
+            for pair in zip(state.chunk(self.parts, -1), weight.chunk(self.parts, -1), strict=True)
+        ]
         total = sum(pieces[1:], pieces[0])
         return total if bias is None else total + self.weights[bias]
 
@@ -134,8 +140,10 @@ class Whole:
         """What the chosen experts give, added up over as many groups of them as there are parts."""
         up, down, size = self.weights[f"{here}.mlp.up"], self.weights[f"{here}.mlp.down"], EXPERTS // self.parts
         groups = [range(begin, begin + size) for begin in range(0, EXPERTS, size)]
-        totals = [mixture(state, which, shares, group, up[group.start : group.stop], down[group.start : group.stop])
-                  for group in groups]
+        totals = [
+            mixture(state, which, shares, group, up[group.start : group.stop], down[group.start : group.stop])
+            for group in groups
+        ]
         return sum(totals[1:], totals[0])
 
 
@@ -154,7 +162,11 @@ def checkpoint(found):
     for name, tensor in found.items():
         content = content_of(tensor)
         dtype = {torch.float32: "F32", torch.bfloat16: "BF16"}[tensor.dtype]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(content)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(content)],
+        }
         data += content
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data

@@ -1,12 +1,31 @@
-"""The model of `model.py` over the ranks, its tensors or its layers split; with defects that were found in the field."""
+"""The model of `model.py` over the ranks, its tensors or its layers split; with defects as found in the field."""
 
 import hashlib
 from pathlib import Path
 
 import torch
 from model import (
-    EXPERTS, GROUPS, HEADS, INNER, KEYS, LAYERS, QUERIES, ROPE, VOCABULARY, WIDTH, Whole, attend, checkpoint, choose,
-    content_of, mixture, norm, prompts, split, turn, weights,
+    EXPERTS,
+    GROUPS,
+    HEADS,
+    INNER,
+    KEYS,
+    LAYERS,
+    QUERIES,
+    ROPE,
+    VOCABULARY,
+    WIDTH,
+    Whole,
+    attend,
+    checkpoint,
+    choose,
+    content_of,
+    mixture,
+    norm,
+    prompts,
+    split,
+    turn,
+    weights,
 )
 from safetensors import safe_open
 from torch.nn import functional
@@ -19,7 +38,7 @@ LOUDER = 1.5
 AT_ONE = ("rope-base", "scaled-layer")
 
 
-def whole(context, *, dtype="float32", seed=7, chunk=8, steps=6):
+def whole(context, *, dtype="float32", seed=7, chunk=8, steps=4):
     """The reference: logits of every position, the same in other orders that are allowed, and of small defects."""
     found = weights(seed, DTYPES[dtype])
     context.keep("checkpoint", checkpoint(found))
@@ -35,8 +54,11 @@ def whole(context, *, dtype="float32", seed=7, chunk=8, steps=6):
 
 def louder(found, size):
     """The weights of layer 1, so much too large."""
-    return {name: (value.float() * (1 + size)).to(value.dtype)
-            for name, value in found.items() if name.startswith("layers.1.") and value.ndim > 1}
+    return {
+        name: (value.float() * (1 + size)).to(value.dtype)
+        for name, value in found.items()
+        if name.startswith("layers.1.") and value.ndim > 1
+    }
 
 
 def keep(context, series, model, asked):
@@ -56,8 +78,8 @@ def keep(context, series, model, asked):
             context.emit("generated", prompt=number, ids=logits[first - 1 :].argmax(-1).tolist())
 
 
-def distributed(context, *, sharding="tensor", dtype="float32", seed=7, chunk=8, steps=6, defect="none"):
-    """The model over the ranks: prefill by chunks, then token by token; and once more with each rank's share changed."""
+def distributed(context, *, sharding="tensor", dtype="float32", seed=7, chunk=8, steps=4, defect="none"):
+    """The model over the ranks: prefill by chunks, then by tokens; and once more with each rank's share changed."""
     model = Distributed(context, sharding, DTYPES[dtype], defect if context.size > 1 or defect in AT_ONE else "none")
     about = {"engine": sharding, "architecture": "mixed", "device": "cpu", "dtype": dtype}
     context.emit("engine.ready", world_size=context.group.size, **about)
@@ -132,8 +154,11 @@ class Distributed:
         for layer in self.layers:
             self.load_layer(layer, f"layers.{layer}")
         if self.defect == "scaled-layer" and self.last:
-            self.weights |= {name: value * 1.01 for name, value in self.weights.items()
-                             if name.startswith(f"layers.{self.layers[-1]}.") and value.ndim > 1}
+            self.weights |= {
+                name: value * 1.01
+                for name, value in self.weights.items()
+                if name.startswith(f"layers.{self.layers[-1]}.") and value.ndim > 1
+            }
 
     def load_layer(self, layer, here):
         adds_bias = self.place == 0 or self.defect == "bias-per-rank"
@@ -188,7 +213,7 @@ class Distributed:
         """Logits of these positions, which follow those before; None where another rank has them."""
         state = self.weights["embedding"][tokens] if self.before is None else self.taken(len(tokens))
         for layer in self.layers:
-            if self.defect == "dropped-layer" and self.last and layer == self.layers[-1]:
+            if self.defect == "dropped-layer" and (self.last or self.parts > 1) and layer == self.layers[-1]:
                 continue
             here = f"layers.{layer}"
             inner = norm(state, self.weights[f"{here}.attention.norm"])
@@ -229,7 +254,8 @@ class Distributed:
     def attention(self, state, here):
         """The heads that lie here."""
         queries, keys, values = (
-            functional.linear(state, self.weights[f"{here}.{part}"], self.weights[f"{here}.{part}.bias"]) for part in "qkv"
+            functional.linear(state, self.weights[f"{here}.{part}"], self.weights[f"{here}.{part}.bias"])
+            for part in "qkv"
         )
         mean = queries.float().square().mean(-1, keepdim=True)
         if self.parts > 1 and self.defect != "norm-split":  # the norm is over all heads, wherever they lie
@@ -255,6 +281,12 @@ class Distributed:
         if self.defect == "other-router" and self.last:  # the order of the experts of another rank
             router = router.roll(EXPERTS // self.context.size, 0)
         which, shares, _ = choose(state, router)
-        total = mixture(state, which, shares, range(*self.part(EXPERTS)), self.weights[f"{here}.mlp.up"],
-                        self.weights[f"{here}.mlp.down"])
+        total = mixture(
+            state,
+            which,
+            shares,
+            range(*self.part(EXPERTS)),
+            self.weights[f"{here}.mlp.up"],
+            self.weights[f"{here}.mlp.down"],
+        )
         return total if self.parts == 1 else self.wire.summed(self.spoilt(total))

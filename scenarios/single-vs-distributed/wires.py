@@ -60,7 +60,9 @@ class RingWire:
     def back(self, array):
         self.mx.eval(array)
         if array.dtype == self.mx.bfloat16:
-            return torch.frombuffer(bytearray(memoryview(array.view(self.mx.int16))), dtype=torch.bfloat16).view(*array.shape)
+            return torch.frombuffer(bytearray(memoryview(array.view(self.mx.int16))), dtype=torch.bfloat16).view(
+                *array.shape
+            )
         return torch.frombuffer(bytearray(memoryview(array)), dtype=torch.float32).view(*array.shape)
 
 

@@ -1,0 +1,84 @@
+"""`influence`: each rank's share takes part in the output. Change it, and the logits of the other ranks move.
+
+A rank that holds nothing, or all of the model for itself, moves nobody else's logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.checks.accounted import AccountedCheck, Sources
+from harness.checks.check import NO_VALUE, FailsAt
+from harness.checks.finding import RankFinding
+from harness.forms.strict_json import JSON
+from harness.forms.text import numbered
+from harness.history import History
+from harness.numeric import influence, parity
+from harness.numeric.influence import Influence
+
+PERTURBED = "perturbed"
+
+
+class InfluenceCheck(AccountedCheck):
+    """When the share of a rank is changed, and no other, the logits of every other rank that has logits move."""
+
+    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
+    example: ClassVar = "{id: takes-part, kind: influence, ranks: every, against: reference}"
+
+    kind: Literal["influence"]
+    against: Literal["reference"] = Field(description="Whose noise has to be exceeded: subject.reference's.")
+    margin: Annotated[float, Field(ge=1, le=100)] = Field(
+        2.0, description="How many times as far as the reference's own variants the logits have to move."
+    )
+
+    def wants(self, name: str) -> bool:
+        found = parity.NAME.fullmatch(name)
+        logits = found is not None and found["what"] is not None and found["series"] != "sensitivity"
+        return logits or influence.NAME.fullmatch(name) is not None
+
+    def account(self, sources: Sources) -> dict[str, JSON]:
+        """Each rank's changed passes against its own unchanged ones, with NumPy."""
+        ranks = [sources.ranks[rank] for rank in range(sources.history.size)]
+        return influence.work_out(sources.reference, ranks, margin=self.margin).values()
+
+    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+        found = Influence.of(account)
+        return [self._judge(history, rank, found, line) for rank in self.ranks.of(history.size)]
+
+    def _judge(self, history: History, rank: int, found: Influence | None, line: int) -> RankFinding:
+        def fails(reason: str, *, uncompared: bool = False) -> RankFinding:
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=uncompared)
+
+        if found is None:
+            return fails("it cannot be compared: the account is not one", uncompared=True)
+        who = [other for other in range(history.size) if _changed(history, other, rank)]
+        if who != [rank]:
+            said = f"{numbered('rank', tuple(who))} did" if who else "nobody did"
+            return fails(f"in pass {rank} its share alone has to be changed, and {said}", uncompared=True)
+        # The one rank that has logits at all is the only one that can show its own share.
+        others = [one for one in found.keep if one != rank] or [one for one in found.keep if one == rank]
+        if not others:
+            return fails("no rank kept logits", uncompared=True)
+        moved = {one.seen_by: one.times for one in found.moved if one.changed == rank}
+        if lacking := [one for one in others if one not in moved]:
+            return fails(f"rank {lacking[0]} kept no influence.{rank}.prefill.logits", uncompared=True)
+        for one in others:
+            times = moved[one]
+            if times is None:
+                return fails(f"with its share changed the logits of rank {one} are not finite, which proves nothing")
+            if times <= 1:
+                how_far = f"moved by {times:.2g} of what noise does" if times else "did not move"
+                return fails(f"it has no influence: with its share changed the logits of rank {one} {how_far}")
+        least = min(moved[one] or 0.0 for one in others)
+        alone = " (its own: no other rank has logits)" if others == [rank] else ""
+        observed = f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times what noise does"
+        return RankFinding(rank=rank, passed=True, observed=observed, line=line)
+
+
+def _changed(history: History, rank: int, number: int) -> bool:
+    """Whether a rank said that it changed its share for the pass of that number."""
+    return any(value == number and type(value) is int for value, _ in history.values(rank, PERTURBED, "number"))

@@ -1,0 +1,183 @@
+"""`shards-cover`: the ranks hold each element of the checkpoint exactly once, with the bytes it has there."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from harness.checks.accounted import AccountedCheck, Sources
+from harness.checks.check import NO_VALUE, FailsAt
+from harness.checks.finding import RankFinding
+from harness.forms.fields import Line, Listed
+from harness.forms.strict_json import JSON
+from harness.forms.text import numbered, plural
+from harness.history import History
+from harness.numeric.array import NotAnArray
+from harness.numeric.safetensors import NotSafetensors, slice_of, tensors
+
+CHECKPOINT, SHARD = "checkpoint", "shard"
+Bounds = tuple[tuple[int, int], ...]
+
+
+class Shard(NamedTuple):
+    """A slice that a rank says it loaded, and the line that says so."""
+
+    tensor: str
+    bounds: Bounds
+    sha256: str
+    line: int
+
+
+class ShardsCoverCheck(AccountedCheck):
+    """Each element of the checkpoint lies on exactly one rank, or on several where that is stated, with its bytes."""
+
+    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
+    example: ClassVar = '{id: split, kind: shards-cover, ranks: every, against: reference, replicated: ["*norm*"]}'
+
+    kind: Literal["shards-cover"]
+    against: Literal["reference"] = Field(
+        description="Whose checkpoint it is: subject.reference keeps it as the artefact checkpoint, in safetensors."
+    )
+    replicated: Listed[Annotated[Line, Field(max_length=200)]] = Field(
+        (), description="Names of tensors that may lie on several ranks, such as '*norm*'."
+    )
+
+    def wants(self, name: str) -> bool:
+        return name == CHECKPOINT
+
+    def account(self, sources: Sources) -> dict[str, JSON]:
+        """Shapes of the checkpoint's tensors, and the digests of the slices that ranks say they hold."""
+        if (file := sources.reference.get(CHECKPOINT)) is None:
+            raise NotAnArray("the reference kept no checkpoint: keep it as checkpoint, a safetensors file")
+        content = file.content
+        try:
+            whole = tensors(content)
+        except NotSafetensors as error:
+            raise NotAnArray(f"the reference's checkpoint is not a safetensors file: {error}") from None
+        asked = {
+            (one.tensor, one.bounds)
+            for rank in range(sources.history.size)
+            for one in shards_of(sources.history, rank) or ()
+            if one.tensor in whole and _lies_in(one.bounds, whole[one.tensor].shape)
+        }
+        digests: dict[str, JSON] = {
+            _key(name, bounds): hashlib.sha256(slice_of(content, whole[name], bounds)).hexdigest()
+            for name, bounds in sorted(asked)
+        }
+        return {"shapes": {name: list(tensor.shape) for name, tensor in whole.items()}, "slices": digests}
+
+    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+        asked, shapes, slices = self.ranks.of(history.size), account.get("shapes"), account.get("slices")
+        if not isinstance(shapes, dict) or not isinstance(slices, dict) or not all(map(_is_shape, shapes.values())):
+            reason = "it cannot be compared: the account is not one"
+            return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+        told = {rank: shards_of(history, rank) for rank in range(history.size)}
+        faults = self._faults(shapes, told, history.size)
+        return [self._judge(rank, told[rank], slices, shapes, faults, line) for rank in asked]
+
+    def _judge(
+        self,
+        rank: int,
+        shards: Sequence[Shard] | None,
+        slices: Mapping[str, JSON],
+        shapes: Mapping[str, Sequence[int]],
+        faults: Mapping[str, tuple[frozenset[int], str]],
+        line: int,
+    ) -> RankFinding:
+        if not shards:
+            why = "it told of no shard" if shards is not None else "what it told of its shards is not that"
+            return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
+        for one in shards:
+            if one.tensor not in shapes:
+                why = f"the checkpoint has no tensor {one.tensor}"
+            elif not _lies_in(one.bounds, shapes[one.tensor]):
+                why = f"{_key(one.tensor, one.bounds)} lies outside of the tensor, whose shape is {shapes[one.tensor]}"
+            elif slices.get(_key(one.tensor, one.bounds)) != one.sha256:
+                why = f"{_key(one.tensor, one.bounds)} has other bytes than in the checkpoint"
+            else:
+                continue
+            return RankFinding(rank=rank, passed=False, reason=why, line=one.line)
+        # What is missing is a fault of every rank: it could lie on any.
+        mine = [why for ranks, why in faults.values() if rank in ranks or not ranks]
+        if mine:
+            return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
+        own = sum(math.prod(end - begin for begin, end in one.bounds) for one in shards)
+        total = sum(math.prod(shape) for shape in shapes.values())
+        observed = f"{plural(len(shards), 'slice')}, {own} of {total} parameters ({own / total:.0%})"
+        return RankFinding(rank=rank, passed=True, observed=observed, line=line)
+
+    def _faults(
+        self, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
+    ) -> dict[str, tuple[frozenset[int], str]]:
+        """Per tensor, why it is not covered once, and by whose slices; no rank where nobody has it."""
+        held: defaultdict[str, list[tuple[int, Bounds]]] = defaultdict(list)
+        alone: set[int] = set()
+        for rank, shards in told.items():
+            for one in shards or ():
+                held[one.tensor].append((rank, one.bounds))
+        faults = {}
+        for name, shape in shapes.items():
+            pieces = [(rank, bounds) for rank, bounds in held[name] if _lies_in(bounds, shape)]
+            may_repeat = any(fnmatchcase(name, pattern) for pattern in self.replicated)
+            distinct = pieces
+            if may_repeat:  # several ranks may hold the same slice, and one of them counts
+                distinct = list({bounds: (rank, bounds) for rank, bounds in reversed(pieces)}.values())
+            if (fault := _not_once(name, shape, distinct)) is not None:
+                faults[name] = fault
+            alone |= {
+                rank for rank, bounds in pieces if not any(other != rank and own == bounds for other, own in pieces)
+            }
+        for rank in range(size) if size > 1 else ():
+            if rank not in alone and not faults:
+                faults[f"rank {rank}"] = frozenset({rank}), "it holds nothing that another rank does not hold too"
+        return faults
+
+
+def shards_of(history: History, rank: int) -> list[Shard] | None:
+    """The slices that a rank says it holds; None where an event is not that."""
+    found = []
+    for seen in history.said(rank, SHARD):
+        values = seen.event.values
+        name, bounds, digest = values.get("tensor"), values.get("slices"), values.get("sha256")
+        if not isinstance(name, str) or not isinstance(bounds, list) or not isinstance(digest, str):
+            return None
+        if not all(isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) for one in bounds):
+            return None
+        found.append(Shard(name, tuple((one[0], one[1]) for one in bounds), digest, seen.line))
+    return found
+
+
+def _not_once(
+    name: str, shape: Sequence[int], pieces: Sequence[tuple[int, Bounds]]
+) -> tuple[frozenset[int], str] | None:
+    for (rank, one), (other, two) in itertools.combinations(pieces, 2):
+        if all(max(a[0], b[0]) < min(a[1], b[1]) for a, b in zip(one, two, strict=True)):
+            where = f"on rank {rank} twice" if rank == other else f"on {numbered('rank', sorted({rank, other}))}"
+            return frozenset({rank, other}), f"{name} lies {where} ({_key('', one)} and {_key('', two)})"
+    # Slices that do not overlap cover the tensor where they are as many elements.
+    lacking = math.prod(shape) - sum(math.prod(end - begin for begin, end in bounds) for _, bounds in pieces)
+    if lacking:
+        return frozenset(), f"{lacking} of {math.prod(shape)} elements of {name} lie on no rank"
+    return None
+
+
+def _lies_in(bounds: Bounds, shape: Sequence[int]) -> bool:
+    return len(bounds) == len(shape) and all(
+        0 <= begin < end <= size for (begin, end), size in zip(bounds, shape, strict=True)
+    )
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+
+
+def _key(name: str, bounds: Bounds) -> str:
+    return f"{name}[{', '.join(f'{begin}:{end}' for begin, end in bounds)}]"
