@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record, ScenarioSummary
+from harness.report.attribution import attribution
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -72,6 +73,7 @@ def _candidate(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
     section += _reference(cell, asked)
     section += _standing(cell, "candidate", asked)
     section += _failures(cell.candidate, asked)
+    section += attribution(cell, "candidate", asked)
     section += _durations(cell, asked)
     return section
 
@@ -356,6 +358,7 @@ def _control(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[
         ]
     else:
         section += _without_an_error(cell, trial, asked)
+    section += attribution(cell, "control", asked)
     section += [*_life(cell, "control"), *_standing(cell, "control", asked)]
     section += _printed(sample, trial)
     section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))

@@ -22,6 +22,7 @@ from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Scenario, reference_of
 from harness.stats import measured, outcome, provenance, shown_trial
 from harness.stats import reference as references
+from harness.stats.attribution import Attribution, attribute_first, climb
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
@@ -52,6 +53,7 @@ class CellVerdict(Model):
     `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
     `control_holds` is whether the control is stated to hold here: it fails in other cells.
+    `attributions` say of each arm whose output was wrong what that comes from, as far as the run tells.
     `ran` is None in a record from before ranks told what they had loaded.
     """
 
@@ -70,6 +72,7 @@ class CellVerdict(Model):
     measured: list[Measured] = Field(default_factory=list)
     reference: references.Reference | None = None
     control_holds: bool = False
+    attributions: dict[Arm, Attribution] = Field(default_factory=dict)
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
@@ -162,6 +165,8 @@ def judge(
         _judge_cell(scenario, cell, facts, arms=arms, read=read, names=names, unshown=unshown, heard=heard, shows=shows)
         for cell, facts in cells
     ]
+    climbed = climb([cell for cell, _ in cells], [one.attributions for one in verdicts], [one.arms for one in verdicts])
+    verdicts = [one.model_copy(update={"attributions": own}) for one, own in zip(verdicts, climbed, strict=True)]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -230,6 +235,7 @@ def _judge_cell(
                     VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
                     for why in ran.hear(arm, origin, history)
                 )
+            attribute_first(attributed, arm, scenario, trial, findings, history)
             if trial.outcome != "void":
                 for key, value in measured.values(scenario.measure, history).items():
                     values[arm].setdefault(key, []).append(value)
@@ -240,6 +246,7 @@ def _judge_cell(
 
     samples: dict[str, shown_trial.ShownTrial] = {}
     hung: dict[Arm, shown_trial.HungTrial] = {}
+    attributed: dict[Arm, Attribution] = {}
     ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
     hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
     ran = provenance.Ran(read=read, names=names)
@@ -273,6 +280,7 @@ def _judge_cell(
             "measured": measured.rows(scenario.measure, size=cell.ranks, arms=values),
             "reference": summary,
             "control_holds": holds,
+            "attributions": attributed,
         }
     )
 

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-LAYERS, HEADS, GROUPS, HEAD, VOCABULARY, EXPERTS, CHOSEN = 3, 24, 12, 4, 96, 12, 2
+LAYERS, HEADS, GROUPS, HEAD, VOCABULARY, EXPERTS, CHOSEN = 3, 24, 12, 8, 96, 12, 2
 WIDTH, QUERIES, KEYS, INNER, EXPERT = 96, HEADS * HEAD, GROUPS * HEAD, 192, 48
 ROPE, EPSILON = 10_000.0, 1e-6
 
 
-def weights(seed, dtype):
-    """Every tensor of the checkpoint: name to array."""
+def weights(seed, dtype, mixture):
+    """Every tensor of the checkpoint: name to array. With `mixture` every second layer has experts."""
     random = np.random.default_rng(seed)
 
     def drawn(*shape, scale=None):
@@ -35,7 +35,10 @@ def weights(seed, dtype):
             "attention.out.bias": drawn(WIDTH, scale=0.2),
             "mlp.norm": drawn(WIDTH, scale=0.1) + 1,
         }
-        if layer % 2:
+        # Heads are not alike, or a norm of some of them would be that of all.
+        loud = torch.linspace(0.5, 2, HEADS).repeat_interleave(HEAD)[:, None].to(dtype)
+        own["attention.qkv"][:QUERIES] *= loud
+        if mixture and layer % 2:
             own |= {"mlp.router": drawn(EXPERTS, WIDTH), "mlp.up": drawn(EXPERTS, EXPERT, WIDTH)}
             own |= {"mlp.down": drawn(EXPERTS, WIDTH, EXPERT)}
         else:
@@ -126,7 +129,7 @@ class Whole:
             state = state + self.linear(mixed, f"{here}.attention.out", f"{here}.attention.out.bias")
             hidden[f"{layer}.attention"] = state
             inner = norm(state, self.weights[f"{here}.mlp.norm"])
-            if layer % 2:
+            if f"{here}.mlp.router" in self.weights:
                 which, shares, gap = choose(inner, self.weights[f"{here}.mlp.router"])
                 decided = torch.minimum(decided, gap)
                 state = state + self.experts(inner, which, shares, here)

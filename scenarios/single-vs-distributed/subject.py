@@ -38,9 +38,9 @@ LOUDER = 1.5
 AT_ONE = ("rope-base", "scaled-layer")
 
 
-def whole(context, *, dtype="float32", seed=7, chunk=8, steps=4):
+def whole(context, *, dtype="float32", seed=7, mixture=True, chunk=8, steps=4):
     """The reference: logits of every position, the same in other orders that are allowed, and of small defects."""
-    found = weights(seed, DTYPES[dtype])
+    found = weights(seed, DTYPES[dtype], mixture)
     context.keep("checkpoint", checkpoint(found))
     asked = prompts(seed, chunk, steps)
     with torch.no_grad():
@@ -78,10 +78,10 @@ def keep(context, series, model, asked):
             context.emit("generated", prompt=number, ids=logits[first - 1 :].argmax(-1).tolist())
 
 
-def distributed(context, *, sharding="tensor", dtype="float32", seed=7, chunk=8, steps=4, defect="none"):
+def distributed(context, *, sharding="tensor", dtype="float32", seed=7, mixture=True, chunk=8, steps=4, defect="none"):
     """The model over the ranks: prefill by chunks, then by tokens; and once more with each rank's share changed."""
     model = Distributed(context, sharding, DTYPES[dtype], defect if context.size > 1 or defect in AT_ONE else "none")
-    about = {"engine": sharding, "architecture": "mixed", "device": "cpu", "dtype": dtype}
+    about = {"engine": sharding, "architecture": "experts" if mixture else "dense", "device": "cpu", "dtype": dtype}
     context.emit("engine.ready", world_size=context.group.size, **about)
     asked = prompts(seed, chunk, steps)
     with torch.no_grad():
@@ -152,7 +152,7 @@ class Distributed:
             self.take("norm")
             self.take("head", self.part(VOCABULARY))
         for layer in self.layers:
-            self.load_layer(layer, f"layers.{layer}")
+            self.load_layer(f"layers.{layer}")
         if self.defect == "scaled-layer" and self.last:
             self.weights |= {
                 name: value * 1.01
@@ -160,7 +160,7 @@ class Distributed:
                 if name.startswith(f"layers.{self.layers[-1]}.") and value.ndim > 1
             }
 
-    def load_layer(self, layer, here):
+    def load_layer(self, here):
         adds_bias = self.place == 0 or self.defect == "bias-per-rank"
         self.take(f"{here}.attention.norm")
         self.take(f"{here}.mlp.norm")
@@ -176,7 +176,7 @@ class Distributed:
         self.take(f"{here}.attention.out", [0, WIDTH], self.part(QUERIES))
         if adds_bias:
             self.take(f"{here}.attention.out.bias")
-        if layer % 2:
+        if f"{here}.mlp.router" in self.file.keys():  # noqa: SIM118 - it is not a mapping
             self.take(f"{here}.mlp.router")
             self.take(f"{here}.mlp.up", self.part(EXPERTS))
             self.take(f"{here}.mlp.down", self.part(EXPERTS))
@@ -220,7 +220,9 @@ class Distributed:
             state = state + self.summed(self.attention(inner, here), f"{here}.attention.out")
             self.note(f"{layer}.attention", state)
             inner = norm(state, self.weights[f"{here}.mlp.norm"])
-            state = state + (self.experts(inner, here) if layer % 2 else self.dense(inner, here))
+            state = state + (
+                self.experts(inner, here) if f"{here}.mlp.router" in self.weights else self.dense(inner, here)
+            )
             self.note(str(layer), state)
         self.position += len(tokens)
         if self.after is not None:

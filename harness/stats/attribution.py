@@ -1,0 +1,205 @@
+"""What a wrong output comes from, as far as this run tells: what was looked at and holds, what does not, what is open.
+
+Each sentence follows from a check of the same trial or from another cell of the same run; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Literal
+
+from harness.checks import Check, Finding
+from harness.checks.arrays import AgainstCheck
+from harness.checks.equivalent import EquivalentCheck, parity_of, tokens_of
+from harness.forms.model import Model
+from harness.forms.text import numbered, plural
+from harness.history import History
+from harness.scenario import Cell, Scenario
+from harness.stats.ends import short
+from harness.stats.outcome import Arm, Trial
+from harness.stats.tally import Tally
+
+Word = Literal["excluded", "found", "open"]
+# What checks of these kinds say is or is not the cause, in the words of the report.
+CAUSES = (
+    ("the ranks do not hold the checkpoint, split", ("shards-cover",)),
+    ("a rank takes no part", ("influence",)),
+    ("the environments of the ranks differ", ("environment-agrees",)),
+    ("a collective is wrong", ("ledger-agrees", "collective-correct")),
+    ("what was sent is not what came", ("transfers-intact",)),
+    ("a replicated decision differs", ("agree",)),
+)
+ONE = "wrong already in a world of one"
+TOKENS = "the ranks generate different tokens"
+
+
+class Cause(Model):
+    """One thing that an output can be wrong by.
+
+    Attributes:
+        word: excluded by what was looked at, found there, or open: nothing of this run tells.
+        what: the cause.
+        why: what tells it.
+    """
+
+    word: Word
+    what: str
+    why: str
+
+
+class Attribution(Model):
+    """Of the first trial of an arm in which what ranks computed was wrong.
+
+    Attributes:
+        index: number of the trial.
+        evidence: path of its events.
+        checks: those of its output that failed.
+        where: the first layer that differs, where hidden states were kept; else empty.
+        first_rung: the smallest world of the same kind that is wrong; None where no smaller one ran.
+        causes: each with what tells it.
+    """
+
+    index: int
+    evidence: str
+    checks: list[str]
+    where: str
+    first_rung: int | None
+    causes: list[Cause]
+
+    @property
+    def remains(self) -> str:
+        """What is left, in one sentence."""
+        found = [one.what for one in self.causes if one.word == "found"]
+        return "; ".join(found) if found else "unattributed: nothing that this run looked at explains it"
+
+
+def output_checks(checks: Sequence[Check]) -> list[Check]:
+    """Those that compare what ranks computed with what it should be."""
+    compares = [check for check in checks if isinstance(check, AgainstCheck) and check.of[0] is not None]
+    return [check for check in checks if isinstance(check, EquivalentCheck) or check in compares]
+
+
+def attribute(
+    scenario: Scenario, index: int, evidence: str, findings: Sequence[Finding], history: History
+) -> Attribution | None:
+    """What one trial tells by itself; None where none of its outputs is wrong.
+
+    A check that could compare nothing shows no wrong output.
+    """
+    by_id = {finding.check: finding for finding in findings}
+    wrong = [
+        check
+        for check in output_checks(scenario.checks)
+        if any(not (part.passed or part.uncompared or part.missing) for part in by_id[check.id].ranks)
+    ]
+    if not wrong:
+        return None
+    causes = []
+    for what, kinds in CAUSES:
+        asked = [by_id[check.id] for check in scenario.checks if check.kind in kinds]
+        causes.append(_cause(what, asked, kinds))
+    said = [tokens_of(history, rank) for rank in range(history.size)]
+    if any(said) and history.size > 1:
+        odd = [rank for rank in range(history.size) if said[rank] != said[0]]
+        why = f"{numbered('rank', odd)} generated others than rank 0" if odd else "every rank generated the same"
+        causes.append(Cause(word="found" if odd else "excluded", what=TOKENS, why=why))
+    return Attribution(
+        index=index,
+        evidence=evidence,
+        checks=[check.id for check in wrong],
+        where=next(filter(None, (_where(check, history) for check in wrong)), ""),
+        first_rung=None,
+        causes=causes,
+    )
+
+
+def attribute_first(
+    found: MutableMapping[Arm, Attribution],
+    arm: Arm,
+    scenario: Scenario,
+    trial: Trial,
+    findings: Sequence[Finding],
+    history: History,
+) -> None:
+    """Attribute the first failed trial of an arm in which an output is wrong."""
+    if arm not in found and trial.outcome == "fail":
+        one = attribute(scenario, trial.index, trial.evidence, findings, history)
+        found.update({arm: one} if one is not None else {})
+
+
+def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
+    if not asked:
+        return Cause(word="open", what=what, why=f"no check of kind {' or '.join(kinds)} was asked")
+    names = ", ".join(finding.check for finding in asked)
+    for finding in asked:
+        parts = [part for part in finding.ranks if not part.passed]
+        if shown := [part for part in parts if not (part.uncompared or part.missing)]:
+            why = f"check {finding.check}, rank {shown[0].rank}: {short(shown[0].reason)}"
+            return Cause(word="found", what=what, why=why)
+        if parts or finding.reason:
+            return Cause(word="open", what=what, why=f"check {finding.check} could compare nothing")
+    return Cause(word="excluded", what=what, why=f"check {names} holds on every rank it asks")
+
+
+def _where(check: Check, history: History) -> str:
+    """The first layer that differs, of all ranks the least."""
+    parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
+    found = [(rank, one.layer) for rank, one in enumerate(parity.ranks if parity else ()) if one.layer is not None]
+    if not found:
+        return ""
+    rank, least = min(found, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0]))
+    part = f", {least.part}" if least.part else ""
+    return f"layer {least.layer}{part}, on rank {rank}, position {least.at.position} of prompt {least.at.prompt}"
+
+
+def on_rungs(found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally | None]]) -> Attribution:
+    """Add what smaller worlds of the same run tell.
+
+    Args:
+        found: of the cell.
+        cell: whose axes the others have to share; its backend too, but for a world of one.
+        others: every cell with the counts of the same arm; None where it did not run.
+    """
+    below = sorted(
+        (
+            (other, counts)
+            for other, counts in others
+            if counts is not None
+            and counts.counted
+            and other.ranks < cell.ranks
+            and dict(other.axes) == dict(cell.axes)
+            and (other.backend == cell.backend or other.ranks == 1)
+        ),
+        key=lambda pair: (pair[0].ranks, pair[0].backend != cell.backend),
+    )
+    failed = {other.id: _wrong(counts, found.checks) for other, counts in below}
+    ones = [other for other, _ in below if other.ranks == 1]
+    if cell.ranks == 1:
+        cause = Cause(word="found", what=ONE, why="this is one: nothing that crosses between ranks is needed for it")
+    elif not ones:
+        cause = Cause(word="open", what=ONE, why="no world of one ran")
+    elif failed[ones[0].id]:
+        cause = Cause(word="found", what=ONE, why=f"{plural(failed[ones[0].id], 'trial')} of cell {ones[0].id} failed")
+    else:
+        cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
+    wrong_at = [other.ranks for other, _ in below if failed[other.id]]
+    first = min([*wrong_at, cell.ranks]) if below else None
+    return found.model_copy(update={"first_rung": first, "causes": [cause, *found.causes]})
+
+
+def _wrong(counts: Tally, checks: Sequence[str]) -> int:
+    """In how many trials of an arm one of these checks failed."""
+    return sum(any(failure.check in checks for failure in trial.failures) for trial in counts.trials)
+
+
+def climb(
+    cells: Sequence[Cell], found: Sequence[Mapping[Arm, Attribution]], arms: Sequence[Mapping[Arm, Tally]]
+) -> list[dict[Arm, Attribution]]:
+    """The attributions of all cells, with what smaller worlds tell of each."""
+    return [
+        {
+            arm: on_rungs(one, cell, [(other, counts.get(arm)) for other, counts in zip(cells, arms, strict=True)])
+            for arm, one in own.items()
+        }
+        for cell, own in zip(cells, found, strict=True)
+    ]

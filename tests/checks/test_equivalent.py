@@ -1,0 +1,261 @@
+"""`equivalent`: a run is what the whole model computes, but for noise; whatever is not that is not equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.checks.equivalent import EquivalentCheck
+from harness.events import Event
+from harness.history import ARTEFACTS_ACCOUNTED, History
+from harness.reason import VerdictCode
+from tests.checks import worlds
+from tests.checks.worlds import NOISE, Reference, judged
+
+CHECK = {"kind": "equivalent"}
+
+
+def one(kept: Any, **more: Any) -> tuple[bool, str, bool]:
+    """What the check says of rank 1, whose files these are, beside a rank 0 that computes the same as the reference."""
+    reference = Reference()
+    part = judged(CHECK, reference, [reference.answer, kept], **more).ranks[1]
+    return part.passed, part.reason or str(part.observed), part.uncompared
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The right answer but for one array."""
+    answer = Reference().answer
+    return {**answer, name: change(answer[name].copy())}
+
+
+def add(size: float, *place: int) -> Callable[[Any], Any]:
+    def change(array: Any) -> Any:
+        array[place] += size
+        return array
+
+    return change
+
+
+def test_the_same_bits_are_identical_and_noise_is_equivalent() -> None:
+    """Both words say how many positions of each phase were judged, and how near."""
+    assert one(Reference().answer) == (
+        True,
+        "IDENTICAL: 14 prefill positions bit for bit, 8 decode positions bit for bit",
+        False,
+    )
+    near = {name: values + np.float32(NOISE) for name, values in Reference().answer.items()}
+    passed, said, _ = one(near)
+    assert passed
+    assert said.startswith("EQUIVALENT: 14 prefill positions off by 1")
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "size", "says"),
+    [
+        ("prefill.logits.1", (3, 2), 1e-3, "DIVERGENT: prefill logits off by 0.001 at position 3 of prompt 1"),
+        ("decode.logits.0", (2, 0), 0.5, "DIVERGENT: decode logits off by 0.5 at position 2 of prompt 0"),
+        ("decode.logits.0", (2, 0), np.nan, "DIVERGENT: decode logits not finite at position 2 of prompt 0"),
+        ("decode.logits.0", (2, 0), -np.inf, "DIVERGENT: decode logits not finite at position 2 of prompt 0"),
+    ],
+)
+def test_one_number_beyond_noise_is_divergent_and_named(name: str, place: Any, size: float, says: str) -> None:
+    """Prefill and decode apart, with the prompt and position; NaN and infinities too."""
+    passed, said, uncompared = one(changed(name, add(size, *place)))
+    assert (passed, uncompared) == (False, False)
+    assert said.startswith(says)
+
+
+def test_a_little_everywhere_is_seen_though_no_position_is_beyond_the_worst() -> None:
+    """The middle distance is judged beside the largest one."""
+    reference = Reference()
+    for name in [name for name in reference.kept if name.startswith("envelope.0.prefill.logits.0")]:
+        reference.kept[name][0] += np.float32(1e-3)  # one position of the reference is very noisy
+    near = {name: values + np.float32(2e-5) for name, values in reference.answer.items()}
+    part = judged(CHECK, reference, [near]).ranks[0]
+    assert "prefill logits off by 2e-05 at half of 14 positions" in part.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda kept: kept | {"prefill.logits.0": kept["prefill.logits.0"].astype("float64")},
+            "is float64 [5, 12], and",
+        ),
+        (
+            lambda kept: kept | {"prefill.logits.0": kept["prefill.logits.0"][:4]},
+            "is float32 [4, 12], and float32 [5, 12]",
+        ),
+        (
+            lambda kept: {name: one for name, one in kept.items() if name != "decode.logits.1"},
+            "was not kept on both sides",
+        ),
+        (
+            lambda kept: kept | {"decode.logits.2": kept["decode.logits.1"]},
+            "decode.logits.2 was not kept on both sides",
+        ),
+        (lambda kept: kept | {"prefill.logits.0": b"noise"}, "not a file of NumPy's format"),
+    ],
+)
+def test_another_shape_dtype_or_nothing_is_never_equal(change: Any, says: str) -> None:
+    """What cannot be held against the reference fails, with what is the matter."""
+    passed, said, _ = one(change(Reference().answer))
+    assert not passed
+    assert says in said
+
+
+def test_tokens_agree_on_every_rank_at_every_step() -> None:
+    """One other token on one rank is named with step and prompt, on both, whatever the logits are."""
+    reference = Reference()
+    other = [("generated", {"prompt": 0, "ids": [1, *reference.events[0][1]["ids"][1:]]}), reference.events[1]]
+    found = judged(CHECK, reference, [reference.answer] * 2, said=[reference.events, other])
+    assert [part.passed for part in found.ranks] == [False, False]
+    assert "at step 0 of prompt 0 it generated token" in found.ranks[1].reason
+    found = judged(CHECK, reference, [reference.answer] * 3, said=[reference.events, other, reference.events])
+    assert [part.passed for part in found.ranks] == [True, False, True]
+
+
+def test_all_ranks_with_the_same_wrong_token_are_divergent() -> None:
+    """Ranks that agree on what the reference did not choose, by more than noise, are wrong together."""
+    reference = Reference()
+    wrong = [
+        (name, {**values, "ids": [(values["ids"][0] + 1) % 12, *values["ids"][1:]]})
+        for name, values in reference.events
+    ]
+    found = judged(CHECK, reference, [reference.answer] * 2, said=[wrong] * 2)
+    assert all("generated another token than the reference, though that was" in part.reason for part in found.ranks)
+
+
+@pytest.mark.parametrize("said", [[], [("generated", {"prompt": 0, "ids": None})], [("generated", {"prompt": 0})]])
+def test_no_token_is_not_agreement(said: Any) -> None:
+    """Null, nothing and what is not a list of tokens are those of nobody."""
+    reference = Reference()
+    assert not judged(CHECK, reference, [reference.answer] * 2, said=[said, said]).passed
+
+
+def test_a_rank_without_logits_is_judged_by_its_tokens_and_says_so() -> None:
+    """An inner stage of a pipeline passes by them, if another rank has logits; a world without any does not."""
+    reference = Reference()
+    found = judged(CHECK, reference, [{}, reference.answer])
+    assert found.passed
+    assert found.ranks[0].observed == "EQUIVALENT by 10 tokens alone: it keeps no logits"
+    assert not judged(CHECK, reference, [{}, {}]).passed
+
+
+def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
+    """From the first near tie of a prompt on nothing is judged, in its decoding too; the reference alone says where."""
+    reference = Reference()
+    for prefix in ("", "envelope.0.", "envelope.1."):
+        for name in [name for name in reference.answer if ".logits." in name]:
+            gaps = np.ones(len(reference.answer[name]), "float32")
+            if name == "prefill.logits.1":
+                gaps[4] = 1e-9 if not prefix else 1e-8
+            reference.kept[prefix + name.replace("logits", "router")] = gaps
+    answer = dict(reference.answer)
+    answer["prefill.logits.1"] = answer["prefill.logits.1"].copy()
+    answer["prefill.logits.1"][4:] += 1
+    part = judged(CHECK, reference, [answer]).ranks[0]
+    assert part.observed == (
+        "IDENTICAL: 9 prefill positions (5 apart: a router was undecided) bit for bit, "
+        "4 decode positions (4 apart: a router was undecided) bit for bit"
+    )
+    answer["prefill.logits.1"][3:] += 1
+    assert not judged(CHECK, reference, [answer]).passed
+
+
+def test_the_first_layer_that_differs_is_named() -> None:
+    """Parts of a layer come before what leaves it, and are held against the noise of their own."""
+    reference = Reference()
+    for place in ("0.attention", "0", "1.attention", "1"):
+        state = np.ones((9, 6), "float32")
+        reference.kept[f"hidden.{place}.1"] = state
+        reference.kept[f"envelope.0.hidden.{place}.1"] = state + np.float32(NOISE)
+    answer = {name: values.copy() for name, values in reference.kept.items() if not name.startswith("envelope")}
+    answer["hidden.1.attention.1"][6, 2] += 1
+    answer["hidden.1.1"][6, 2] += 1
+    answer["prefill.logits.1"][6] += 1
+    reason = judged(CHECK, reference, [answer]).ranks[0].reason
+    assert "first in layer 1, attention at position 6 of prompt 1 (1, allowed 1.91e-06)" in reason
+
+
+def forged(change: Callable[[dict[str, Any]], None]) -> Any:
+    def forge(values: dict[str, Any]) -> dict[str, Any]:
+        change(values)
+        return values
+
+    return forge
+
+
+def calmed(values: dict[str, Any]) -> None:
+    for rank in values["account"]["ranks"]:
+        rank["phases"]["prefill"]["beyond"] = 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        calmed,
+        lambda values: values.pop("account"),
+        lambda values: values["files"].pop("1/prefill.logits.0"),
+        lambda values: values["account"]["ranks"].pop(),
+        lambda values: values["account"]["ranks"][1].update(keeps=None),
+        lambda values: values.update(check="other"),
+    ],
+)
+def test_an_account_that_is_not_one_passes_nobody(change: Any) -> None:
+    """Numbers that contradict each other, files that are not those that were kept, no account at all."""
+    reference = Reference()
+    answers = [reference.answer, changed("prefill.logits.1", add(1.0, 3, 2))]
+    assert not judged(CHECK, reference, answers, change=forged(change)).ranks[1].passed
+
+
+def doubts(reference: Reference, **options: Any) -> list[tuple[VerdictCode, str]]:
+    """Why the reference cannot answer, by its second run, which gave the same."""
+    check = worlds.CHECK.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK, **options})
+    assert isinstance(check, EquivalentCheck)
+    events: list[Event] = []
+
+    def take(values: dict[str, Any]) -> dict[str, Any]:
+        events.append(Event(ns=4, by="harness", name=ARTEFACTS_ACCOUNTED, values=values))
+        return values
+
+    judged({**CHECK, **options}, reference, [reference.kept], change=take, arm="reference")
+    first = worlds.history([reference.kept], [reference.events], arm="reference")
+    second = worlds.history([reference.kept], [reference.events], reference=first, arm="reference")
+    return list(check.doubts(History([*(one.event for one in second.seen), *events], size=1, reference=first)))
+
+
+def with_sensitivity(*moved: tuple[float, float]) -> Reference:
+    """A reference that measured defects of these sizes, and what they move."""
+    reference = Reference()
+    for number, (size, distance) in enumerate(moved):
+        reference.events.append(("sensitivity", {"defect": number, "size": size, "what": "a layer is too large"}))
+        for name, values in reference.answer.items():
+            reference.kept[f"sensitivity.{number}.{name}"] = values + np.float32(distance)
+    return reference
+
+
+def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> None:
+    """The smallest defect that was measured is told; one inside the noise, or none measured, is not enough."""
+    reference = with_sensitivity((0.1, 1e-2), (0.01, 1e-7))
+    assert doubts(reference) == []
+    assert doubts(reference, sees=0.1) == []
+    ((code, why),) = doubts(reference, sees=0.01)
+    assert code is VerdictCode.REFERENCE_TOO_COARSE
+    assert "the smallest that was: a layer is too large by 0.1 (0.01 would not have been)" in why
+    assert "none was" in doubts(Reference(), sees=0.01)[0][1]
+
+
+def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing() -> None:
+    """Variants that are the same to the bit measure nothing; nor do a few positions."""
+    reference = Reference()
+    silent = Reference()
+    silent.kept |= {name: silent.kept[name.split(".", 2)[2]] for name in silent.kept if name.startswith("envelope")}
+    assert [code for code, _ in doubts(silent)] == [VerdictCode.REFERENCE_FAILED] * 2
+    assert "has 22 positions to judge, and check it asks 23" in doubts(reference, positions=23)[0][1]
+    bare = Reference()
+    bare.kept = bare.answer
+    assert "keep envelope.0.prefill.logits.0 and so on" in doubts(bare)[0][1]
