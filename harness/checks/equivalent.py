@@ -64,7 +64,10 @@ class EquivalentCheck(AccountedCheck):
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
         odd = _odd_ones(history)
         keeps = any(one.keeps and not one.why for one in parity.ranks)
-        return [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
+        smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
+        parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
+        seen = f"; seen would be {smallest}" if smallest else ""
+        return [part._replace(observed=f"{part.observed}{seen}") if part.passed else part for part in parts]
 
     def _judge(self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int) -> RankFinding:
         own = parity.ranks[rank]

@@ -68,9 +68,9 @@ class Attribution(Model):
 
     @property
     def remains(self) -> str:
-        """What is left, in one sentence."""
+        """What is left, in one sentence; that two things are wrong in a trial does not say that one made the other."""
         found = [one.what for one in self.causes if one.word == "found"]
-        return "; ".join(found) if found else "unattributed: nothing that this run looked at explains it"
+        return f"also wrong there: {'; '.join(found)}" if found else "unattributed: all that this run looked at holds"
 
 
 def output_checks(checks: Sequence[Check]) -> list[Check]:
