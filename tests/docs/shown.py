@@ -36,6 +36,13 @@ SCENARIO = NotRun("takes minutes, on demand; tests/run runs the shipped scenario
 TESTS = NotRun("runs the tests, of which this is one")
 
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
+    "docs/inference.md": {
+        "rankproof run scenarios/single-vs-distributed": SCENARIO,
+        (
+            'rankproof run scenarios/single-vs-distributed --set "matrix.ranks=[1, 2, 3, 4]" '
+            '--set "subject.control.must_fail.cells={ranks: [2, 3, 4]}"'
+        ): SCENARIO,
+    },
     "README.md": {
         "git clone REPOSITORY_URL rankproof": RUN,
         "pip install ./rankproof": INDEX,

@@ -1,0 +1,97 @@
+"""The ladder: a model split over ranks is judged against the whole, and again by whoever verifies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.trust.key import find_signer
+from tests import forge
+from tests.run.conftest import ROOT, Ran, run_command
+from tests.run.sums import signer
+
+pytestmark = [pytest.mark.slow, pytest.mark.whole]  # a run, verified and forged
+
+CELL = "ranks-2-backend-gloo"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The shipped scenario with gloo, up to two ranks."""
+    holds = "subject.control.must_fail.cells={ranks: [2]}"
+    sets = ("matrix.ranks=[1, 2]", "matrix.backend=[gloo]", "matrix.exclude=[]", holds)
+    options = [word for one in sets for word in ("--set", one)]
+    scenario = str(ROOT / "scenarios/single-vs-distributed")
+    return run_command(tmp_path_factory.mktemp("ladder"), "run", scenario, *options)
+
+
+def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -> None:
+    """A bias that is added once per rank: right with one rank, wrong with two, in the first layer, on both ranks."""
+    assert ran.code == 0, ran.out
+    one, two = ran.record.judgement.cells
+    assert one.attributions == {}
+    found = two.attributions["control"]
+    words = {cause.what: cause.word for cause in found.causes}
+    assert words["wrong already in a world of one"] == "excluded"
+    assert words["the ranks do not hold the checkpoint, split"] == "found"
+    assert words["a rank takes no part"] == "excluded"
+    assert words["a collective is wrong"] == "open"
+    assert (found.first_rung, found.where.partition(",")[0]) == (2, "layer 0")
+    shown = {row.check: row.cells[0].shown for row in two.samples["candidate"].rows if row.cells}
+    assert shown["same-model"].startswith("EQUIVALENT: 32 prefill positions off by")
+    assert "seen would be the weights of layer 1 too large by 0.0001" in shown["same-model"]
+
+
+def edit(folder: Path, trial: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the account of `same-model` in a trial."""
+    path = folder / f"evidence/{CELL}/{trial}/events.jsonl"
+    lines = []
+    for line in path.read_text().splitlines():
+        event = json.loads(line)
+        if event["name"] == "artefacts.accounted" and event["values"]["check"] == "same-model":
+            change(event["values"])
+        lines.append(json.dumps(event, separators=(",", ":")))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def of_the_candidate(folder: Path) -> None:
+    """The control's account is that of a trial that passed."""
+    accounts: list[Any] = []
+    edit(folder, "candidate-00000", lambda values: accounts.append(values["account"]))
+    edit(folder, "control-00000", lambda values: values.update(account=accounts[0]))
+
+
+def wider(folder: Path) -> None:
+    """The noise of the reference is more than it was."""
+    edit(folder, "candidate-00000", lambda values: values["account"]["phases"]["prefill"].update(most=1.0))
+
+
+def of_fewer(folder: Path) -> None:
+    """A file is left out, and the account with it says that it cannot be compared."""
+    edit(folder, "candidate-00000", lambda values: values["files"].pop("1/prefill.logits.0"))
+
+
+def missing(folder: Path) -> None:
+    path = folder / f"evidence/{CELL}/control-00000/events.jsonl"
+    path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines() if "artefacts.accounted" not in line))
+
+
+@pytest.mark.parametrize("forgery", [of_the_candidate, wider, of_fewer, missing])
+def test_a_forged_account_is_refused_under_a_good_signature(
+    ran: Ran, tmp_path: Path, forgery: Callable[[Path], None]
+) -> None:
+    """Whoever signs it again: the artefacts give another account, or it is not there."""
+    folder = tmp_path / ran.folder.parent.name / ran.folder.name
+    shutil.copytree(ran.folder, folder)
+    forgery(folder)
+    forge.work_out(folder)
+    place = ran.results.parent
+    forge.sign(folder, signer(place))
+    fingerprint = find_signer(explicit=str(signer(place))).fingerprint
+    found = run_command(place, "verify", str(folder / "report.md"), "--signer", fingerprint)
+    assert (found.code, "JUDGED DIFFERENTLY" in found.out) == (3, True), found.out
