@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,11 +134,17 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
         whole=engine.whole,
     )
     held = 0
+    # What ranks hold is compared with what the reference holds, slice by slice.
+    kept = dict[str, Piece]() if request.envelope == "keep" and engine.whole else None
     for piece in engine.pieces():
         held += len(piece.data)
+        if kept is not None:
+            kept[piece.tensor] = piece
         digest = hashlib.sha256(piece.data).hexdigest()
         context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
     context.emit("shards", bytes=held)
+    if kept is not None:
+        context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
     tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
@@ -161,6 +168,20 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
         context.emit("detokenized", prompt=number, text=tokenizer.decode(answer.ids))
         if request.envelope == "keep":
             _envelope(context, engine, request, prompt, number=number, fed=answer.fed)
+
+
+def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
+    """Whole tensors as a safetensors file, in the dtype in which they were loaded; what is wider is float32."""
+    header, content = dict[str, Any](), b"".join(piece.data for piece in pieces)
+    begin = 0
+    for piece in pieces:
+        shape, end = [one[1] for one in piece.slices], begin + len(piece.data)
+        narrow = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
+        told = narrow if len(piece.data) == math.prod(shape) * (4 if dtype == "float32" else 2) else "F32"
+        header[piece.tensor] = {"dtype": told, "shape": shape, "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content
 
 
 def folder_of(context: Any, model: str) -> str:
@@ -282,6 +303,8 @@ def _variant(context: Any, count: int, words: str, answer: Answer, number: int) 
     context.emit("envelope", number=count, prompt=number, order=words)
     _keep(context, f"envelope.{count}.prefill.logits.{number}", answer.prefill)
     _keep(context, f"envelope.{count}.decode.logits.{number}", answer.decode)
+    for layer, values in sorted(answer.hidden.items()):
+        context.keep(f"envelope.{count}.hidden.{layer}.{number}", values)
 
 
 def _keep(context: Any, name: str, values: Any) -> None:
