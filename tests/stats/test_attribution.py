@@ -1,0 +1,122 @@
+"""What a wrong output comes from: each cause excluded, found or open by what was looked at, and never more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from harness.checks import Finding, RankFinding
+from harness.history import History
+from harness.scenario import Cell, parse_scenario
+from harness.stats.attribution import Attribution, attribute, on_rungs
+from harness.stats.outcome import Failure, Trial
+from harness.stats.tally import Tally
+
+SCENARIO = parse_scenario(
+    b"""
+schema: 1
+id: rungs
+title: Rungs
+question: Which is the first that is wrong?
+subject:
+  entry: subject:run
+  candidate: {with: {defect: none}}
+  control: {with: {defect: some}, must_fail: {check: same, ranks: every}}
+  reference: {with: {defect: none}}
+matrix: {ranks: [2, 3], backend: [gloo]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 5, control: 2, accept: {failure_rate_below: 50%}}
+observe: [collectives]
+checks:
+  - {id: same,    kind: equivalent, ranks: every, against: reference}
+  - {id: in-step, kind: ledger-agrees, ranks: every}
+  - {id: alike,   kind: environment-agrees, ranks: every}
+""",
+    name="scenario.yaml",
+    overrides=[],
+)
+
+
+def finding(check: str, kind: str, reason: str = "", *, uncompared: bool = False) -> Finding:
+    """Of two ranks, the second of which fails by this reason."""
+    parts = [RankFinding(rank=0, passed=True)]
+    parts.append(RankFinding(rank=1, passed=not reason, reason=reason, uncompared=uncompared))
+    return Finding(check=check, kind=kind, ranks=tuple(parts))
+
+
+def attributed(same: Finding, *, step: str = "", alike: str = "") -> Attribution | None:
+    others = [finding("in-step", "ledger-agrees", step), finding("alike", "environment-agrees", alike)]
+    return attribute(SCENARIO, 0, "events.jsonl", [same, *others], History([], size=2))
+
+
+def words(found: Attribution) -> dict[str, str]:
+    return {cause.what: cause.word for cause in found.causes}
+
+
+WRONG = finding("same", "equivalent", "DIVERGENT: off")
+
+
+def test_each_cause_is_excluded_found_or_open() -> None:
+    """By the check that looked: one that holds excludes, one that fails was found, one that nobody asked is open."""
+    found = attributed(WRONG, alike="torch differs")
+    assert found is not None
+    assert words(found) == {
+        "the ranks do not hold the checkpoint, split": "open",
+        "a rank takes no part": "open",
+        "the environments of the ranks differ": "found",
+        "a collective is wrong": "excluded",
+        "what was sent is not what came": "open",
+        "a replicated decision differs": "open",
+    }
+    assert found.remains == "also wrong there: the environments of the ranks differ"
+
+
+def test_nothing_found_is_unattributed_and_nothing_wrong_is_nothing() -> None:
+    """A check that holds, or could compare nothing, shows no wrong output."""
+    found = attributed(WRONG)
+    assert found is not None
+    assert found.remains.startswith("unattributed")
+    assert attributed(finding("same", "equivalent")) is None
+    assert attributed(finding("same", "equivalent", "was not kept", uncompared=True)) is None
+
+
+def cell(ranks: int, backend: str = "gloo", **axes: str) -> Cell:
+    return Cell(f"ranks={ranks},{backend}{axes or ''}", "", ranks, backend, axes)
+
+
+def counts(*, wrong: str = "", trials: int = 2) -> Tally:
+    """Of an arm whose trials failed the check `wrong`."""
+    failures = [Failure(check=wrong, ranks=[0], reasons=["rank 0: off"])] if wrong else []
+    made = [
+        Trial(index=index, seed="1", evidence="", ms=1.0, outcome="fail" if wrong else "pass", failures=failures)
+        for index in range(trials)
+    ]
+    return Tally(trials=made, counted=trials, failed=trials if wrong else 0, voids=0, upper=1.0, upper_with_voids=1.0)
+
+
+@pytest.mark.parametrize(
+    ("below", "word", "first"),
+    [
+        ({cell(1): counts()}, "excluded", 3),
+        ({cell(1): counts(wrong="same")}, "found", 1),
+        ({cell(1): counts(wrong="other")}, "excluded", 3),
+        ({cell(1): counts(), cell(2): counts(wrong="same")}, "excluded", 2),
+        ({cell(2): counts()}, "open", 3),
+        ({}, "open", None),
+        ({cell(1): None}, "open", None),
+        ({cell(1): counts(trials=0)}, "open", None),
+        ({cell(1, model="other"): counts(wrong="same")}, "open", None),
+        ({cell(2, "mlx-ring"): counts(wrong="same")}, "open", None),
+    ],
+)
+def test_smaller_worlds_of_the_same_kind_say_where_it_begins(
+    below: Mapping[Cell, Tally | None], word: str, first: int | None
+) -> None:
+    """A world of one of the same axes decides whether it is wrong without any rank beside it; others decide nothing."""
+    found = attributed(WRONG)
+    assert found is not None
+    own = cell(3)
+    found = on_rungs(found, own, [*below.items(), (own, counts(wrong="same"))])
+    assert (words(found)["wrong already in a world of one"], found.first_rung) == (word, first)
