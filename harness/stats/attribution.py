@@ -70,7 +70,10 @@ class Attribution(Model):
     def remains(self) -> str:
         """What is left, in one sentence; that two things are wrong in a trial does not say that one made the other."""
         found = [one.what for one in self.causes if one.word == "found"]
-        return f"also wrong there: {'; '.join(found)}" if found else "unattributed: all that this run looked at holds"
+        also = [what for what in found if what != ONE]
+        parts = [ONE] if ONE in found else []
+        parts += [f"also wrong there: {'; '.join(also)}"] if also else []
+        return "; ".join(parts) or "unattributed: all that this run looked at holds"
 
 
 def output_checks(checks: Sequence[Check]) -> list[Check]:

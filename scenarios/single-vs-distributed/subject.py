@@ -38,7 +38,7 @@ LOUDER = 1.5
 AT_ONE = ("rope-base", "scaled-layer")
 
 
-def whole(context, *, dtype="float32", seed=7, mixture=True, chunk=8, steps=4):
+def whole(context, *, dtype="float32", seed=7, mixture=True, chunk=8, steps=3):
     """The reference: logits of every position, the same in other orders that are allowed, and of small defects."""
     found = weights(seed, DTYPES[dtype], mixture)
     context.keep("checkpoint", checkpoint(found))
@@ -78,7 +78,7 @@ def keep(context, series, model, asked):
             context.emit("generated", prompt=number, ids=logits[first - 1 :].argmax(-1).tolist())
 
 
-def distributed(context, *, sharding="tensor", dtype="float32", seed=7, mixture=True, chunk=8, steps=4, defect="none"):
+def distributed(context, *, sharding="tensor", dtype="float32", seed=7, mixture=True, chunk=8, steps=3, defect="none"):
     """The model over the ranks: prefill by chunks, then by tokens; and once more with each rank's share changed."""
     model = Distributed(context, sharding, DTYPES[dtype], defect if context.size > 1 or defect in AT_ONE else "none")
     about = {"engine": sharding, "architecture": "experts" if mixture else "dense", "device": "cpu", "dtype": dtype}
