@@ -16,7 +16,7 @@ from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACTS_ACCOUNTED, History
-from harness.numeric.parity import NAME, PHASES, Flip, LayerDeparture, Parity, RankParity, work_out
+from harness.numeric.parity import NAME, PHASES, UNREADABLE, Flip, LayerDeparture, Parity, RankParity, work_out
 from harness.reason import VerdictCode
 
 GENERATED, SENSITIVITY = "generated", "sensitivity"
@@ -67,7 +67,10 @@ class EquivalentCheck(AccountedCheck):
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
         seen = f"; seen would be {smallest}" if smallest else ""
-        return [part._replace(observed=f"{part.observed}{seen}") if part.passed else part for part in parts]
+        return [
+            part._replace(observed=f"{part.observed}{seen}") if part.passed and parity.ranks[part.rank].keeps else part
+            for part in parts
+        ]
 
     def _judge(self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int) -> RankFinding:
         own = parity.ranks[rank]
@@ -83,6 +86,9 @@ class EquivalentCheck(AccountedCheck):
                 missing=missing,
                 uncompared=not (missing or shape),
             )
+        if own.keeps and (own.phases.keys() != parity.phases.keys() or not own.phases.keys() <= set(PHASES)):
+            reason = "the account contradicts itself: a phase was not compared"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         for phase, found in own.phases.items():
             if wrong := found.contradiction(parity.phases[phase], self.margin):
                 reason = f"the account contradicts itself: {wrong}"
@@ -189,7 +195,7 @@ def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
         ):
             found[prompt] = ids
         else:
-            found[-1] = []  # said twice, or not as asked: like nobody else's
+            found[UNREADABLE] = []  # said twice, or not as asked: not what the reference said
     return found
 
 

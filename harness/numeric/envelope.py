@@ -90,6 +90,8 @@ class Departure(Model):
             return "more positions lie beyond what is allowed than differ"
         if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (self.differing == 0):
             return "a position is missing, or there is one where nothing differs"
+        if self.most is not None and (self.half is None or self.half > self.most):
+            return "the middle distance is larger than the largest"
         over = self.most is None or self.most > envelope.allows(margin)[1]
         return "" if over == bool(self.beyond) else "the largest distance and the count beyond what is allowed disagree"
 

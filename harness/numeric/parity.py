@@ -134,6 +134,8 @@ class Parity(Told):
 Files = Mapping[str, ArrayFile]
 Tokens = Mapping[int, list[int]]
 """The tokens that were generated, by prompt."""
+UNREADABLE = -1
+"""The prompt of what was said of tokens and cannot be read."""
 
 
 class Whole:
@@ -150,6 +152,8 @@ class Whole:
         self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
         if not self.logits:
             raise NotAnArray("the reference kept no logits: keep prefill.logits.0, and so on for each prompt")
+        if tokens is not None and UNREADABLE in tokens:
+            raise NotAnArray("the reference emitted generated twice for a prompt, or without prompt and a list of ids")
         if tokens is not None and not any(tokens.values()):
             raise NotAnArray("the reference generated no token: emit generated with prompt and ids")
         self._variants = sorted(number or 0 for series, number in self._series if series == "envelope")

@@ -186,7 +186,7 @@ def on_rungs(found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally 
     else:
         cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
     wrong_at = [other.ranks for other, _ in below if failed[other.id]]
-    first = min([*wrong_at, cell.ranks]) if below else None
+    first = min([*wrong_at, cell.ranks]) if below or cell.ranks == 1 else None
     return found.model_copy(update={"first_rung": first, "causes": [cause, *found.causes]})
 
 

@@ -212,6 +212,33 @@ def test_an_account_that_is_not_one_passes_nobody(change: Any) -> None:
     assert not judged(CHECK, reference, answers, change=forged(change)).ranks[1].passed
 
 
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of everything in an account."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(one for key, below in inner for one in leaves(below, (*path, key)))]
+
+
+def test_no_account_makes_the_check_raise() -> None:
+    """Whatever stands in place of any part of it: judging ends with a finding."""
+    accounts: list[Any] = []
+    reference = Reference()
+    answers = [{}, changed("prefill.logits.1", add(1.0, 3, 2))]
+    judged(CHECK, reference, answers, change=lambda values: accounts.append(values["account"]) or values)
+    places = [place for place in leaves(accounts[0]) if place]
+    assert len(places) > 40
+    others = (None, 0, 1e30, [], {}, "x")
+    for number, place in enumerate(places):
+
+        def forge(values: dict[str, Any], *, place: Any = place, other: Any = others[number % 6]) -> dict[str, Any]:
+            into = values["account"]
+            for key in place[:-1]:
+                into = into[key]
+            into[place[-1]] = other
+            return values
+
+        assert len(judged(CHECK, reference, answers, change=forge).ranks) == 2
+
+
 def doubts(reference: Reference, **options: Any) -> list[tuple[VerdictCode, str]]:
     """Why the reference cannot answer, by its second run, which gave the same."""
     check = worlds.CHECK.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK, **options})
