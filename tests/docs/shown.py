@@ -37,9 +37,9 @@ TESTS = NotRun("runs the tests, of which this is one")
 
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/inference.md": {
-        "rankproof run scenarios/single-vs-distributed": SCENARIO,
+        "rankproof run scenarios/single-vs-distributed/scenario.yaml": SCENARIO,
         (
-            'rankproof run scenarios/single-vs-distributed --set "matrix.ranks=[1, 2, 3, 4]" '
+            'rankproof run scenarios/single-vs-distributed/scenario.yaml --set "matrix.ranks=[1, 2, 3, 4]" '
             '--set "subject.control.must_fail.cells={ranks: [2, 3, 4]}"'
         ): SCENARIO,
     },
