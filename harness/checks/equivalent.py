@@ -16,7 +16,8 @@ from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACTS_ACCOUNTED, History
-from harness.numeric.parity import NAME, PHASES, UNREADABLE, Flip, LayerDeparture, Parity, RankParity, work_out
+from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity
+from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 
 GENERATED, SENSITIVITY = "generated", "sensitivity"
