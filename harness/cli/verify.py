@@ -17,10 +17,12 @@ from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Unreadable, read_signers, verify_folder
+from harness.trust.replay import Replay
 from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
 from harness.trust.verification import Verification
 
+MATRIX = "evidence/matrix.json"
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -45,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace, report: Path) -> int:
     try:
         accepted = policy_of(options)
-        verification = verify_folder(report, policy=accepted, replay=RecordReplay())
+        verification = verify_folder(report, policy=accepted, replay=replay_of(report))
     except OSError as error:
         if error.filename is None:
             raise
@@ -65,6 +67,15 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
         return PASS
     print(f"{shown}: REFUSED: {verification.word}")
     return REFUSED
+
+
+def replay_of(report: Path) -> Replay:
+    """How what lies beside a report is judged again: as a run, or as a matrix of runs."""
+    if (report.parent / MATRIX).is_file():
+        from harness.matrix.replay import MatrixReplay
+
+        return MatrixReplay()
+    return RecordReplay()
 
 
 def policy_of(options: argparse.Namespace) -> SignerPolicy:

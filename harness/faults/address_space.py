@@ -18,6 +18,7 @@ class AddressSpaceFault(LimitFault):
 
     does: ClassVar = "lets the rank map `more` bytes beyond what it has mapped at `at`: then allocations fail"
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: memory-is-short, kind: address-space, ranks: [1], at: model.load.begin, more: 64MiB}"
     resource: ClassVar = "address-space"
 

@@ -24,6 +24,7 @@ class DelayFault(FaultAtEvent):
     does: ClassVar = "holds the rank inside emitting `at` for `for`; its other threads go on"
     needs: ClassVar = "an event of the subject to strike at"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+    effect: ClassVar = "masked"
     example: ClassVar = "{id: rank-1-is-slow, kind: delay, ranks: [1], at: decode.begin, for: 200ms}"
 
     kind: Literal["delay"]

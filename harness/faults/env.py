@@ -29,6 +29,7 @@ class EnvFault(Fault):
         "a subject in Python; variables that libraries read at import make every rank of the world start fresh"
     )
     properties: ClassVar = FaultProperties(needs_a_gate=False, inside=True, ends_rank=False, needs_a_hub=False)
+    effect: ClassVar = "silent"
     example: ClassVar = '{id: one-thread, kind: env, ranks: [1], set: {OMP_NUM_THREADS: "1"}}'
 
     kind: Literal["env"]

@@ -24,6 +24,7 @@ class ExitFault(FaultAtEvent):
     does: ClassVar = "ends the rank's process with `code` where it emits `at`, without cleaning up"
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: rank-1-leaves, kind: exit, ranks: [1], at: decode.begin, code: 0}"
     inside_file: ClassVar = Path(__file__).with_name("exit_inside.py")
 

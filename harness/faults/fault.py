@@ -25,6 +25,14 @@ from harness.forms.ranks import Ranks
 from harness.forms.strict_json import JSON
 from harness.history import History
 
+Effect = Literal["masked", "silent", "breaking", "stopping"]
+# What each effect means, for a reader.
+EFFECTS: Mapping[Effect, str] = {
+    "masked": "what is there makes up for it: the result must be right, and may be late",
+    "silent": "nothing below the application can tell",
+    "breaking": "what meets it raises, aborts, hangs, or does not notice",
+    "stopping": "no step that needs what it strikes completes",
+}
 FOR = "How long, with a unit: 200ms, 60s."
 
 
@@ -66,6 +74,7 @@ class Fault(Model):
         does: what faults of this kind do, one line.
         needs: what a scenario must have for it.
         properties: what it is; every kind declares them.
+        effect: what it does to a subject that works; None is a kind that does not say. `harness.faults.fault.EFFECTS`.
         example: a fault of this kind as a scenario writes it, in YAML.
         inside_file: the file whose function `inside` carries out the order in a rank; it imports the standard library
             and `harness.rank` alone.
@@ -74,6 +83,7 @@ class Fault(Model):
     does: ClassVar[str]
     needs: ClassVar[str]
     properties: ClassVar[FaultProperties]
+    effect: ClassVar[Effect | None] = None
     example: ClassVar[str]
     inside_file: ClassVar[Path | None] = None
 

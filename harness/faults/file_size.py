@@ -21,6 +21,7 @@ class FileSizeFault(LimitFault):
         "a program gets SIGXFSZ"
     )
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: no-large-files, kind: file-size, ranks: [1], at: save.begin, to: 64KiB}"
     resource: ClassVar = "file-size"
 

@@ -26,6 +26,7 @@ class HubFault(Fault):
     does: ClassVar = "answers some of the rank's requests to the scenario's hub with a fault"
     needs: ClassVar = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
     properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True)
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: no-config, kind: hub, ranks: [1], role: [tokenizer_config.json], answer: {kind: missing}}"
 
     kind: Literal["hub"]

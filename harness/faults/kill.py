@@ -24,6 +24,7 @@ class KillFault(FaultAtEvent):
     does: ClassVar = "sends the rank's process a deadly signal (KILL, TERM, ABRT or SEGV) where it emits `at`"
     needs: ClassVar = "an event of the subject to strike at"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: rank-1-dies, kind: kill, ranks: [1], at: decode.begin, signal: KILL}"
 
     kind: Literal["kill"]

@@ -25,13 +25,6 @@ from harness.history import History, Seen
 NEEDS = "test hosts (`world.hosts`), and an event of the subject to strike at"
 OF_A_LINK = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
 STRUCK, UNDONE, COUNTED = "wire.struck", "wire.undone", "wire.counted"
-# What each effect means, for a reader.
-EFFECTS = {
-    "masked": "TCP makes up for it: the result must be right, and may be late",
-    "silent": "nothing below the application can tell",
-    "breaking": "what reads the stream raises, aborts, hangs, or does not notice",
-    "stopping": "no step that needs the link completes",
-}
 
 
 def _some(seconds: float) -> float:
@@ -46,7 +39,6 @@ Delay = Annotated[Duration, AfterValidator(_some)]
 class LinkFault(FaultAtEvent):
     """A fault of the wire, on the links of a rank's host."""
 
-    effect: ClassVar[Literal["masked", "silent", "breaking", "stopping"]]
     what: ClassVar[str]
     """The word that the wire knows it by."""
 

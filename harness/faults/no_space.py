@@ -31,6 +31,7 @@ class NoSpaceFault(FolderFault):
 
     does: ClassVar = "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with ENOSPC"
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: disk-is-full, kind: no-space, ranks: [1], at: download.begin, folder: home, left: 64KiB}"
     how: ClassVar = "full"
 

@@ -20,6 +20,7 @@ class OpenFilesFault(LimitFault):
         "EMFILE; what is open stays open"
     )
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: no-more-files, kind: open-files, ranks: [1], at: decode.begin, to: 0, for: 1s}"
     resource: ClassVar = "open-files"
 

@@ -24,6 +24,7 @@ class PermissionDeniedFault(FolderFault):
     does: ClassVar = "takes all permissions of `folder` away, for every rank, from `at` on: using it fails with EACCES"
     needs: ClassVar = "an event of the subject to strike at, and a user who is not root, whom nothing is denied"
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: cache-is-denied, kind: permission-denied, ranks: [1], at: load.begin, folder: shared}"
     how: ClassVar = "denied"
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.faults.fault import FaultAtEvent, FaultProperties, Place
+from harness.faults.fault import Effect, FaultAtEvent, FaultProperties, Place
 from harness.faults.proof import Landing, Proof
 from harness.forms.fields import Event, EventValue
 from harness.forms.model import Model, demand_one
@@ -79,6 +79,7 @@ class PerturbFault(Change, FaultAtEvent):
     does: ClassVar = "changes one element, chosen by the seed, of the value that the rank reports next, or of the array"
     needs: ClassVar = "a subject in Python (`subject.entry`)"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
+    effect: ClassVar[Effect | None] = "silent"
     example: ClassVar = "{id: off, kind: perturb, ranks: [1], value: score.loss, absolute: 0.01}"
     inside_file: ClassVar = Path(__file__).with_name("perturb_inside.py")
 

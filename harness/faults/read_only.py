@@ -17,6 +17,7 @@ class ReadOnlyFault(FolderFault):
 
     does: ClassVar = "makes `folder` read-only for the rank alone, from `at` on: writing fails with EROFS"
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "breaking"
     example: ClassVar = "{id: cache-is-read-only, kind: read-only, ranks: [1], at: load.begin, folder: home}"
     how: ClassVar = "read-only"
 

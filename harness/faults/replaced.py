@@ -22,6 +22,7 @@ class ReplacedFault(FileFault):
         "all bits of the byte at `offset` are turned; who has the old one open keeps it"
     )
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "silent"
     example: ClassVar = (
         "{id: another-file, kind: replaced, ranks: [0], at: saved, file: shared/model.safetensors, offset: 4KiB}"
     )

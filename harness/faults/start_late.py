@@ -26,6 +26,7 @@ class StartLateFault(Fault):
     does: ClassVar = "starts the rank `for` after the last of the ranks that are not late"
     needs: ClassVar = "a rank that is not late"
     properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    effect: ClassVar = "masked"
     example: ClassVar = "{id: rank-1-starts-late, kind: start-late, ranks: [1], for: 1s}"
 
     kind: Literal["start-late"]

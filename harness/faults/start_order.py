@@ -27,6 +27,7 @@ class StartOrderFault(Fault):
     does: ClassVar = "starts the ranks in the order `order` says, each `gap` after the one before"
     needs: ClassVar = "a world of two ranks or more; `ranks: every`"
     properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    effect: ClassVar = "masked"
     example: ClassVar = "{id: the-last-first, kind: start-order, ranks: every, order: reversed, gap: 200ms}"
 
     kind: Literal["start-order"]

@@ -34,6 +34,7 @@ class StarveFault(FaultAtEvent):
     )
     needs: ClassVar = "an event of the subject to strike at, work for the processor after it; Linux"
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "masked"
     example: ClassVar = "{id: rank-1-is-starved, kind: starve, ranks: [1], at: decode.begin, for: 2s, burners: 4}"
 
     kind: Literal["starve"]

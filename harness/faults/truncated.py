@@ -19,6 +19,7 @@ class TruncatedFault(FileFault):
 
     does: ClassVar = "cuts `file` off after `left` bytes while the rank stands at `at`"
     properties: ClassVar = FROM_OUTSIDE
+    effect: ClassVar = "silent"
     example: ClassVar = (
         "{id: half-a-file, kind: truncated, ranks: [0], at: saved, file: shared/model.safetensors, left: 1KiB}"
     )

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock, Timeout
 
-from harness.forms.digest import sha256
+from harness.forms.digest import sha256, sha256_of
 
 UNFINISHED = ".unfinished"
 LATEST = "latest"
@@ -63,6 +65,71 @@ class ResultsFolder:
             _make(root)
             with self._guard():
                 self.path.mkdir(parents=True)
+
+    @classmethod
+    def reopen(cls, path: Path) -> Self:
+        """The folder of a run that did not finish, to go on with it; what lies there is not taken in yet.
+
+        Raises:
+            ResultsError: its name is not one that a run gave it, or it is not there.
+        """
+        self = cls.__new__(cls)
+        self.id = path.name.removesuffix(UNFINISHED)
+        try:
+            self.made = datetime.strptime(self.id.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            raise ResultsError(f"{path} does not have the name of a run; name the folder as the run left it") from None
+        if not path.is_dir():
+            raise ResultsError(f"{path} is not there; name the folder as the run left it")
+        self.path, self._scenario, self.root = path, path.parent, path.parent.parent
+        self.digests, self._lock = {}, threading.Lock()
+        return self
+
+    def take_in(self, names: Collection[str]) -> None:
+        """Take in what an earlier process wrote whole, of these names; remove whatever else lies below `evidence`.
+
+        Raises:
+            ResultsError: a file cannot be read or removed.
+        """
+        for file in sorted((self.path / "evidence").rglob("*")):
+            name = file.relative_to(self.path).as_posix()
+            with _as_results_error(file):
+                if name in names:
+                    self.digests[name] = sha256_of(file)
+                elif not file.is_dir():
+                    file.unlink()
+
+    def take(self, name: str, file: Path) -> None:
+        """Move a file of the same file system here, whole or not at all, whatever ends this process.
+
+        Raises:
+            ResultsError: as for `write`.
+        """
+        target = self.path / name
+        with _as_results_error(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("rb") as content:
+                os.fsync(content.fileno())
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            file.replace(target)
+            folder = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        with self._lock:
+            self.digests[name] = digest
+
+    def write_whole(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all, whatever ends this process.
+
+        Raises:
+            ResultsError: as for `write`.
+        """
+        draft = self.path / f".{Path(name).name}.draft"
+        with _as_results_error(draft):
+            draft.write_bytes(data)
+        self.take(name, draft)
 
     def write(self, name: str, data: bytes) -> None:
         """Write an evidence file, once.

@@ -80,6 +80,7 @@ def bundle(
     inputs: Mapping[str, Path] | None = None,
     inputs_limit: int = INPUTS_LIMIT,
     allowed: Collection[str] = (),
+    lock: bool = True,
 ) -> Bundled:
     """Write a bundle of a finished run.
 
@@ -89,6 +90,7 @@ def bundle(
         inputs: where inputs lie, by name, for those that are not found where the scenario says.
         inputs_limit: most bytes of inputs that are carried; a larger one is named by its digest only.
         allowed: kinds of leaks that are let out: home, host, secret, user.
+        lock: carry the lock that the run was made under.
 
     Raises:
         BundleError: it is not a finished run, a file was changed since it was signed, or the file cannot be written.
@@ -102,7 +104,8 @@ def bundle(
     except (KeyError, RecordError) as error:
         raise BundleError(f"{place} holds no facts of a run that this version reads: {error}") from None
     carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
-    _take_lock(facts, content)
+    if lock:
+        _take_lock(facts, content)
     members = [_member(path, content) for path in sorted((*content.held, *content.files), key=str.encode)]
     needles = Needles(allowed=allowed)
     if leaks := [leak for member in members for leak in needles.look(member.path, _bytes(content, member.path))]:

@@ -1,0 +1,175 @@
+"""Which case each kind of fault has: what it is tried on, which checks see it, on which ranks, and by what name.
+
+A kind without a case is found by a test, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+from harness.matrix.case import Case, Sees
+from harness.matrix.ground import EXCHANGE, FETCH, HOSTS, RUNTIME, STORE
+
+RING, GLOO = "mlx-ring", "gloo"
+# What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
+DENIED = {"error": "OSError", "ranks": [1]}
+# The rank that ended, by its own end; and that its peers do not go on without it.
+ENDED: Sees = {"struck-finishes": [1], "all-finished": "every"}
+NOT_TORCH = "its ranks need not have torch"
+IN_GATHER = {"hang": {"function": "gather"}, "ranks": "every", "within": "20s"}
+# A flipped byte reaches every rank but the one that sent it.
+FLIPPED = {"as-expected": [0, 2]}
+
+
+def _storage(kind: str, message: str, **options: object) -> Case:
+    sees: Sees = {"struck-finishes": [1]}
+    return Case(kind=kind, ground=STORE, options=options, sees=sees, must_fail={**DENIED, "message": message})
+
+
+CASES: tuple[Case, ...] = (
+    # Masked: what comes late is not wrong.
+    Case(kind="pause", ground=EXCHANGE, options={"for": "200ms"}),
+    Case(kind="delay", ground=EXCHANGE, options={"for": "200ms"}),
+    Case(kind="start-late", ground=EXCHANGE, options={"for": "200ms"}),
+    Case(kind="start-order", ground=EXCHANGE, struck="every", options={"order": "reversed", "gap": "50ms"}),
+    Case(kind="starve", ground=EXCHANGE, options={"for": "300ms", "burners": 4}, arguments={"work": 0.05}),
+    Case(kind="latency", ground=HOSTS, options={"by": "5ms", "jitter": "5ms"}),
+    Case(kind="bandwidth", ground=HOSTS, options={"per_second": "1MiB"}),
+    Case(kind="loss", ground=HOSTS, options={"share": "2%"}),
+    Case(kind="duplicate", ground=HOSTS, options={"share": "20%"}),
+    Case(kind="reorder", ground=HOSTS, options={"share": "20%", "by": "2ms"}),
+    # The same, for so long that whoever watches the pace has to see it.
+    Case(
+        kind="pause",
+        variant="too-long",
+        ground=EXCHANGE,
+        effect="silent",
+        at="round",
+        options={"for": "4s"},
+        sees={"keeps-moving": "every"},
+    ),
+    # Silent: only who looks sees it.
+    Case(
+        kind="perturb",
+        ground=EXCHANGE,
+        options={"value": "exchanged.score", "absolute": 1},
+        at="subject.begin",
+        sees={"score-exact": [1], "score-close": [1], "score-most": [1]},
+    ),
+    Case(
+        kind="perturb",
+        variant="text",
+        ground=EXCHANGE,
+        options={"value": "exchanged.digest", "one": "character"},
+        at="subject.begin",
+        sees={"same-result": [1]},
+    ),
+    Case(kind="env", ground=RUNTIME, options={"set": {"SHARD_LAYOUT": "another"}}, sees={"same-environment": [1]}),
+    Case(
+        kind="clock-skew",
+        ground=RUNTIME,
+        at="subject.loaded",
+        options={"by": "5min", "way": "back"},
+        sees={"same-environment": [1]},
+    ),
+    Case(
+        kind="torch-settings",
+        ground=RUNTIME,
+        at="subject.loaded",
+        options={"dtype": "float64"},
+        sees={"same-environment": [1]},
+        backends=(GLOO,),
+        why_not=NOT_TORCH,
+    ),
+    Case(
+        kind="truncated",
+        ground=STORE,
+        struck=[0],
+        at="stored",
+        options={"file": "shared/cache/shard.bin", "left": "1KiB"},
+        sees={"as-written": "every", "whole": "every"},
+    ),
+    Case(
+        kind="replaced",
+        ground=STORE,
+        struck=[0],
+        at="stored",
+        options={"file": "shared/cache/shard.bin", "offset": "4KiB"},
+        sees={"as-written": "every"},
+    ),
+    Case(kind="flip", ground=HOSTS, options={"way": "out"}, sees=FLIPPED),
+    # Breaking: what meets it fails, and the report names who did first, and how.
+    Case(
+        kind="kill",
+        ground=EXCHANGE,
+        at="round",
+        options={"signal": "KILL"},
+        sees=ENDED,
+        must_fail={"signal": "SIGKILL"},
+    ),
+    Case(
+        kind="raise",
+        ground=EXCHANGE,
+        at="round",
+        options={"error": "MemoryError", "message": "no memory left"},
+        sees=ENDED,
+        must_fail={"error": "MemoryError", "message": "no memory left"},
+    ),
+    Case(kind="exit", ground=EXCHANGE, at="round", options={"code": 3}, sees=ENDED, must_fail={"code": 3}),
+    Case(
+        kind="hub",
+        ground=FETCH,
+        struck="every",
+        options={"role": ["tokenizer_config.json"], "answer": {"kind": "missing"}},
+        sees={"all-finished": "every"},
+        must_fail={"error": "HTTPError", "message": "404"},
+    ),
+    _storage("open-files", "Too many open files", to=48),
+    _storage("file-size", "File too large", to="64KiB"),
+    _storage("read-only", "Read-only file system", folder="shared"),
+    _storage("no-space", "No space left on device", folder="shared", left="64KiB"),
+    _storage("permission-denied", "Permission denied", folder="shared"),
+    Case(
+        kind="address-space",
+        ground=STORE,
+        options={"more": "16MiB"},
+        sees={"struck-finishes": [1]},
+        must_fail={"error": "MemoryError", "source": "held = bytearray(256 * LARGE)"},
+    ),
+    Case(
+        kind="flip-frame",
+        ground=HOSTS,
+        options={"message": 5, "byte": 8, "way": "out"},  # the operation in the head of gloo's messages
+        must_fail={"hang": {"function": "gather", "spins": True}, "ranks": "every", "within": "20s"},
+        by_backend={
+            # The ring's messages have no head: what is flipped is the length that the standard group sends first.
+            "mlx-ring": {
+                "options": {"byte": 0, "way": "out"},
+                "sees": {"struck-finishes": [1]},
+                "must_fail": {"error": "MemoryError", "source": "found: list[bytes] = context.group.all_gather(mine)"},
+            }
+        },
+    ),
+    # Stopping: nobody gets on, and the report names the line at which all of them wait.
+    Case(kind="partition", ground=HOSTS, at="round", must_fail=IN_GATHER),
+    Case(kind="half-open", ground=HOSTS, at="round", options={"way": "in"}, must_fail=IN_GATHER),
+    Case(
+        kind="reset",
+        ground=HOSTS,
+        at="round",
+        sees={"all-finished": "every"},
+        must_fail={"error": "RuntimeError", "message": "onnection"},
+    ),
+)
+
+# Eight cells of as many ways to be wrong, for a continuous integration that has minutes.
+SENTINELS = frozenset(
+    {
+        ("pause", "mlx-ring"),
+        ("kill", "gloo"),
+        ("raise", "mlx-ring"),
+        ("perturb", "gloo"),
+        ("clock-skew", "mlx-ring"),
+        ("truncated", "gloo"),
+        ("flip", "mlx-ring"),
+        ("partition", "gloo"),
+    }
+)

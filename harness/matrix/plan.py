@@ -1,0 +1,126 @@
+"""Which parts a matrix is made of: worked out from the catalogue, the registry of kinds, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import harness
+from harness import checks, faults
+from harness.forms.digest import fold, sha256
+from harness.forms.problem import closest
+from harness.matrix.case import Case
+from harness.matrix.catalogue import CASES, SENTINELS
+from harness.matrix.facts import PartFacts
+from harness.matrix.ground import HANG
+
+BACKENDS = ("gloo", "mlx-ring")
+BATCH = 25
+"""Trials of one part at most: what a kill costs."""
+SEED = "rankproof-matrix"
+SUBJECT = "standard.py"
+
+
+class Nothing(Exception):
+    """What was asked for has no case; the message says what there is."""
+
+
+def subject() -> bytes:
+    """The code of the standard subjects."""
+    return resources.files("harness.matrix").joinpath(SUBJECT).read_bytes()
+
+
+def code() -> str:
+    """One digest of Rankproof's own modules: parts of two versions make no matrix."""
+    top = Path(harness.__file__).resolve().parent
+    return fold({path.relative_to(top).as_posix(): sha256(path.read_bytes()) for path in top.rglob("*.py")})
+
+
+def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> list[tuple[Case, str]]:
+    """The cases that were asked for, each with a backend.
+
+    Raises:
+        Nothing: a kind or backend that is not there, or nothing is left.
+    """
+    for kind in only:
+        if kind not in faults.KINDS:
+            hint = f"; did you mean {near}?" if (near := closest(kind, list(faults.KINDS))) else ""
+            raise Nothing(f"--only {kind}: is not a kind of fault{hint} `rankproof faults` lists them")
+    for backend in backends:
+        if backend not in BACKENDS:
+            raise Nothing(f"--backend {backend}: the matrix is made on {' and '.join(BACKENDS)}")
+    found = [
+        (case, backend)
+        for case in CASES
+        for backend in BACKENDS
+        if backend in case.backends
+        and (not only or case.kind in only)
+        and (not backends or backend in backends)
+        and (not sample or (case.name, backend) in SENTINELS)
+    ]
+    if not found:
+        raise Nothing("nothing is left of the matrix: no case has this kind on this backend, or is a sentinel")
+    return found
+
+
+def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[PartFacts]:
+    """The parts of these cases, in the order in which they are made."""
+    return [
+        _part(case, backend, number=number, trials=min(BATCH, seeds - begin), seed=seed)
+        for number, begin in enumerate(range(0, seeds, BATCH))
+        for case, backend in asked
+    ]
+
+
+def scenario(part: PartFacts) -> bytes | None:
+    """The scenario of a part, as this version's catalogue makes it; None where it has no such case."""
+    case = next((one for one in CASES if one.name == part.case), None)
+    if case is None or part.backend not in case.backends:
+        return None
+    return case.scenario(part.backend, trials=part.trials, seed=part.seed)
+
+
+def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
+    """What has no case, with the reason; of a matrix that is not everything, only of the kinds it is about."""
+    kinds = list(faults.KINDS) if everything else list(dict.fromkeys(case.kind for case, _ in asked))
+    found = {kind: "nobody has written a case for it" for kind in kinds if not any(one.kind == kind for one in CASES)}
+    for case in CASES:
+        for backend in BACKENDS:
+            if case.kind in kinds and backend not in case.backends:
+                found[f"{case.name} on {backend}"] = case.why_not
+    return found
+
+
+def unused(planned: Sequence[PartFacts]) -> list[str]:
+    """Kinds of checks that no part needs: nothing here shows that they can fail."""
+    used = {part.checks[name] for part in planned for name in part.sees if name != HANG}
+    return sorted(checks.KINDS.keys() - used)
+
+
+def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> PartFacts:
+    own = f"{seed}-{number}"
+    size = case.ground.ranks
+    sees = case.seen_by(backend)
+    return PartFacts(
+        name=f"{case.name}-{backend}-{number:02d}",
+        case=case.name,
+        kind=case.kind,
+        effect=case.does,
+        backend=backend,
+        ranks=size,
+        struck=ranks_of(case.struck, size),
+        trials=trials,
+        seed=own,
+        scenario=sha256(case.scenario(backend, trials=trials, seed=own)),
+        masked=case.is_masked,
+        sees={} if case.is_masked else {name: ranks_of(ranks, size) for name, ranks in sees.items()},
+        checks={name: str(options["kind"]) for name, options in case.ground.checks.items()},
+    )
+
+
+def ranks_of(ranks: str | Sequence[int], size: int) -> list[int]:
+    """The numbers that a set of ranks stands for."""
+    if ranks == "every":
+        return list(range(size))
+    return list(range(1, size)) if isinstance(ranks, str) else list(ranks)

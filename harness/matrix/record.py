@@ -1,0 +1,317 @@
+"""The record of a matrix, worked out from its parts: by whoever made it, and again by whoever verifies it.
+
+A part is a signed run of its own. Its record is worked out again from its evidence, and every number here is counted in
+that: what was injected, proved, seen, and rightly named.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from harness.forms import manifest
+from harness.forms.digest import sha256
+from harness.forms.model import Model
+from harness.matrix import plan
+from harness.matrix.facts import PATH as FACTS
+from harness.matrix.facts import MatrixFacts, PartFacts
+from harness.matrix.ground import HANG
+from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.model import PATH, Record, RecordError, read_model
+from harness.reproduce.archive import ArchiveError, unpack
+from harness.run.replay import RecordReplay
+from harness.stats.outcome import Trial
+from harness.stats.rates import lower_bound
+from harness.stats.tally import Word
+
+Read = Callable[[str], bytes]
+CONFIDENCE = 0.95
+MOST_REASONS = 5
+
+
+class Sight(Model):
+    """A check that has to see a fault, in one cell: in how many proved trials it failed, and on exactly these ranks."""
+
+    check: str
+    kind: str
+    ranks: list[int]
+    detected: int = Field(ge=0)
+    named: int = Field(ge=0)
+
+
+class MatrixCell(Model):
+    """A case on a backend, counted.
+
+    Attributes:
+        injected: trials into which the fault was put.
+        proved: those in which the events show that it took effect, on every rank it was for.
+        detected: proved trials in which a check failed.
+        named: proved trials in which every check that has to see it failed on exactly its ranks, and the control as
+            stated: by its error, signal, code or place, and nothing else was the cause.
+        tolerated: proved trials in which every check held; of a masked fault.
+        bound: lower bound of the share that was named, or tolerated, of all injected, at 95 % confidence.
+        clean: trials without the fault.
+        alarms: clean trials in which a check failed.
+        alarmed: which checks did, by id, and how often.
+        broken: trials of the broken subject under a masked fault; caught: those that failed as stated.
+        seconds: that its parts took.
+        lacking: what fell short, in words, with its number.
+    """
+
+    case: str
+    kind: str
+    effect: str
+    backend: str
+    ranks: int
+    struck: list[int]
+    verdict: Word
+    skipped: str = ""
+    masked: bool
+    injected: int = 0
+    proved: int = 0
+    detected: int = 0
+    named: int = 0
+    tolerated: int = 0
+    bound: float = 0.0
+    clean: int = 0
+    alarms: int = 0
+    alarmed: dict[str, int] = Field(default_factory=dict)
+    broken: int = 0
+    caught: int = 0
+    sights: list[Sight] = Field(default_factory=list)
+    seconds: float = 0.0
+    parts: list[str]
+    lacking: list[str] = Field(default_factory=list)
+
+    @property
+    def right(self) -> int:
+        """Trials of the fault that came out as they have to."""
+        return self.tolerated if self.masked else self.named
+
+
+class MatrixRecord(Model):
+    """The record of a matrix: `results.json`."""
+
+    format: Literal[1]
+    facts: MatrixFacts
+    verdict: Word
+    cells: list[MatrixCell]
+
+    def encode(self) -> bytes:
+        """The one way it is written."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> MatrixRecord:
+        """Read it. Raises RecordError."""
+        return read_model(cls, data, name=PATH)
+
+
+def read_facts(data: bytes) -> MatrixFacts:
+    """Read what a matrix was going to do. Raises RecordError."""
+    return read_model(MatrixFacts, data, name=FACTS)
+
+
+def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
+    """Work out the record.
+
+    Args:
+        read: gives the bytes of a file by its path in the folder of the matrix.
+        names: the paths there are.
+
+    Raises:
+        RecordError: a part that is missing, unreadable, not as planned, or whose verdicts do not follow from its
+            evidence.
+        harness.trust.replay.CannotJudge: a part that this version cannot judge.
+        harness.trust.verification.Refused: a part whose evidence contradicts itself.
+    """
+    facts = read_facts(read(FACTS))
+    planned = {part.path for part in facts.parts}
+    if len(planned) != len(facts.parts):
+        raise RecordError("two parts have one name")
+    if more := sorted(set(names) - planned - {FACTS}):
+        raise RecordError(f"{more[0]} is not a part of this matrix")
+    if lost := sorted(planned - set(names)):
+        raise RecordError(f"a part is missing: {lost[0]}")
+    cells = [
+        _cell([(part, part_record(part, read(part.path), facts=facts)) for part in own])
+        for own in facts.cells().values()
+    ]
+    return MatrixRecord(format=1, facts=facts, verdict=_merged(cells), cells=cells)
+
+
+def part_record(part: PartFacts, data: bytes, *, facts: MatrixFacts) -> Record:
+    """The record of one part, worked out again from the evidence in its bundle.
+
+    Raises: as `assemble`.
+    """
+    with tempfile.TemporaryDirectory(prefix="rankproof-part-") as place:
+        top = Path(place).resolve() / "part"
+        try:
+            unpack(io.BytesIO(data), top)
+        except ArchiveError as error:
+            raise RecordError(f"{part.path}: {error}") from None
+        run = top / "run"
+
+        def read(name: str) -> bytes:
+            try:
+                return (run / name).read_bytes()
+            except OSError:
+                raise RecordError(f"{part.path} lacks {name}") from None
+
+        try:
+            listed = manifest.parse(read(manifest.NAME))
+        except manifest.ManifestMalformed as error:
+            raise RecordError(f"{part.path}: {error}") from None
+        for name, digest in listed.items():
+            if sha256(read(name)) != digest:
+                raise RecordError(f"{part.path}: {name} is not what its manifest lists")
+        if sha256(read(SCENARIO_PATH)) != part.scenario:
+            raise RecordError(f"{part.path} is a run of another scenario than the matrix plans")
+        for arm in ("candidate", "control"):
+            if sha256(read(f"{SOURCE_FOLDER}/{arm}/{plan.SUBJECT}")) != facts.subject:
+                raise RecordError(f"{part.path}: the subject of the {arm} is not the standard one")
+        replay = RecordReplay()
+        difference = replay.judge(read, tuple(listed))
+        if difference is not None or replay.record is None:
+            raise RecordError(f"{part.path}: {difference}")
+        record = replay.record
+        signer = None if record.run.signer is None else record.run.signer.key
+        if signer != (None if facts.signer is None else facts.signer.key):
+            raise RecordError(f"{part.path} was made for another key than the matrix")
+        if record.run.overrides or record.run.rankproof != facts.rankproof:
+            raise RecordError(f"{part.path} was made with overrides, or by another version than the matrix")
+        return record
+
+
+def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
+    """Count one case on one backend."""
+    first = parts[0][0]
+    struck: list[Trial] = []
+    clean: list[Trial] = []
+    broken: list[Trial] = []
+    skipped = ""
+    for part, record in parts:
+        (judged,) = record.judgement.cells
+        if judged.candidate is None or judged.control is None:
+            skipped = "; ".join(map(str, judged.reasons))
+            continue
+        (struck if part.masked else clean).extend(judged.candidate.trials)
+        (broken if part.masked else struck).extend(judged.control.trials)
+    proved = [trial for trial in struck if trial.strikes and all(strike.proved for strike in trial.strikes)]
+    alarms = [trial for trial in clean if trial.outcome != "pass"]
+    right = [trial for trial in proved if _is_right(first, trial)]
+    cell = MatrixCell(
+        case=first.case,
+        kind=first.kind,
+        effect=first.effect,
+        backend=first.backend,
+        ranks=first.ranks,
+        struck=first.struck,
+        verdict="PASS",
+        skipped=skipped,
+        masked=first.masked,
+        injected=len(struck),
+        proved=len(proved),
+        detected=sum(trial.outcome == "fail" for trial in proved),
+        named=0 if first.masked else len(right),
+        tolerated=len(right) if first.masked else 0,
+        bound=round(lower_bound(len(right), len(struck), confidence=CONFIDENCE), 6) if struck else 0.0,
+        clean=len(clean),
+        alarms=len(alarms),
+        alarmed=dict(sorted(Counter(name for trial in alarms for name in _failed(trial)).items())),
+        broken=len(broken),
+        caught=sum(trial.as_stated is True for trial in broken),
+        sights=[_sight(first, name, proved) for name in first.sees],
+        seconds=round(sum(record.run.seconds for _, record in parts), 1),
+        parts=[part.path for part, _ in parts],
+        lacking=_lacking(first, struck, alarms, broken),
+    )
+    verdict: Word = "SKIPPED" if skipped and not struck else _verdict(cell)
+    return cell.model_copy(update={"verdict": verdict})
+
+
+def _is_right(part: PartFacts, trial: Trial) -> bool:
+    """Whether a proved trial came out as it has to."""
+    if part.masked:
+        return trial.outcome == "pass"
+    return trial.as_stated is True and all(_names(part, name, trial) for name in part.sees)
+
+
+def _names(part: PartFacts, name: str, trial: Trial) -> bool:
+    """Whether a check failed on exactly the ranks that it must; a hang by the control that failed as stated."""
+    if name == HANG:
+        return trial.as_stated is True
+    return any(failure.check == name and failure.ranks == part.sees[name] for failure in trial.failures)
+
+
+def _sight(part: PartFacts, name: str, proved: Sequence[Trial]) -> Sight:
+    seen = [trial for trial in proved if name == HANG or name in _failed(trial)]
+    if name == HANG:
+        seen = [trial for trial in seen if trial.as_stated is True]
+    return Sight(
+        check=name,
+        kind=HANG if name == HANG else part.checks[name],
+        ranks=part.sees[name],
+        detected=len(seen),
+        named=sum(_names(part, name, trial) for trial in seen),
+    )
+
+
+def _failed(trial: Trial) -> list[str]:
+    return [failure.check for failure in trial.failures] or ["void"]
+
+
+def _lacking(part: PartFacts, struck: Sequence[Trial], alarms: Sequence[Trial], broken: Sequence[Trial]) -> list[str]:
+    """What fell short, in words, the most frequent first."""
+    told: Counter[str] = Counter()
+    for trial in struck:
+        lost = next((strike for strike in trial.strikes if not strike.proved), None)
+        if lost is not None or not trial.strikes:
+            told[f"not proved: {lost.description if lost is not None else 'the fault did not strike'}"] += 1
+        elif not _is_right(part, trial):
+            told[_short(part, trial)] += 1
+    for trial in alarms:
+        told[f"without a fault: {_what(trial)}"] += 1
+    for trial in broken:
+        if trial.as_stated is not True:
+            told[f"broken on purpose, and not seen: {trial.otherwise or trial.void}"] += 1
+    return [f"{count} × {what}" for what, count in sorted(told.items(), key=lambda item: (-item[1], item[0]))][
+        :MOST_REASONS
+    ]
+
+
+def _short(part: PartFacts, trial: Trial) -> str:
+    if part.masked:
+        return f"not borne: {_what(trial)}"
+    if trial.otherwise is not None:
+        return str(trial.otherwise)
+    name = next((name for name in part.sees if not _names(part, name, trial)), "")
+    failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
+    return f"{name} {'held' if failed is None else f'failed on ranks {failed}'}, not on ranks {part.sees.get(name)}"
+
+
+def _what(trial: Trial) -> str:
+    if trial.void is not None:
+        return str(trial.void)
+    return "; ".join(f"{failure.check}: {failure.reasons[0]}" for failure in trial.failures[:1] if failure.reasons)
+
+
+def _verdict(cell: MatrixCell) -> Word:
+    """FAIL where a proved fault came out wrong or a clean trial failed; INCONCLUSIVE where too little was proved."""
+    if cell.right < cell.proved or cell.alarms:
+        return "FAIL"
+    return "PASS" if cell.injected and cell.proved == cell.injected and cell.caught == cell.broken else "INCONCLUSIVE"
+
+
+def _merged(cells: Sequence[MatrixCell]) -> Word:
+    words = {cell.verdict for cell in cells}
+    order: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
+    return next((word for word in order if word in words), "INCONCLUSIVE")

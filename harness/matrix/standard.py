@@ -1,0 +1,95 @@
+"""What the matrix tries kinds of faults on: small subjects that work, and whose every result is known beforehand.
+
+This file is copied into both arms of each part of a matrix, and ranks import the copy. It needs the backend's library
+and the standard library alone.
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ELEMENTS = 16 * 1024
+LARGE = 256 * 1024
+SHARDS = 64
+SPAN = 251
+
+
+def payload(rank: int, number: int) -> bytes:
+    """The bytes that a rank has for a round: each follows from rank, round and place."""
+    pattern = bytes((rank * 31 + number * 17 + place) % SPAN for place in range(SPAN))
+    return (pattern * (ELEMENTS // SPAN + 1))[:ELEMENTS]
+
+
+def exchange(context: Any, *, rounds: int = 4, work: float = 0.0, defect: str = "") -> None:
+    """Gather from every rank, again and again, and say of each round from whom what came was not what they have.
+
+    Args:
+        context: of the rank.
+        rounds: how many.
+        work: seconds of processor time to compute before each.
+        defect: `stale` has rank 1 hand out what it had in the round before, in every round but the first.
+    """
+    context.emit("work.begin")
+    wrong, digest = [], hashlib.sha256()
+    for number in range(rounds):
+        context.emit("round", number=number)
+        compute(work)
+        had = number - 1 if defect == "stale" and context.rank == 1 and number else number
+        for rank, found in enumerate(gather(context, payload(context.rank, had))):
+            digest.update(found)
+            if found != payload(rank, number):
+                wrong.append([number, rank])
+    context.emit("exchanged", wrong=wrong, digest=digest.hexdigest(), score=float(rounds))
+
+
+def compute(seconds: float) -> None:
+    """Use so much processor time."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def gather(context: Any, mine: bytes) -> list[bytes]:
+    """Gather as many bytes from every rank."""
+    found: list[bytes] = context.group.all_gather(mine)
+    return found
+
+
+def store(context: Any) -> None:
+    """Rank 1 writes a file and reads it; all ranks then say what they read of it."""
+    context.emit("work.begin")
+    place = Path(context.shared, "cache", "shard.bin")
+    data = payload(1, 0) * (LARGE // ELEMENTS)
+    if context.rank == 1:
+        save(place, data)
+    context.group.barrier()
+    context.emit("stored")
+    context.group.barrier()
+    read = place.read_bytes()
+    context.emit("read", size=len(read), digest=hashlib.sha256(read).hexdigest())
+
+
+def save(place: Path, data: bytes) -> None:
+    """Write a file the way caches do: into a folder that is made for it, through memory of its own."""
+    place.parent.mkdir(exist_ok=True)
+    held = bytearray(256 * LARGE)
+    held[: len(data)] = data
+    with contextlib.ExitStack() as shards:
+        files = [shards.enter_context(place.with_suffix(f".{number}").open("wb")) for number in range(SHARDS)]
+        files[0].write(memoryview(held)[: len(data)])
+        files[0].flush()
+        os.fsync(files[0].fileno())
+    place.with_suffix(".0").rename(place)
+
+
+def fetch(context: Any) -> None:
+    """Every rank fetches a file from the scenario's hub."""
+    context.emit("work.begin")
+    address = f"{os.environ['HF_ENDPOINT']}/rankproof/llama3/resolve/main/tokenizer_config.json"
+    with urllib.request.urlopen(address) as answer:  # noqa: S310 - the scenario's own hub
+        found = answer.read()
+    context.emit("read", size=len(found), digest=hashlib.sha256(found).hexdigest())
