@@ -41,6 +41,7 @@ class Case:
         arguments: of the subject, beside the ground's.
         sees: the checks that fail, with the ranks on which they do: `every` or a list. The first is the one by which
             the control fails as stated; none where it hangs.
+        says: a text that the reason of such a check must hold, by id: the line of a call, say.
         must_fail: how, beside check and ranks.
         by_backend: `options`, `sees` and `must_fail` of a backend on which the kind shows otherwise.
         effect: the kind's own, where nothing is said.
@@ -56,6 +57,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     sees: Sees = field(default_factory=dict)
+    says: Mapping[str, str] = field(default_factory=dict)
     must_fail: Mapping[str, Any] = field(default_factory=dict)
     by_backend: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     effect: Effect | None = None

@@ -5,14 +5,17 @@ A kind without a case is found by a test, so that none is forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from harness.matrix.case import Case, Sees
-from harness.matrix.ground import EXCHANGE, FETCH, HOSTS, RUNTIME, STORE
+from harness.matrix.ground import EXCHANGE, FETCH, HOSTS, REDUCE, RUNTIME, STORE
 
 RING, GLOO = "mlx-ring", "gloo"
 # What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
 DENIED = {"error": "OSError", "ranks": [1]}
 # The rank that ended, by its own end; and that its peers do not go on without it.
-ENDED: Sees = {"struck-finishes": [1], "all-finished": "every"}
+ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "every"}
 NOT_TORCH = "its ranks need not have torch"
 IN_GATHER = {"hang": {"function": "gather"}, "ranks": "every", "within": "20s"}
 # A flipped byte reaches every rank but the one that sent it.
@@ -24,6 +27,25 @@ def _storage(kind: str, message: str, **options: object) -> Case:
     return Case(kind=kind, ground=STORE, options=options, sees=sees, must_fail={**DENIED, "message": message})
 
 
+def _call(kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] | None = None, **more: Any) -> Case:
+    """A fault of the second sum that rank 1 makes."""
+    calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
+    options = {backend: {"operation": calls[backend], "nth": 2} for backend in calls}
+    return Case(
+        kind=kind,
+        ground=REDUCE,
+        sees=sees or {"as-expected": "every"},
+        says={"in-step": ", rank 1 "} if sees else {},
+        must_fail=must_fail or {},
+        by_backend={
+            backend: {"options": options[backend], **more.get(backend.replace("-", "_"), {})} for backend in calls
+        },
+        backends=more.get("backends", (GLOO, RING)),
+        why_not=more.get("why_not", ""),
+    )
+
+
+IN_ADD = {"hang": {"function": "reduce"}, "ranks": "every", "within": "20s"}
 CASES: tuple[Case, ...] = (
     # Masked: what comes late is not wrong.
     Case(kind="pause", ground=EXCHANGE, options={"for": "200ms"}),
@@ -44,7 +66,7 @@ CASES: tuple[Case, ...] = (
         effect="silent",
         at="round",
         options={"for": "4s"},
-        sees={"keeps-moving": "every"},
+        sees={"keeps-moving": "every", "in-time": "every"},
     ),
     # Silent: only who looks sees it.
     Case(
@@ -148,6 +170,16 @@ CASES: tuple[Case, ...] = (
             }
         },
     ),
+    # Calls of one rank that a library or a branch got wrong.
+    _call("stale-payload"),
+    _call("swapped-halves"),
+    _call("lost-contribution"),
+    _call("doubled-contribution"),
+    _call("other-dtype", sees={"in-step": [1]}),
+    _call("other-shape", sees={"in-step": [1]}, mlx_ring={"must_fail": IN_ADD}),
+    _call("skip-call", sees={"in-step": [1]}, must_fail=IN_ADD),
+    _call("repeat-call", sees={"in-step": [1]}, must_fail=IN_ADD),
+    _call("reorder-calls", sees={"in-step": [1]}, must_fail=IN_ADD, backends=(GLOO,), why_not="MLX runs calls later"),
     # Stopping: nobody gets on, and the report names the line at which all of them wait.
     Case(kind="partition", ground=HOSTS, at="round", must_fail=IN_GATHER),
     Case(kind="half-open", ground=HOSTS, at="round", options={"way": "in"}, must_fail=IN_GATHER),

@@ -35,6 +35,7 @@ class PartFacts(Model):
         masked: whether the fault has to be borne; else it has to be seen.
         sees: the checks that must fail, by id, each with the ranks on which it must; `hang` is not a check, and proved
             by stillness.
+        says: a text that the reason of such a check must hold, by id.
         checks: every check, by id, with its kind.
     """
 
@@ -50,6 +51,7 @@ class PartFacts(Model):
     scenario: Digest
     masked: bool
     sees: dict[str, list[int]]
+    says: dict[str, str]
     checks: dict[str, str]
 
     @property

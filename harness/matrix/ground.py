@@ -56,6 +56,8 @@ _EXCHANGED: Mapping[str, Mapping[str, Any]] = {
     },
     "score-most": {"kind": "at-most", "ranks": "every", "value": "exchanged.score", "to": float(ROUNDS)},
     "keeps-moving": {"kind": "progress", "ranks": "every", "event": "round", "counter": "number", "limit": "3s"},
+    "in-time": {"kind": "within", "ranks": "every", "event": "exchanged", "from": "work.begin", "limit": "3500ms"},
+    "work-done": {"kind": "event", "ranks": "every", "event": "exchanged"},
     "in-step": {"kind": "ledger-agrees", "ranks": "every"},
     "struck-finishes": {"kind": "exit", "ranks": [1], "code": 0},
     "all-finished": EVERY_FINISHED,
@@ -69,12 +71,26 @@ EXCHANGE = Ground(
     checks=_EXCHANGED,
     extra={"observe": ["collectives"]},
 )
+REDUCE = Ground(
+    name="reduce",
+    function="reduce",
+    arguments={"rounds": ROUNDS},
+    broken={"defect": "stale"},
+    checks={
+        "as-expected": {"kind": "equal", "ranks": "every", "value": "reduced.wrong", "to": []},
+        "in-step": {"kind": "ledger-agrees", "ranks": "every"},
+        "all-finished": EVERY_FINISHED,
+        "nobody-left": LEFT,
+    },
+    extra={"observe": ["collectives"]},
+)
 HOSTS = Ground(
     name="hosts",
     function="exchange",
     arguments={"rounds": ROUNDS},
     broken={"defect": "stale"},
-    checks=_EXCHANGED,
+    # A link may make it late: how late is not what is asked.
+    checks={name: options for name, options in _EXCHANGED.items() if name not in ("in-time", "keeps-moving")},
     extra={"observe": ["collectives"], "world": {"hosts": 3}},
 )
 RUNTIME = Ground(
@@ -116,4 +132,4 @@ FETCH = Ground(
     },
     extra={"inputs": {"repositories": {"layouts": ["llama3"]}}, "hub": {"serve": "repositories"}},
 )
-GROUNDS = MappingProxyType({ground.name: ground for ground in (EXCHANGE, HOSTS, RUNTIME, STORE, FETCH)})
+GROUNDS = MappingProxyType({ground.name: ground for ground in (EXCHANGE, REDUCE, HOSTS, RUNTIME, STORE, FETCH)})

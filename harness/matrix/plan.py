@@ -115,6 +115,7 @@ def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> P
         scenario=sha256(case.scenario(backend, trials=trials, seed=own)),
         masked=case.is_masked,
         sees={} if case.is_masked else {name: ranks_of(ranks, size) for name, ranks in sees.items()},
+        says={} if case.is_masked else dict(case.says),
         checks={name: str(options["kind"]) for name, options in case.ground.checks.items()},
     )
 

@@ -249,7 +249,13 @@ def _names(part: PartFacts, name: str, trial: Trial) -> bool:
     """Whether a check failed on exactly the ranks that it must; a hang by the control that failed as stated."""
     if name == HANG:
         return trial.as_stated is True
-    return any(failure.check == name and failure.ranks == part.sees[name] for failure in trial.failures)
+    says = part.says.get(name, "")
+    return any(
+        failure.check == name
+        and failure.ranks == part.sees[name]
+        and (not says or any(says in reason for reason in failure.reasons))
+        for failure in trial.failures
+    )
 
 
 def _sight(part: PartFacts, name: str, proved: Sequence[Trial]) -> Sight:
@@ -295,6 +301,8 @@ def _short(part: PartFacts, trial: Trial) -> str:
         return str(trial.otherwise)
     name = next((name for name in part.sees if not _names(part, name, trial)), "")
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
+    if failed == part.sees.get(name):
+        return f"{name} failed, and did not say {part.says.get(name)!r}"
     return f"{name} {'held' if failed is None else f'failed on ranks {failed}'}, not on ranks {part.sees.get(name)}"
 
 

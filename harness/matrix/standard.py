@@ -15,6 +15,7 @@ from typing import Any
 ELEMENTS = 16 * 1024
 LARGE = 256 * 1024
 SHARDS = 64
+ADDENDS = 64
 SPAN = 251
 
 
@@ -44,6 +45,60 @@ def exchange(context: Any, *, rounds: int = 4, work: float = 0.0, defect: str = 
             if found != payload(rank, number):
                 wrong.append([number, rank])
     context.emit("exchanged", wrong=wrong, digest=digest.hexdigest(), score=float(rounds))
+
+
+def reduce(context: Any, *, rounds: int = 4, defect: str = "") -> None:
+    """Add up over all ranks, again and again, numbers whose sum is known, and say which rounds gave another.
+
+    Args:
+        context: of the rank.
+        rounds: how many; each ends with another call.
+        defect: `stale` has rank 1 add what it had in the round before, in every round but the first.
+    """
+    context.emit("work.begin")
+    wrong, digest = [], hashlib.sha256()
+    for number in range(rounds):
+        context.emit("round", number=number)
+        had = number - 1 if defect == "stale" and context.rank == 1 and number else number
+        found = add(context, addends(context.rank, had))
+        digest.update(repr(found).encode())
+        expected = [
+            sum(column) for column in zip(*(addends(rank, number) for rank in range(context.size)), strict=True)
+        ]
+        if found != expected:
+            wrong.append(number)
+        meet(context)
+    context.emit("reduced", wrong=wrong, digest=digest.hexdigest())
+
+
+def meet(context: Any) -> None:
+    """Wait for every rank, by another call than the sum: a barrier of the ring is a sum itself."""
+    if context.backend == "mlx-ring":
+        import mlx.core as mx
+
+        mx.eval(mx.distributed.all_max(mx.array(context.rank), group=context.group.native))
+    else:
+        context.group.barrier()
+
+
+def addends(rank: int, number: int) -> list[float]:
+    """What a rank adds in a round: small whole numbers, which float32 adds without rounding, no two alike."""
+    return [float(ADDENDS * (rank + 4 * number) + place) for place in range(ADDENDS)]
+
+
+def add(context: Any, mine: list[float]) -> list[float]:
+    """Add up over all ranks with the backend's own call."""
+    if context.backend == "mlx-ring":
+        import mlx.core as mx
+
+        summed: Any = mx.distributed.all_sum(mx.array(mine), group=context.group.native).tolist()
+        return list(summed)
+    import torch
+
+    values = torch.tensor(mine)
+    context.group.native.all_reduce(values)
+    found: list[float] = values.tolist()
+    return found
 
 
 def compute(seconds: float) -> None:
