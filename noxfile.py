@@ -326,6 +326,12 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def matrix(session: nox.Session) -> None:
+    """Put every kind of fault before the checks that have to see it; the arguments are those of `rankproof matrix`."""
+    ready(session).run(session, "-m", "harness.cli", "matrix", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def commits(session: nox.Session) -> None:
     """Compare what two commits decide of the shipped scenarios: `-- BEFORE [AFTER] [SCENARIO…]`."""
     ready(session).run(session, "-m", "tests.bench.commits", *session.posargs)

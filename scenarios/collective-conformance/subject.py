@@ -43,9 +43,9 @@ def conform(context, *, halves):
         for dtype in library.TYPES:
             for size in SIZES:
                 make(operation, dtype, size)
-        context.emit("operation", name=operation, calls=calls)
+        context.emit("made", operation=operation, calls=calls)
     make(library.SUM, "float32", LARGE)
-    context.emit("operation", name="large", calls=calls)
+    context.emit("made", operation="large", calls=calls)
     for number in range(CHANGES):
         make(tuple(library.CALLS)[number % len(library.CALLS)], "float32", number * 37 % 301)
     context.emit("conformed", calls=calls, wrong=wrong, lacks=sorted(lacks))

@@ -72,9 +72,7 @@ def anyone(context, mine, *, together):
 
 
 def combine(context, token, step):
-    """Logits of a step: every rank adds its part. Small whole numbers, so that their sum is the same in any order,
-    and many are equal.
-    """
+    """Logits of a step, to which every rank adds: small whole numbers, so that sums are exact and many are equal."""
     mine = [float((token * 7 + step * 13 + place * 5) % 11) for place in range(VOCABULARY)]
     if context.backend == "mlx-ring":
         import mlx.core as mx
