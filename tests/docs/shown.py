@@ -112,6 +112,16 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         ),
         "export HF_ENDPOINT=http://127.0.0.1:43117": NotRun("is for the shell that asks the hub"),
     },
+    "docs/matrix.md": dict.fromkeys(
+        (
+            "rankproof matrix",
+            "rankproof matrix --seeds 100",
+            "rankproof matrix --only kill --backend gloo",
+            "rankproof matrix --sample",
+            "rankproof matrix --resume results/matrix/20261122T125741Z-923a4a8b.unfinished",
+        ),
+        NotRun("takes minutes to hours; tests/matrix makes, kills, resumes and verifies a small one"),
+    ),
     "docs/nix.md": {
         **dict.fromkeys(
             (
