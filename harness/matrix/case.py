@@ -115,6 +115,7 @@ class Case:
             "subject": {"entry": f"standard:{ground.function}", "candidate": {"with": given}, "control": control},
             "matrix": {"ranks": [ground.ranks], "backend": [backend]},
             **{key: value for key, value in ground.extra.items() if key != "world"},
+            **ground.by_backend.get(backend, {}),
             "world": {"deadline": DEADLINE, **ground.extra.get("world", {})},
             "seed": seed,
             "trials": {

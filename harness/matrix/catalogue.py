@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.matrix.case import Case, Sees
-from harness.matrix.ground import EXCHANGE, FETCH, HOSTS, REDUCE, RUNTIME, STORE
+from harness.matrix.ground import CODED, CODED_ON_HOSTS, EXCHANGE, FETCH, HOSTS, REDUCE, RUNTIME, STORE
 
 RING, GLOO = "mlx-ring", "gloo"
 # What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
 DENIED = {"error": "OSError", "ranks": [1]}
 # The rank that ended, by its own end; and that its peers do not go on without it.
 ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "every"}
+# A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's is.
+DAMAGED: Sees = {"correct": "every", "intact": [1]}
 NOT_TORCH = "its ranks need not have torch"
 IN_GATHER = {"hang": {"function": "gather"}, "ranks": "every", "within": "20s"}
 # A flipped byte reaches every rank but the one that sent it.
@@ -27,15 +29,20 @@ def _storage(kind: str, message: str, **options: object) -> Case:
     return Case(kind=kind, ground=STORE, options=options, sees=sees, must_fail={**DENIED, "message": message})
 
 
+# The rank at fault, with its call.
+SAID = {"in-step": ", rank 1 ", "correct": "what rank 1 gave"}
+
+
 def _call(kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] | None = None, **more: Any) -> Case:
     """A fault of the second sum that rank 1 makes."""
     calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
     options = {backend: {"operation": calls[backend], "nth": 2} for backend in calls}
     return Case(
         kind=kind,
-        ground=REDUCE,
+        variant=more.get("variant", ""),
+        ground=more.get("ground", REDUCE),
         sees=sees or {"as-expected": "every"},
-        says={"in-step": ", rank 1 "} if sees else {},
+        says={name: text for name, text in SAID.items() if sees and name in sees},
         must_fail=must_fail or {},
         by_backend={
             backend: {"options": options[backend], **more.get(backend.replace("-", "_"), {})} for backend in calls
@@ -175,6 +182,18 @@ CASES: tuple[Case, ...] = (
     _call("swapped-halves"),
     _call("lost-contribution"),
     _call("doubled-contribution"),
+    _call("stale-payload", variant="coded", ground=CODED, sees=DAMAGED),
+    _call("swapped-halves", variant="coded", ground=CODED, sees={"correct": "every", "intact": "every"}),
+    _call("lost-contribution", variant="coded", ground=CODED, sees=DAMAGED),
+    _call("doubled-contribution", variant="coded", ground=CODED, sees=DAMAGED),
+    Case(
+        kind="flip",
+        variant="coded",
+        ground=CODED_ON_HOSTS,
+        options={"way": "out"},
+        sees={"correct": [0, 2], "intact": [1]},
+        says={"correct": "what came from rank 1", "intact": "than rank 1 gave"},
+    ),
     _call("other-dtype", sees={"in-step": [1]}),
     _call("other-shape", sees={"in-step": [1]}, mlx_ring={"must_fail": IN_ADD}),
     _call("skip-call", sees={"in-step": [1]}, must_fail=IN_ADD),

@@ -30,6 +30,7 @@ class Ground:
         broken: what the function is given instead where a check has to fail without a fault.
         checks: options by id.
         extra: further keys of the scenario.
+        by_backend: further keys on a backend.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Ground:
     broken: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, Mapping[str, Any]]
     extra: Mapping[str, Any] = field(default_factory=dict)
+    by_backend: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 _EXCHANGED: Mapping[str, Mapping[str, Any]] = {
@@ -83,6 +85,26 @@ REDUCE = Ground(
         "nobody-left": LEFT,
     },
     extra={"observe": ["collectives"]},
+)
+_CODED: Mapping[str, Mapping[str, Any]] = {
+    "correct": {"kind": "collective-correct", "ranks": "every", "calls": 2 * ROUNDS},
+    "intact": {"kind": "transfers-intact", "ranks": "every"},
+    "in-step": {"kind": "ledger-agrees", "ranks": "every"},
+    "all-finished": EVERY_FINISHED,
+    "nobody-left": LEFT,
+}
+_DIGESTS = {
+    "gloo": {"observe": ["collectives", "digests"]},
+    "mlx-ring": {"observe": ["collectives", "eager-digests"]},
+}
+CODED = Ground(name="coded", function="code", arguments={"rounds": ROUNDS}, checks=_CODED, by_backend=_DIGESTS)
+CODED_ON_HOSTS = Ground(
+    name="coded-on-hosts",
+    function="code",
+    arguments={"rounds": ROUNDS},
+    checks=_CODED,
+    extra={"world": {"hosts": 3}},
+    by_backend=_DIGESTS,
 )
 HOSTS = Ground(
     name="hosts",
@@ -132,4 +154,6 @@ FETCH = Ground(
     },
     extra={"inputs": {"repositories": {"layouts": ["llama3"]}}, "hub": {"serve": "repositories"}},
 )
-GROUNDS = MappingProxyType({ground.name: ground for ground in (EXCHANGE, REDUCE, HOSTS, RUNTIME, STORE, FETCH)})
+GROUNDS = MappingProxyType(
+    {ground.name: ground for ground in (EXCHANGE, REDUCE, CODED, CODED_ON_HOSTS, HOSTS, RUNTIME, STORE, FETCH)}
+)

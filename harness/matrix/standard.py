@@ -6,6 +6,7 @@ and the standard library alone.
 
 import contextlib
 import hashlib
+import importlib
 import os
 import time
 import urllib.request
@@ -69,6 +70,48 @@ def reduce(context: Any, *, rounds: int = 4, defect: str = "") -> None:
             wrong.append(number)
         meet(context)
     context.emit("reduced", wrong=wrong, digest=digest.hexdigest())
+
+
+def code(context: Any, *, rounds: int = 4) -> None:
+    """Add up and gather payloads of which every element is known to whoever judges.
+
+    Args:
+        context: of the rank.
+        rounds: how many; in each a sum, a gather, and another call.
+    """
+    library: Any = importlib.import_module("mlx.core" if context.backend == "mlx-ring" else "torch")
+    context.emit("work.begin")
+    coded = context.coded(library)
+    for number in range(rounds):
+        context.emit("round", number=number)
+        call = coded.call("all_reduce", elements=ADDENDS, dtype="float32")
+        call.received(summed(context, call.given))
+        call = coded.call("all_gather", elements=ELEMENTS, dtype="int32")
+        call.received(gathered(context, call))
+        meet(context)
+    coded.done()
+
+
+def summed(context: Any, given: Any) -> Any:
+    """The sum over all ranks."""
+    if context.backend == "mlx-ring":
+        import mlx.core as mx
+
+        return mx.distributed.all_sum(given, group=context.group.native)
+    context.group.native.all_reduce(given)
+    return given
+
+
+def gathered(context: Any, call: Any) -> Any:
+    """What every rank gave, in the order of ranks."""
+    if context.backend == "mlx-ring":
+        import mlx.core as mx
+
+        found = mx.distributed.all_gather(call.given, group=context.group.native)
+        return mx.split(found, context.size)
+    rows = [call.blank() for _ in range(context.size)]
+    context.group.native.all_gather(rows, call.given)
+    return rows
 
 
 def meet(context: Any) -> None:
