@@ -17,6 +17,8 @@ STRUCK = "struck"
 BROKEN_TRIALS = 3
 """Trials of a broken subject under a masked fault: they show that the checks could have failed."""
 DEADLINE = "60s"
+AFTER_FAILURE = "10s"
+"""What ranks have to end by themselves: on a machine that is busy for hours two seconds are not enough."""
 
 
 class _Plain(yaml.SafeDumper):
@@ -116,7 +118,7 @@ class Case:
             "matrix": {"ranks": [ground.ranks], "backend": [backend]},
             **{key: value for key, value in ground.extra.items() if key != "world"},
             **ground.by_backend.get(backend, {}),
-            "world": {"deadline": DEADLINE, **ground.extra.get("world", {})},
+            "world": {"deadline": DEADLINE, "after_failure": AFTER_FAILURE, **ground.extra.get("world", {})},
             "seed": seed,
             "trials": {
                 "candidate": trials,

@@ -14,7 +14,7 @@ PAGE = 4096
 
 
 def soak(context, *, count, leaves_out):
-    """Pass `count` barriers; rank 1 leaves one out, where `leaves_out` is its number."""
+    """Pass `count` barriers; rank 1 leaves one out, where `leaves_out` is its number, and makes up for it at the end."""
     places = board(Path(context.shared, "board"))
     context.group.barrier()
     early = 0
@@ -25,6 +25,8 @@ def soak(context, *, count, leaves_out):
         early += any(read(places, rank) < number for rank in range(context.size))
         if number % TOLD == 0:
             context.emit("passed", number=number)
+    if leaves_out and context.rank == 1:
+        context.group.barrier()  # as many as the others, in the end: a count of calls would see nothing
     context.emit("soaked", passed=number, early=early)
 
 
