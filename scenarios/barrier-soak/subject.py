@@ -14,7 +14,7 @@ PAGE = 4096
 
 
 def soak(context, *, count, leaves_out):
-    """Pass `count` barriers; rank 1 leaves one out, where `leaves_out` is its number, and makes up for it at the end."""
+    """Pass `count` barriers; rank 1 leaves out the one of number `leaves_out`, and makes up for it at the end."""
     places = board(Path(context.shared, "board"))
     context.group.barrier()
     early = 0
