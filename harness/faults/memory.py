@@ -30,6 +30,7 @@ class MemoryFault(LimitFault):
     needs: ClassVar = "an event of the subject to strike at; Linux, and a memory cgroup: as root, or delegated"
     properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = "{id: memory-runs-out, kind: memory, ranks: [1], at: model.load.begin, more: 256MiB}"
+    effect: ClassVar = "breaking"
     resource: ClassVar = "memory"
 
     kind: Literal["memory"]

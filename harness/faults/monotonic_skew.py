@@ -38,6 +38,7 @@ class MonotonicSkewFault(Fault):
     )
     needs: ClassVar = "Linux 5.6 or newer, and root or unprivileged user namespaces"
     properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    effect: ClassVar = "masked"
     example: ClassVar = "{id: booted-earlier, kind: monotonic-skew, ranks: [1], by: 5min}"
 
     kind: Literal["monotonic-skew"]

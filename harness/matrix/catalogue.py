@@ -60,6 +60,7 @@ CASES: tuple[Case, ...] = (
     Case(kind="start-late", ground=EXCHANGE, options={"for": "200ms"}),
     Case(kind="start-order", ground=EXCHANGE, struck="every", options={"order": "reversed", "gap": "50ms"}),
     Case(kind="starve", ground=EXCHANGE, options={"for": "300ms", "burners": 4}, arguments={"work": 0.05}),
+    Case(kind="monotonic-skew", ground=EXCHANGE, options={"by": "5min"}),  # ranks compare no moments of two clocks
     Case(kind="latency", ground=HOSTS, options={"by": "5ms", "jitter": "5ms"}),
     Case(kind="bandwidth", ground=HOSTS, options={"per_second": "1MiB"}),
     Case(kind="loss", ground=HOSTS, options={"share": "2%"}),
@@ -162,6 +163,13 @@ CASES: tuple[Case, ...] = (
         options={"more": "16MiB"},
         sees={"struck-finishes": [1]},
         must_fail={"error": "MemoryError", "source": "held = bytearray(256 * LARGE)"},
+    ),
+    Case(
+        kind="memory",
+        ground=STORE,
+        options={"more": "16MiB"},
+        sees={"struck-finishes": [1]},
+        must_fail={"signal": "SIGKILL"},
     ),
     Case(
         kind="flip-frame",

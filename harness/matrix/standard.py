@@ -7,6 +7,7 @@ and the standard library alone.
 import contextlib
 import hashlib
 import importlib
+import mmap
 import os
 import time
 import urllib.request
@@ -175,6 +176,7 @@ def save(place: Path, data: bytes) -> None:
     """Write a file the way caches do: into a folder that is made for it, through memory of its own."""
     place.parent.mkdir(exist_ok=True)
     held = bytearray(256 * LARGE)
+    held[:: mmap.PAGESIZE] = b"\1" * (len(held) // mmap.PAGESIZE)  # taken, and not only asked for
     held[: len(data)] = data
     with contextlib.ExitStack() as shards:
         files = [shards.enter_context(place.with_suffix(f".{number}").open("wb")) for number in range(SHARDS)]
