@@ -100,11 +100,13 @@ class HangWatch:
             except Unreadable as error:
                 return self._give_up("unreadable", str(error))
         window = self._stillness.window()
-        if window >= self._order.window and self._stillness.since is not None:
+        if self._stillness.is_still(self._order.window) and self._stillness.since is not None:
             self._note(window, since=self._stillness.since - self._let_go)
             return "still"
         if now - self._let_go >= self._order.within:
-            moved = self._stillness.moved or f"it had stood still for {window:.1f} s only"
+            starved = "a thread was ready to run and hardly got the processor"
+            short = starved if self._stillness.starving else f"it had stood still for {window:.1f} s only"
+            moved = self._stillness.moved or short
             return self._give_up("moving", f"within {self._order.within:g} s it did not stand still: {moved}")
         left = self._order.window - window if self._stillness.since is not None else EVERY
         self.next_look = now + max(0.01, min(EVERY, left))

@@ -70,6 +70,7 @@ class Stillness:
         since: CLOCK_MONOTONIC seconds since when nothing has moved; None before the first look.
         moved: what moved last, in words.
         spinning: native threads that spun during the window.
+        starving: whether a thread was ready to run and hardly got the processor: what it does cannot be told yet.
     """
 
     begun: float
@@ -78,6 +79,7 @@ class Stillness:
     since: float | None = None
     moved: str = ""
     spinning: list[Spinning] = field(default_factory=list)
+    starving: bool = False
     _first: Threads = field(default_factory=dict)
     _last: Threads = field(default_factory=dict)
 
@@ -102,6 +104,10 @@ class Stillness:
     def restart(self, why: str) -> None:
         """Forget what was seen: something that is known otherwise moved."""
         self.since, self.moved = None, why
+
+    def is_still(self, seconds: float) -> bool:
+        """Whether nothing has moved for so long, and everybody who could have had the processor for it."""
+        return self.since is not None and self.window() >= seconds and not self.starving
 
     def window(self) -> float:
         """Seconds for which nothing has moved."""
@@ -135,7 +141,7 @@ class Stillness:
 
     def _difference(self, threads: Threads, now: float) -> str:
         """What moved since the window began, in words; empty where nothing did."""
-        first, self.spinning = self._first, []
+        first, self.spinning, self.starving = self._first, [], False
         if first.keys() != threads.keys():
             return "a process or a thread began or ended" if first else "nothing was seen before"
         if self.spins:
@@ -166,6 +172,8 @@ class Stillness:
         user, system = last.user - first.user, last.system - first.system
         window = now - (self.since or now)
         if user + system <= IDLE_TICKS + IDLE_SHARE * window * os.sysconf("SC_CLK_TCK"):
+            # On a busy machine one that computes gets as little of the processor as one that idles; but it asks for it.
+            self.starving = self.starving or last.state == "R"
             return ""
         if system < SPIN_SHARE * (user + system) or last.faults - first.faults > SPIN_FAULTS:
             return "computes"

@@ -16,7 +16,7 @@ CACHES, THREADS = ROOT / "scenarios" / "shared-cache-cold-start", ROOT / "scenar
 def test_scenarios_that_take_their_time_run_on_demand() -> None:
     """Each of these scenarios is a claim with a control, and none of them runs unless it is named."""
     loaded = [load_scenario(file) for folder in (CACHES, THREADS) for file in scenario_files(folder)]
-    assert len(loaded) == 10
+    assert len(loaded) == 15
     for found in loaded:
         assert (found.scenario.role, "on-demand" in found.scenario.tags) == ("claim", True)
         assert found.scenario.subject.control is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -37,6 +38,35 @@ def test_a_process_that_is_gone_does_not_stand_still() -> None:
     found.look([child.pid])
     found.look([child.pid])
     assert "is not there" in found.moved
+
+
+def test_who_computes_without_a_processor_does_not_stand_still() -> None:
+    """A thread that hardly gets to run uses as little as one that idles, but it is ready: nothing is proved."""
+    pin = f"import os, threading; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})"
+    spin = f"{pin}; print(flush=True)\nwhile True: pass"
+    work = "    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n    while True: pass"
+    computes = f"{pin}\ndef work():\n    print(os.getpid(), flush=True)\n{work}\nthreading.Thread(target=work).start()"
+    # Below a shell of its own, because who hangs on the same keeper is looked at too.
+    shell = ["sh", "-c", '"$0" -c "$1"; :', sys.executable, computes]
+    with (
+        subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as busy,
+        subprocess.Popen(shell, stdout=subprocess.PIPE) as keeper,
+    ):
+        assert busy.stdout is not None
+        assert keeper.stdout is not None
+        pid = None
+        try:
+            busy.stdout.readline()
+            pid = int(keeper.stdout.readline())
+            found, end = watch(), time.monotonic() + 20.0
+            while not (found.window() >= 0.3 and found.starving):
+                assert time.monotonic() < end, found.moved
+                found.look([pid])
+                assert not found.is_still(0.3)
+        finally:
+            busy.kill()
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)  # its shell ends with it
 
 
 @pytest.mark.parametrize(
