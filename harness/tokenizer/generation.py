@@ -83,7 +83,7 @@ def continued(
     encoder: Any = Tokenizer.from_file(str(file))
     given = encoder.encode(prompt).ids
     if not given:
-        raise EngineRefused(f"{quoted(prompt)} is no token at all in {file}: give a longer prompt")
+        raise EngineRefused(f"{quoted(prompt)} makes no token with {file}: give a longer prompt")
     begun = time.monotonic()
     made = _loaded(torch, model).to(place)
     loaded = time.monotonic()

@@ -35,6 +35,7 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkey
         files("recall")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_key_is_known_by_a_margin(tmp_path: Path, dtype: str) -> None:

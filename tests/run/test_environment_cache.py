@@ -205,6 +205,7 @@ def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
     assert not list((tmp_path / "cache").glob("*/*"))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_path: Path) -> None:
     """Of three processes that want the same one, one makes it; all get it."""
@@ -218,6 +219,7 @@ def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_pat
     assert len(list((tmp_path / "cache").glob("*/*/bin"))) == 1
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str, str], tmp_path: Path) -> None:
     """A SIGKILL while pip reads a wheel ends pip too, and the next one makes the environment from the beginning."""
@@ -240,6 +242,7 @@ def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str
     assert [one.description for one in cache.cached()] == [f"Python {made.facts.python}, stuck 1.0"]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @needs_mount
 def test_a_full_disk_is_said_and_leaves_nothing_half_made(
@@ -256,6 +259,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(
     assert shutil.disk_usage(small_disk).free > 400_000
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None:
     """A version that is not there and versions that exclude each other are errors; what nobody offers is a reason."""

@@ -292,6 +292,7 @@ def test_an_environment_whose_import_starts_a_thread_starts_fresh(
     assert ran.record.run.start == "fresh"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_backends_library_must_be_in_the_environment(
     scenario: Write, rankproof: Run, offered: dict[str, str]

@@ -112,6 +112,7 @@ def test_a_lease_knows_that_its_snapshot_went(fake: FakeHub, tmp_path: Path) -> 
     assert not lease.holds()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_load_from_a_snapshot_that_went_is_an_error(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

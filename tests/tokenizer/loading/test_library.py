@@ -76,6 +76,7 @@ def test_first_loads_in_eight_threads(small_files: dict[str, bytes], tmp_path: P
     assert python(THREADS, folder) == load(folder).identity.full
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_building_asks_no_hub(small_files: dict[str, bytes], tmp_path: Path) -> None:
     """No layout makes transformers ask for anything once the files are local, not even with fix_mistral_regex."""
@@ -203,6 +204,7 @@ def test_what_the_libraries_say_is_kept(small_files: dict[str, bytes], tmp_path:
     assert logger.level == level
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_fork_while_others_build_starts_afresh(small_files: dict[str, bytes], tmp_path: Path) -> None:
     """A child forked while a thread imports and builds can load itself, and its loggers are as quiet as before."""

@@ -33,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cached(LAYOUTS, cache=tmp_path_factory.mktemp("layouts"))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_no_fault_gives_another_tokenizer(matrix: ModuleType, folder: Path, tmp_path: Path) -> None:
     """In layouts where a fault silently changes what transformers builds, our loader gives the same or an error."""

@@ -147,6 +147,7 @@ def test_eight_threads_fetch_once(fake: FakeHub, tmp_path: Path) -> None:
     assert sorted(len(loaded.requests) for loaded in loads) == [0] * 7 + [7]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_eight_cold_starts(fake: FakeHub, tmp_path: Path) -> None:
     """Eight processes on one cold cache all get the same: with locks one fetches, with locks that do nothing some do.
