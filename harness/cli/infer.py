@@ -42,6 +42,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where (default: auto)"
     )
     parser.add_argument(
+        "--engine",
+        choices=("auto", "transformers", "llama.cpp"),
+        default="auto",
+        help="what runs it (default: auto: transformers, and llama.cpp, where it is installed, for what that refuses)",
+    )
+    parser.add_argument(
         "--strict", action="store_true", help="for BitNet's commands: nothing unproven is ever used here"
     )
     parser.add_argument("--allow-mock", action="store_true", help="is refused: there are no mocks here")
@@ -77,6 +83,7 @@ def main(options: argparse.Namespace) -> int:
             most=options.max_new_tokens,
             device="cpu" if forced else options.device,
             reason=f"{FORCE_CPU}={os.environ[FORCE_CPU]}" if forced else "",
+            engine=options.engine,
         )
     except Undecided as error:
         return refused("infer", error)

@@ -28,8 +28,17 @@ MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    parser.add_argument("--model", action=_Elsewhere, help=argparse.SUPPRESS)
     parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     signers(parser)
+
+
+class _Elsewhere(argparse.Action):
+    """`verify --model FILE` of BitNet.rs's guide: a model is not a report, and another command looks at it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _options: object, value: object, _name: object = None) -> None:
+        """Name that command."""
+        parser.error(f"reports are verified here; of a model, run: rankproof tokenizer doctor --models {value}")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,12 +1,17 @@
 """A model file continues a prompt: real tokens from the file's own weights, or the reason why not. Never a stand-in.
 
-The engine is transformers, which turns a GGUF file into the model that it came from. What it would leave out without a
-word is looked for before (scaled rotary embeddings, types of tensors) and afterwards (weights that it made up).
+The first engine is transformers, which turns a GGUF file into the model that it came from. What it would leave out
+without a word is looked for before (scaled rotary embeddings, types of tensors) and afterwards (weights that it made
+up). What it refuses goes to llama.cpp, where llama-cpp-python is installed: in a process with limits, on the CPU, with
+the ids of the tokenizer that was proven, and not of its own.
 """
 
 from __future__ import annotations
 
+import glob
 import importlib.util
+import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +19,20 @@ from typing import Any, Literal
 
 from harness.forms.extras import missing
 from harness.forms.text import listed, quoted
-from harness.tokenizer.gguf.reader import GgufFile, Malformed
+from harness.tokenizer.engines import Engine, EngineFailed
+from harness.tokenizer.gguf.reader import GgufFile, Malformed, Tensor
 from harness.tokenizer.loading.library import captured, versions
 from harness.tokenizer.problem import TokenizerError, Unreadable, refused
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Chosen = Literal["auto", "transformers", "llama.cpp"]
 COMPARED = frozenset({"llama"})
 """Architectures whose continuation was compared with that of the model that the file was made from, in our tests."""
+_SECONDS = 3600
+"""That llama.cpp may take to load, and again to run."""
+_BESIDE_WEIGHTS = 8 << 30
+"""Bytes of address space that llama.cpp may take beside the file, mapped and repacked."""
+_PART = re.compile(r"-0+1-of-(\d+)\.gguf")
 _DROPPED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
@@ -55,8 +67,28 @@ class Continuation:
     remarks: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ran:
+    """What an engine did; fields as in `Continuation`."""
+
+    ids: list[int]
+    engine: str
+    device: str
+    why: str
+    load_seconds: float
+    run_seconds: float
+    remarks: tuple[str, ...]
+
+
 def continued(
-    model: Path, *, tokenizer: Path, prompt: str, most: int, device: Device = "auto", reason: str = ""
+    model: Path,
+    *,
+    tokenizer: Path,
+    prompt: str,
+    most: int,
+    device: Device = "auto",
+    reason: str = "",
+    engine: Chosen = "auto",
 ) -> Continuation:
     """Continue a prompt, taking the likeliest token each time.
 
@@ -67,23 +99,100 @@ def continued(
         most: tokens to make at the most; fewer where the model ends by itself.
         device: where; `auto` takes a GPU where there is one.
         reason: who asked for that device, for the answer.
+        engine: which one; `auto` takes transformers, and llama.cpp for what that refuses.
 
     Raises:
         EngineRefused: no engine here can run it there.
         Unreadable: the model or the tokenizer cannot be read.
     """
-    remarks = _refuse_what_would_be_wrong(model)
-    import torch
+    if lacks := missing("tokenizers"):
+        raise EngineRefused(f"no engine here can run {model}: {lacks}")
     from tokenizers import Tokenizer
 
-    place, why = _device(torch, device, reason)
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
-        raise EngineRefused(f"{file}: transformers is given ids, and only a tokenizer.json is turned into them here")
+        raise EngineRefused(f"{file}: engines are given ids, and only a tokenizer.json is turned into them here")
     encoder: Any = Tokenizer.from_file(str(file))
     given = encoder.encode(prompt).ids
     if not given:
         raise EngineRefused(f"{quoted(prompt)} makes no token with {file}: give a longer prompt")
+    ran = _run(model, given, most=most, device=device, reason=reason, engine=engine)
+    return Continuation(
+        prompt_ids=tuple(given),
+        ids=tuple(ran.ids),
+        text=encoder.decode(ran.ids, skip_special_tokens=False),
+        engine=ran.engine,
+        asked=device,
+        device=ran.device,
+        why=ran.why,
+        load_seconds=ran.load_seconds,
+        run_seconds=ran.run_seconds,
+        remarks=ran.remarks,
+    )
+
+
+def _run(model: Path, given: list[int], *, most: int, device: Device, reason: str, engine: Chosen) -> _Ran:
+    if engine == "llama.cpp":
+        return _llama_cpp(model, given, most=most, device=device, reason=reason, before="")
+    try:
+        return _transformers(model, given, most=most, device=device, reason=reason)
+    except EngineRefused as error:
+        if engine == "transformers":
+            raise
+        first = str(error)
+    try:
+        return _llama_cpp(model, given, most=most, device=device, reason=reason, before=first)
+    except EngineRefused as error:
+        raise EngineRefused(f"{first}; {error}") from None
+
+
+def _llama_cpp(model: Path, given: list[int], *, most: int, device: Device, reason: str, before: str) -> _Ran:
+    if importlib.util.find_spec("llama_cpp") is None:
+        raise EngineRefused("llama.cpp is not installed here: pip install llama-cpp-python")
+    by = f" ({reason})" if reason else ""
+    if device not in {"auto", "cpu"}:
+        raise EngineRefused(f"asked was {device}{by}, and llama.cpp is run on the cpu here: ask for that, or for auto")
+    remarks = [f"transformers was not used: {before}"] if before else []
+    if (name := _contents(model)[0]) not in COMPARED:
+        remarks.append(f"what llama.cpp makes of {name} files was not compared with the models that they come from")
+    memory = 2 * _bytes(model) + _BESIDE_WEIGHTS
+    begun = time.monotonic()
+    try:
+        with Engine(
+            str(model), name="llama.cpp model", memory=memory, seconds=_SECONDS, threads=os.cpu_count() or 1
+        ) as running:
+            loaded = time.monotonic()
+            ids, buffers = running.continued(given, most)
+    except EngineFailed as error:
+        raise EngineRefused(f"llama.cpp cannot run it: {error}") from None
+    if not buffers or (elsewhere := [one for one in buffers if not one.startswith(("CPU", "AMX"))]):
+        where = listed(elsewhere) if buffers else "a place that llama.cpp does not tell"
+        raise EngineRefused(f"asked was {device}{by}, and llama.cpp put weights or results into {where}: not taken")
+    return _Ran(
+        ids=ids,
+        engine=running.about,
+        device="cpu",
+        why=f"as asked{by}" if device == "cpu" else "llama.cpp is run on the cpu here",
+        load_seconds=loaded - begun,
+        run_seconds=time.monotonic() - loaded,
+        remarks=tuple(remarks),
+    )
+
+
+def _bytes(model: Path) -> int:
+    """Of the file, or of all its parts."""
+    parts = [model]
+    if part := _PART.search(model.name):
+        pattern = f"{glob.escape(model.name[: part.start()])}-*-of-{part[1]}.gguf"
+        parts = list(model.parent.glob(pattern))
+    return sum(one.stat().st_size for one in parts)
+
+
+def _transformers(model: Path, given: list[int], *, most: int, device: Device, reason: str) -> _Ran:
+    remarks = _refuse_what_would_be_wrong(model)
+    import torch
+
+    place, why = _device(torch, device, reason)
     begun = time.monotonic()
     made = _loaded(torch, model).to(place)
     loaded = time.monotonic()
@@ -94,13 +203,9 @@ def continued(
     with torch.inference_mode():
         ids = torch.tensor([given], device=place)
         out = made.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most)
-    new = [int(one) for one in out[0, len(given) :]]
-    return Continuation(
-        prompt_ids=tuple(given),
-        ids=tuple(new),
-        text=encoder.decode(new, skip_special_tokens=False),
+    return _Ran(
+        ids=[int(one) for one in out[0, len(given) :]],
         engine=f"transformers {versions().get('transformers', '?')}",
-        asked=device,
         device=place,
         why=why,
         load_seconds=loaded - begun,
@@ -109,17 +214,12 @@ def continued(
     )
 
 
-def _refuse_what_would_be_wrong(model: Path) -> list[str]:
-    """Look for what transformers would leave out, before anything is loaded; what is worth saying all the same."""
-    if lacks := missing("torch", "transformers", "tokenizers"):
-        raise EngineRefused(f"no engine here can run {model}: {lacks}")
-    if importlib.util.find_spec("gguf") is None:
-        raise EngineRefused(
-            f"no engine here can run {model}: transformers reads weights with gguf, which is not installed: "
-            "pip install gguf"
-        )
-    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+def _contents(model: Path) -> tuple[str, tuple[Tensor, ...]]:
+    """The architecture that a file names, and its tensors.
 
+    Raises:
+        Unreadable: it cannot be read.
+    """
     try:
         with GgufFile(model) as file:
             named = file.value("general.architecture")
@@ -128,19 +228,32 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
         raise Unreadable(f"{model}: {error}") from None
     except OSError as error:
         raise refused(model, error) from None
-    name = named.decode(errors="backslashreplace") if isinstance(named, bytes) else ""
+    return named.decode(errors="backslashreplace") if isinstance(named, bytes) else "", tensors
+
+
+def _refuse_what_would_be_wrong(model: Path) -> list[str]:
+    """Look for what transformers would leave out, before anything is loaded; what is worth saying all the same."""
+    if lacks := missing("torch", "transformers"):
+        raise EngineRefused(f"transformers cannot run {model}: {lacks}")
+    if importlib.util.find_spec("gguf") is None:
+        raise EngineRefused(
+            f"transformers cannot run {model}: it reads weights with gguf, which is not installed: pip install gguf"
+        )
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    name, tensors = _contents(model)
     if name not in GGUF_SUPPORTED_ARCHITECTURES:
         raise EngineRefused(
-            f"no engine here can run {model}: its architecture is {quoted(name)}, and transformers reads "
-            f"{listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files. Run it with an engine of its own "
-            "(llama.cpp, bitnet.cpp) and compare its ids with `rankproof tokenizer parity`"
+            f"transformers cannot run {model}: its architecture is {quoted(name)}, and it reads "
+            f"{listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (an engine of the model's own, such as "
+            "bitnet.cpp, may: compare its ids with `rankproof tokenizer parity`)"
         )
     if unknown := sorted({one.type for one in tensors if one.type.startswith("type ")}):
-        raise EngineRefused(f"no engine here can run {model}: its weights are of {listed(unknown)}, which none reads")
+        raise EngineRefused(f"transformers cannot run {model}: its weights are of {listed(unknown)}")
     if dropped := [one.name for one in tensors if one.name in _DROPPED]:
         raise EngineRefused(
-            f"no engine here runs {model} rightly: transformers leaves {dropped[0]} out, and with it the scaling of "
-            "its rotary embedding: use llama.cpp, or the model's own repository"
+            f"transformers cannot run {model} rightly: it leaves {dropped[0]} out, and with it the scaling of the "
+            "rotary embedding"
         )
     if name in COMPARED:
         return []

@@ -11,9 +11,16 @@ from tests.tokenizer.form.conversion import llama_3, of_serialised
 HEADS, WIDTH, LAYERS = 2, 16, 2
 
 
-def tiny_llama(file: Path, *, without: str = "") -> Any:
-    """Write a llama of two layers with random weights, as llama.cpp's converter does; returns the model itself."""
+def tiny_llama(file: Path, *, without: str = "", frequencies: bool = False) -> Any:
+    """Write a llama of two layers with random weights, as llama.cpp's converter does; returns the model itself.
+
+    Args:
+        file: where to.
+        without: leave this tensor out.
+        frequencies: write factors of the rotary embedding, as Llama 3.1 has them; all are 1, so that nothing changes.
+    """
     import gguf
+    import numpy as np
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -62,6 +69,8 @@ def tiny_llama(file: Path, *, without: str = "") -> Any:
     for name, tensor in _named(model.state_dict()):
         if name != without:
             writer.add_tensor(name, tensor)
+    if frequencies:
+        writer.add_tensor("rope_freqs.weight", np.ones(WIDTH // HEADS // 2, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

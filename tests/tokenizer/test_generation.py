@@ -57,6 +57,33 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, capsys: pytest
     assert "has no model.layers.1.self_attn.q_proj.weight, which transformers would make up" in capsys.readouterr().err
 
 
+@pytest.mark.whole
+def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What transformers refuses llama.cpp runs, is named, and gives the model's own ids; what lacks a weight neither."""
+    pytest.importorskip("llama_cpp")
+    import torch
+
+    model = tmp_path / "tiny.gguf"
+    whole = tiny_llama(model, frequencies=True)
+    tokenizer_of_it(tmp_path)
+    assert infer(model, "--engine", "transformers") == ENGINE
+    assert "leaves rope_freqs.weight out" in capsys.readouterr().err
+    assert infer(model, "--max-tokens", "8", "--json") == PASS
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    ids = torch.tensor([row["prompt_ids"]])
+    with torch.inference_mode():
+        expected = whole.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8)
+    assert row["ids"] == expected[0, ids.shape[1] :].tolist()
+    assert row["engine"].startswith("llama.cpp")
+    assert "transformers was not used" in row["remarks"][0]
+    assert (row["asked"], row["device"], row["why"]) == ("auto", "cpu", "llama.cpp is run on the cpu here")
+    assert infer(model, "--engine", "llama.cpp", "--device", "cuda") == ENGINE
+    assert "asked was cuda, and llama.cpp is run on the cpu here" in capsys.readouterr().err
+    tiny_llama(model, without="blk.1.attn_q.weight")
+    assert infer(model, "--engine", "llama.cpp") == ENGINE
+    assert "missing tensor 'blk.1.attn_q.weight'" in capsys.readouterr().err
+
+
 def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a tokenizer that is proven, with another one, with a mock, or for an unknown engine nothing is run."""
     model = tmp_path / "model.gguf"
@@ -76,3 +103,6 @@ def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().err
     assert 'its architecture is "bitnet-b1.58"' in said
     assert "tokenizer parity" in said
+    if importlib.util.find_spec("llama_cpp") is None:
+        assert "; llama.cpp is not installed here: pip install llama-cpp-python" in said
+        assert infer(model, "--tokenizer", str(tmp_path / "its"), "--engine", "llama.cpp") == ENGINE

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS
 from harness.cli.tokenizer import ABSENT, STRICT, unreadable
+from harness.cli.tokenizer.settings import Undecided, decided, refused
 from harness.forms.text import visible
 
 if TYPE_CHECKING:
@@ -38,11 +39,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what was found."""
+    from harness.tokenizer.candidates import hub_cache
     from harness.tokenizer.problem import Unreadable
     from harness.tokenizer.resolution import resolve
 
     try:
-        found = resolve(options.model, tokenizer=options.tokenizer, caches=options.cache, strict=options.strict)
+        decided(options)
+        # What the environment names is our own cache alone: the hub's is asked beside it.
+        caches = [options.cache, hub_cache()] if isinstance(options.cache, Path) else options.cache
+        found = resolve(options.model, tokenizer=options.tokenizer, caches=caches, strict=options.strict)
+    except Undecided as error:
+        return refused("tokenizer resolve", error)
     except Unreadable as error:
         return unreadable("resolve", error)
     code = _code(found, strict=options.strict)

@@ -23,6 +23,9 @@ class Adapter(Protocol):
     def encode(self, text: str, mode: Mode) -> Ids:
         """The ids of a text; raises where the engine refuses it."""
 
+    def decode(self, ids: Ids) -> str:
+        """The text of ids; raises where the engine does not tell."""
+
     def tokens(self) -> list[str]:
         """Every token as the text that it stands for, as far as it is text; empty where the engine does not tell."""
 

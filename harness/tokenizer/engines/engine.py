@@ -79,11 +79,26 @@ class Engine:
         about: with its version, as it says.
         modes: those that it has.
 
+    Args:
+        where: a file, a folder or an address.
+        name: the engine; default: `engine_of(where)`.
+        memory: bytes of address space.
+        seconds: on the clock for one answer, and of CPU time of each thread for all of them.
+        threads: how many it may keep busy.
+
     Raises:
         EngineFailed: it does not load the tokenizer.
     """
 
-    def __init__(self, where: str, *, name: str | None = None, memory: int = MEMORY, seconds: int = SECONDS) -> None:
+    def __init__(
+        self,
+        where: str,
+        *,
+        name: str | None = None,
+        memory: int = MEMORY,
+        seconds: int = SECONDS,
+        threads: int = 1,
+    ) -> None:
         self.where, self.name, self._seconds = where, name or engine_of(where), seconds
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.tokenizer.engines.process"],
@@ -96,13 +111,10 @@ class Engine:
         )
         self._held = b""
         try:
-            told = self._ask({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
+            told = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds * threads})
         except BaseException:
             self.close()
             raise
-        if "refused" in told:
-            self.close()
-            raise EngineFailed(f"{where}: {visible(told['refused'])}")
         self.about: str = visible(told["about"])
         self.modes: tuple[Mode, ...] = tuple(told["modes"])
 
@@ -134,6 +146,29 @@ class Engine:
         """Its tokens as text, and its special tokens, as far as it tells."""
         told = self._ask({})
         return told["tokens"], told["special"]
+
+    def round_trip(self) -> str:
+        """Which texts of the probe corpus come back, as `harness.tokenizer.backend.round_trip` writes it.
+
+        Raises:
+            EngineFailed: it died, or it does not turn ids into text.
+        """
+        return str(self._answer({"round trip": True})["parts"])
+
+    def continued(self, ids: Ids, most: int) -> tuple[Ids, list[str]]:
+        """New ids of a model, greedily, and the buffers that held it; of the engine `llama.cpp model` alone.
+
+        Raises:
+            EngineFailed: it died, or it cannot.
+        """
+        told = self._answer({"ids": ids, "most": most})
+        return told["ids"], told["buffers"]
+
+    def _answer(self, request: dict[str, Any]) -> Any:
+        told = self._ask(request)
+        if "refused" in told:
+            raise EngineFailed(f"{self.where}: {visible(told['refused'])}")
+        return told
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None

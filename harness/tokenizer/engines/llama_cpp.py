@@ -41,6 +41,16 @@ class LlamaCpp:
                 return list(held[:count])
             room = -count
 
+    def decode(self, ids: Ids) -> str:
+        """The text, with special tokens in it."""
+        given, room = (self._library.llama_token * len(ids))(*ids), 64
+        while True:
+            held = ctypes.create_string_buffer(room)
+            count = self._library.llama_detokenize(self._vocabulary, given, len(ids), held, room, False, True)
+            if count >= 0:
+                return held.raw[:count].decode(errors="replace")
+            room = -count
+
     def tokens(self) -> list[str]:
         """Tokens as llama.cpp writes them."""
         return [self._piece(index) for index in range(self._library.llama_vocab_n_tokens(self._vocabulary))]

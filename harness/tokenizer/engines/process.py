@@ -9,6 +9,8 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from harness.tokenizer.child import limit
@@ -19,6 +21,7 @@ ADAPTERS = {
     "tokenizers": ("tokenizers_library", "TokenizersLibrary"),
     "sentencepiece": ("sentencepiece_library", "SentencePieceLibrary"),
     "llama.cpp": ("llama_cpp", "LlamaCpp"),
+    "llama.cpp model": ("llama_cpp_model", "LlamaCppModel"),
     "server": ("server", "Server"),
 }
 
@@ -34,7 +37,7 @@ def main() -> int:
     module, name = ADAPTERS[begun["engine"]]
     try:
         made = getattr(importlib.import_module(f"harness.tokenizer.engines.{module}"), name)
-        adapter: Adapter = made(begun["where"])
+        adapter = made(begun["where"])
         _say(answers, {"about": adapter.about, "modes": adapter.modes})
     except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
         _say(answers, {"refused": _words(error)})
@@ -43,6 +46,10 @@ def main() -> int:
         request = json.loads(line)
         if "texts" in request:
             _say(answers, [_encoded(adapter, text, request["mode"]) for text in request["texts"]])
+        elif "ids" in request:
+            _say(answers, _or_refused(partial(adapter.continued, request["ids"], request["most"])))
+        elif "round trip" in request:
+            _say(answers, _or_refused(partial(_round_trip, adapter)))
         else:
             _say(answers, {"tokens": adapter.tokens(), "special": adapter.special()})
     return 0
@@ -53,6 +60,19 @@ def _encoded(adapter: Adapter, text: str, mode: Any) -> list[int] | str:
         return adapter.encode(text, mode)
     except BaseException as error:  # noqa: BLE001 - as above
         return f"error: {_words(error)}"
+
+
+def _round_trip(adapter: Adapter) -> dict[str, str]:
+    from harness.tokenizer.backend import round_trip
+
+    return {"parts": round_trip(lambda text: _encoded(adapter, text, adapter.modes[0]), adapter.decode)}
+
+
+def _or_refused(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return answer()
+    except BaseException as error:  # noqa: BLE001 - as above
+        return {"refused": _words(error)}
 
 
 def _words(error: BaseException) -> str:

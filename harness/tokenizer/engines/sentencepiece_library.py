@@ -20,6 +20,10 @@ class SentencePieceLibrary:
         """The ids of a text."""
         return list(self._processor.encode(text))
 
+    def decode(self, ids: Ids) -> str:
+        """The text."""
+        return str(self._processor.decode(ids))
+
     def tokens(self) -> list[str]:
         """Pieces with spaces for their marks."""
         size = self._processor.vocab_size()

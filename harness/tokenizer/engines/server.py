@@ -41,6 +41,10 @@ class Server:
             raise ValueError(f"{self._address} answers with more than {MOST} bytes")
         return _ids(json.loads(content), self._address)
 
+    def decode(self, ids: Ids) -> str:
+        """Never: a server is asked for ids alone."""
+        raise ValueError(f"{self._address} is not asked for the text of {len(ids)} ids")
+
     def tokens(self) -> list[str]:
         """Nothing: a server does not tell."""
         return []

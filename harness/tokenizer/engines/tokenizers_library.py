@@ -27,6 +27,10 @@ class TokenizersLibrary:
         asked = self._plain if mode == "plain" else self._parsing
         return list(asked.encode(text, add_special_tokens=mode == "around").ids)
 
+    def decode(self, ids: Ids) -> str:
+        """The text, with special tokens in it."""
+        return str(self._parsing.decode(ids, skip_special_tokens=False))
+
     def tokens(self) -> list[str]:
         """Tokens as decoded."""
         count = self._parsing.get_vocab_size(with_added_tokens=False)

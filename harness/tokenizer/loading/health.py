@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.forms.text import plural
+from harness.tokenizer.engines import Engine, EngineFailed
 from harness.tokenizer.folder import identify_folder
 from harness.tokenizer.gguf import GgufFile, check
 from harness.tokenizer.gguf.reader import Malformed
@@ -21,9 +22,9 @@ class Health:
 
     Attributes:
         model: the GGUF file.
-        word: `well`: its tokenizer is proven to be its own, was loaded, and kept the texts it can spell; `ill`;
-            `not tried`: nothing is wrong, and nothing here can load it.
-        tokenizer: what was loaded.
+        word: `well`: its tokenizer, proven to be its own or inside it, was loaded, and kept the texts it can spell;
+            `ill`; `not tried`: nothing is wrong, and no engine here loads it.
+        tokenizer: what was loaded, or what no engine here loads.
         said: what was found, in words.
     """
 
@@ -49,19 +50,20 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
         if found.chosen is None:
             said = tuple(f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates)
             return Health(model=model, word="ill", tokenizer=None, said=("no tokenizer of it was found", *said))
-        if not found.proven:
-            why = "only the tokenizer inside is there, and engines that read GGUF files are asked by `tokenizer parity`"
-            return Health(model=model, word="not tried", tokenizer=None, said=(why, *found.chosen.reasons))
+        proof = found.chosen.reasons[0] if found.proven else "only the tokenizer inside is there"
         place = found.chosen.path
-        kept = identify_folder(place).parts.get("round trip")
+        kept = identify_folder(place).parts.get("round trip") if found.proven else None
+        if kept is None:
+            try:
+                engine = Engine(str(place))
+            except EngineFailed as error:
+                return Health(model=model, word="not tried", tokenizer=place, said=(proof, str(error)))
+            with engine:
+                proof, kept = f"{proof}; loaded by {engine.about}", engine.round_trip()
     except (Malformed, TokenizerError) as error:
         return Health(model=model, word="ill", tokenizer=None, said=(str(error),))
     except OSError as error:
         return Health(model=model, word="ill", tokenizer=None, said=(f"cannot be read: {error.strerror}",))
-    proof = found.chosen.reasons[0]
-    if kept is None:
-        why = f"{place.name} is read, and not loaded here: `tokenizer parity` loads it"
-        return Health(model=model, word="not tried", tokenizer=place, said=(proof, why))
     return _judged(model, place, proof, kept)
 
 

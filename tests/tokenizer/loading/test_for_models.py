@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, main
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
+from harness.hub.layouts.sentencepiece import llama_model
 from harness.tokenizer.loading.for_models import models_below, repositories
-from tests.tokenizer.form.conversion import llama_3, of_serialised
+from tests.tokenizer.form.conversion import llama_3, of_pieces, of_serialised
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]  # each candidate is read in a process of its own
@@ -72,8 +74,20 @@ def test_a_name_is_a_place_to_look_and_no_proof(
     said = capsys.readouterr()
     assert f"org/name@{COMMIT}: " in said.err
     assert "only the tokenizer inside it" in said.out
-    assert main(["tokenizer", "doctor", "--models", str(folder)]) == INCONCLUSIVE
-    assert main(["tokenizer", "doctor", "--models", str(folder), "--strict"]) == FAIL
+    runs = importlib.util.find_spec("llama_cpp") is not None
+    assert main(["tokenizer", "doctor", "--models", str(folder)]) == (PASS if runs else INCONCLUSIVE)
+    assert ("loaded by llama.cpp" if runs else "llama.cpp is not installed here") in capsys.readouterr().out
+    assert main(["tokenizer", "doctor", "--models", str(folder), "--strict"]) == (PASS if runs else FAIL)
+
+
+def test_pieces_are_loaded_by_sentencepiece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A `.model` beside a model, which has no tokenizer.json, is loaded and asked to give texts back."""
+    pytest.importorskip("sentencepiece")
+    pieces = llama_model(900)
+    (tmp_path / "model.gguf").write_bytes(of_pieces(pieces).bytes())
+    (tmp_path / "tokenizer.model").write_bytes(pieces)
+    assert main(["tokenizer", "doctor", "--models", str(tmp_path)]) == PASS
+    assert "loaded by sentencepiece" in capsys.readouterr().out
 
 
 def test_a_lock_of_the_folder_says_what_to_fetch(
