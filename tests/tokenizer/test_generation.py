@@ -59,7 +59,7 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, capsys: pytest
 
 @pytest.mark.whole
 def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What transformers refuses llama.cpp runs, is named, and gives the model's own ids; what lacks a weight neither."""
+    """What transformers refuses llama.cpp runs: it is named, and gives the model's own ids, if no weight is missing."""
     pytest.importorskip("llama_cpp")
     import torch
 
@@ -81,7 +81,7 @@ def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: 
     assert "asked was cuda, and llama.cpp is run on the cpu here" in capsys.readouterr().err
     tiny_llama(model, without="blk.1.attn_q.weight")
     assert infer(model, "--engine", "llama.cpp") == ENGINE
-    assert "missing tensor 'blk.1.attn_q.weight'" in capsys.readouterr().err
+    assert "blk.1.attn_q.weight" in capsys.readouterr().err
 
 
 def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
