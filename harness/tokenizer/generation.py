@@ -147,11 +147,11 @@ def _run(model: Path, given: list[int], *, most: int, device: Device, reason: st
 
 
 def _llama_cpp(model: Path, given: list[int], *, most: int, device: Device, reason: str, before: str) -> _Ran:
-    if importlib.util.find_spec("llama_cpp") is None:
-        raise EngineRefused("llama.cpp is not installed here: pip install llama-cpp-python")
     by = f" ({reason})" if reason else ""
     if device not in {"auto", "cpu"}:
         raise EngineRefused(f"asked was {device}{by}, and llama.cpp is run on the cpu here: ask for that, or for auto")
+    if importlib.util.find_spec("llama_cpp") is None:
+        raise EngineRefused("llama.cpp is not installed here: pip install llama-cpp-python")
     remarks = [f"transformers was not used: {before}"] if before else []
     if (name := _contents(model)[0]) not in COMPARED:
         remarks.append(f"what llama.cpp makes of {name} files was not compared with the models that they come from")
