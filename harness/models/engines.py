@@ -166,22 +166,48 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
 
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
-    own: dict[str, Offer] = {}
-    for path in (folder / "models").glob("*.py"):
-        classes = {node.name: node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef)}
-        if "Model" not in classes or "ModelArgs" not in classes:
-            continue
-        methods = {node.name for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
-        mixed = any(
-            isinstance(base, ast.Name) and base.id == PIPELINE for one in classes.values() for base in one.bases
-        )
-        own[path.stem] = Offer(single=True, tensor="shard" in methods, pipeline=mixed)
+    trees = {path.stem: ast.parse(path.read_bytes()) for path in (folder / "models").glob("*.py")}
+    own = {name: offer for name in trees if (offer := _of_module(name, trees)) is not None}
     yield from own.items()
     for node in ast.parse((folder / "utils.py").read_bytes()).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(target, ast.Name) and target.id == "MODEL_REMAPPING" and isinstance(node, ast.Assign):
             names: dict[str, str] = ast.literal_eval(node.value)
             yield from ((kind, own[module]) for kind, module in names.items() if module in own)
+
+
+def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
+    """What the `Model` of a module offers, with what it inherits from other modules; None where there is none."""
+    body = trees[name].body
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    imported = {
+        alias.asname or alias.name: (node.module or alias.name, alias.name)
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
+    if "ModelArgs" not in classes or "Model" not in {*classes, *imported}:
+        return None
+    bases: list[ast.expr] = classes["Model"].bases if "Model" in classes else [ast.Name("Model")]
+    above: list[Offer | None] = []
+    for base in bases:
+        # `from .other import Model as Other`, or `from . import other` and `other.Model`.
+        there = base.value if isinstance(base, ast.Attribute) else base
+        module, what = imported.get(there.id, ("", "")) if isinstance(there, ast.Name) else ("", "")
+        what = base.attr if isinstance(base, ast.Attribute) else what
+        if what == "Model" and module in trees:
+            above.append(_of_module(module, trees))
+    own = (
+        {node.name for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
+        if "Model" in classes
+        else set()
+    )
+    mixed = any(isinstance(base, ast.Name) and base.id == PIPELINE for one in classes.values() for base in one.bases)
+    return Offer(
+        single=True,
+        tensor="shard" in own or any(one.tensor for one in above if one),
+        pipeline=mixed or any(one.pipeline for one in above if one),
+    )
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
