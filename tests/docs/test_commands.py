@@ -24,6 +24,8 @@ from tests.docs.shown import (
     NotRun,
 )
 
+pytestmark = pytest.mark.slow  # together they take more than the inner loop has
+
 PROGRAMS = {
     *("rankproof", "nox", "pip", "pipx", "nix", "git", "python", "python3.11", "export", "tar", "jq", "{", "."),
     *("ssh-keygen", "base64", "cat", "uvx"),

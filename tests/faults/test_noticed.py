@@ -46,6 +46,7 @@ def test_survivors_of_a_kill_fail_at_once(live: Live, fault: Make) -> None:
         assert found.ranks[1].observed == "ended by fault kill"
 
 
+@pytest.mark.slow
 def test_a_survivor_that_swallows_the_error_is_named_with_its_line(live: Live, fault: Make) -> None:
     """It fails alone, with the line at which it stood when it was stopped; `progress` names that line too."""
     struck = live(fault(kind="kill", ranks=[1], at="door"), entry="struck:reduce_and_swallow", size=3)

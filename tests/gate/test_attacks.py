@@ -15,6 +15,8 @@ from harness.gate.objects import NoCommit, NoTrustedRef
 from tests.gate.conftest import ENGINE, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import arm_with_traps, git
 
+pytestmark = pytest.mark.slow  # together they take more than the inner loop has
+
 Make = Callable[[], Copy]
 
 

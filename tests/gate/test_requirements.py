@@ -21,6 +21,8 @@ from harness.stats.verdict import CellVerdict
 from tests.gate.conftest import CELLS, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import git
 
+pytestmark = pytest.mark.slow  # together they take more than the inner loop has
+
 Make = Callable[[], Copy]
 
 

@@ -12,6 +12,8 @@ import pytest
 from harness.tokenizer import NotComparable, Unidentifiable, difference, identify, identify_folder
 from tests.tokenizer.making import CONFIG, TEMPLATE, Raw, raw, write_folder
 
+pytestmark = pytest.mark.slow  # together they take more than the inner loop has
+
 BEGIN = {
     "content": "<|begin|>",
     "lstrip": True,

@@ -19,6 +19,8 @@ from harness.tokenizer import TokenizerError, Unidentifiable, Unreadable, identi
 from harness.tokenizer.files import read_object
 from tests.tokenizer.making import CONFIG, Raw, raw, tokenizer, write_folder
 
+pytestmark = pytest.mark.slow  # together they take more than the inner loop has
+
 KIB = 1024  # what ru_maxrss counts in
 GOOD = json.dumps(raw("byte_level"))
 

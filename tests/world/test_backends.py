@@ -94,6 +94,7 @@ def test_ranks_without_a_group_are_told_who_they_are(live: Live) -> None:
         assert told == [{"rank": rank, "size": size} for rank in range(size)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["barrier", "all_gather"])
 def test_ranks_without_a_group_cannot_meet(live: Live, call: str) -> None:
     """A subject that tries raises at once, with what to do: it never passes alone through a barrier."""

@@ -16,6 +16,7 @@ READY = 'echo \'{"event": "ready"}\' >&3; read -r answer <&4\n'
 RING = KINDS["mlx-ring"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("warm", "backend"),
     [

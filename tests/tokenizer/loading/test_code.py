@@ -38,6 +38,7 @@ def test_code_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
         load(folder)
 
 
+@pytest.mark.slow
 def test_code_is_imported_from_verified_bytes(tmp_path: Path) -> None:
     """The repository's own class is built, with its relative imports, and neither bytecode nor a copy is written."""
     folder = write(tmp_path / "own", CODE)

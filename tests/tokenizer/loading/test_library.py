@@ -243,6 +243,7 @@ def test_options_that_decide_where_from_are_refused(small_files: dict[str, bytes
         load(write(tmp_path / "small", small_files), options={option: "x"})
 
 
+@pytest.mark.slow
 def test_options_reach_the_tokenizer(small_files: dict[str, bytes], tmp_path: Path) -> None:
     """Other options are transformers' own business, and change the identity."""
     folder = write(tmp_path / "small", small_files)
