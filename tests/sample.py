@@ -20,7 +20,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE = PROJECT / "docs" / "sample"
 SCENARIO = "late-rank"
 # Nine clean trials bound the failure rate by 28 %: with more of them the evidence would be too much to keep here.
-FEWER = ("--set", "trials.candidate=9", "--set", "trials.control=4", "--set", "trials.accept.failure_rate_below=30%")
+FEWER = ("--set", "trials.candidate=9", "--set", "trials.control=3", "--set", "trials.accept.failure_rate_below=30%")
 SIGNER = "sample@example.org"
 MOST_BYTES = 300_000
 # What looks like a folder of some machine; the report itself speaks of `/tmp/name`.
