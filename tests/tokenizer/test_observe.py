@@ -133,6 +133,7 @@ def test_a_message_keeps_the_exception_that_was_being_handled(library: logging.L
     assert "handling" not in after
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_many_messages_stay_small(library: logging.Logger) -> None:
     """Of ten thousand different messages the first and the last are kept, equal ones are counted, and it is small."""

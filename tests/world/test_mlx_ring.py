@@ -140,6 +140,7 @@ def test_a_rank_that_dies_before_it_joined_ends_the_others(live: Live, dead: int
     assert lived.survivors == 0
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_ranks_compile_kernels(live: Live, ground: Path, tmp_path: Path) -> None:
     """What MLX compiles in forked ranks works; without a compiler it does the same without compiling."""
