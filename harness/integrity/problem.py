@@ -1,0 +1,77 @@
+"""What this library raises.
+
+IntegrityError                 what happened; `failure` says of which class it is
+├── TransferFailed             a message was not delivered, or not unchanged: which one, to whom, what was tried
+│   ├── MessageCorrupt         its digest is not that of its bytes, where nothing can be sent again
+│   ├── MessageLost            given up on: the deadline passed, or the peer is gone for good
+│   └── PeerRestarted          the peer began again, and what it had been sent before is not there any more
+├── OutOfStep                  positions or epochs of a stream do not follow each other
+├── BarrierBroken              not all arrived: it names who is missing
+└── Misused                    the caller's own slip: a message that is too long, a rank that is not of the group
+"""
+
+from __future__ import annotations
+
+from harness.integrity.records import FailureClass
+
+
+class IntegrityError(Exception):
+    """What happened, in words that say what, where, and what was tried.
+
+    Attributes:
+        failure: its class, from which follows what can be done about it.
+    """
+
+    failure: FailureClass = FailureClass.PERSISTENT
+
+
+class TransferFailed(IntegrityError):
+    """A message was not delivered, or not unchanged.
+
+    Attributes:
+        peer: who it came from or went to, as it was named to the transport.
+        sequence: its number among the messages in that direction of that epoch; None where none was reached.
+        epoch: of the sender.
+    """
+
+    def __init__(self, words: str, *, peer: str, sequence: int | None = None, epoch: int | None = None) -> None:
+        super().__init__(words)
+        self.peer, self.sequence, self.epoch = peer, sequence, epoch
+
+
+class MessageCorrupt(TransferFailed):
+    """The digest is not that of the bytes, and nothing can be sent again."""
+
+    failure = FailureClass.TRANSIENT
+
+
+class MessageLost(TransferFailed):
+    """Given up on: the deadline passed, or the peer is gone."""
+
+
+class PeerRestarted(TransferFailed):
+    """The peer began again under another epoch; what it had not been given yet is named."""
+
+
+class OutOfStep(IntegrityError):
+    """Positions or epochs of a stream do not follow each other."""
+
+    failure = FailureClass.TRANSIENT
+
+
+class BarrierBroken(IntegrityError):
+    """Not all ranks arrived.
+
+    Attributes:
+        missing: the ranks that did not.
+    """
+
+    def __init__(self, words: str, *, missing: tuple[int, ...]) -> None:
+        super().__init__(words)
+        self.missing = missing
+
+
+class Misused(IntegrityError):
+    """The caller's own slip; nothing was sent, and nothing is lost."""
+
+    failure = FailureClass.PERSISTENT

@@ -1,0 +1,171 @@
+"""The plain records that every part of this library takes and gives: tokens on their way, states, classes, levels.
+
+Standard library alone, and xxhash where a checksum is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Self, TypeAlias
+
+NodeId: TypeAlias = str
+"""Who takes part: an address, a host's name, `rank 1`; whatever the caller's messages shall say."""
+
+
+class Level(StrEnum):
+    """How much is checked. The transport checks alike at `light` and `full`; what `full` adds is beside the bytes."""
+
+    OFF = "off"
+    LIGHT = "light"
+    FULL = "full"
+
+
+class FailureClass(StrEnum):
+    """What a failure is like, from which follows what helps against it.
+
+    * transient: the same thing tried again may work: a lost message, a flipped bit, a late peer.
+    * persistent: trying again does not help, another device or a new start may.
+    * catastrophic: the pipeline as a whole cannot go on.
+    """
+
+    TRANSIENT = "transient"
+    PERSISTENT = "persistent"
+    CATASTROPHIC = "catastrophic"
+
+
+class ValidationStatus(StrEnum):
+    """What is known of a token: nothing yet, that it is as it was made, or that it is not."""
+
+    UNCHECKED = "unchecked"
+    VALID = "valid"
+    CORRUPT = "corrupt"
+
+
+class BarrierStatus(StrEnum):
+    """Where a barrier stands: some are missing, all are there, or the time was up before they were."""
+
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    TIMED_OUT = "timed-out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenChunk:
+    """A token as a stage of a pipeline hands it on.
+
+    Attributes:
+        token_id: its id in the vocabulary; the text follows from ids, never the other way round.
+        text: what the detokenizer gave for it; may be empty while a character of several tokens is not complete.
+        stream: which generation it belongs to: a request's id.
+        finish_reason: null until the last one.
+    """
+
+    token_id: int
+    text: str = ""
+    stream: str = ""
+    finish_reason: str | None = None
+
+
+# Position and epoch, token id, rank; the lengths of stream, text and reason (-1: none), then their UTF-8.
+_HEAD = struct.Struct("!QIqIIIi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnhancedTokenChunk(TokenChunk):
+    """A token with where it stands, who made it, and the checksum its maker gave it.
+
+    Attributes:
+        sequence_position: its place in its stream, from 0.
+        source_device_rank: the rank that made it.
+        epoch: how often that rank had begun: a token of an earlier epoch is stale.
+        checksum: xxh3 of all this but the timestamp and the status, sixteen lower-case hexadecimal digits.
+        generation_timestamp: the maker's own clock, with its zone. For people: clocks of two hosts are not compared.
+        validation_status: what whoever holds it knows; not part of the checksum, and not sent.
+    """
+
+    sequence_position: int
+    source_device_rank: int
+    epoch: int = 0
+    checksum: str = ""
+    generation_timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    validation_status: ValidationStatus = ValidationStatus.UNCHECKED
+
+    @classmethod
+    def sealed(
+        cls,
+        *,
+        token_id: int,
+        sequence_position: int,
+        source_device_rank: int,
+        epoch: int = 0,
+        text: str = "",
+        stream: str = "",
+        finish_reason: str | None = None,
+    ) -> Self:
+        """A chunk as its maker makes it: with its checksum."""
+        chunk = cls(
+            token_id=token_id,
+            text=text,
+            stream=stream,
+            finish_reason=finish_reason,
+            sequence_position=sequence_position,
+            source_device_rank=source_device_rank,
+            epoch=epoch,
+        )
+        return dataclasses.replace(chunk, checksum=chunk.computed_checksum())
+
+    def content(self) -> bytes:
+        """What the checksum covers: the same bytes for the same chunk, on every machine.
+
+        Lone surrogates pass as they are: whether a text is well formed is another question than whether it changed.
+        """
+        stream, text = self.stream.encode(errors="surrogatepass"), self.text.encode(errors="surrogatepass")
+        reason = None if self.finish_reason is None else self.finish_reason.encode(errors="surrogatepass")
+        head = _HEAD.pack(
+            self.sequence_position,
+            self.epoch,
+            self.token_id,
+            self.source_device_rank,
+            len(stream),
+            len(text),
+            -1 if reason is None else len(reason),
+        )
+        return head + stream + text + (reason or b"")
+
+    def computed_checksum(self) -> str:
+        """The checksum of what it holds now."""
+        from harness.integrity.digest import hexadecimal
+
+        return hexadecimal((self.content(),))
+
+    @property
+    def intact(self) -> bool:
+        """Whether it holds what its maker made the checksum of; one without a checksum is not."""
+        return self.checksum == self.computed_checksum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncState:
+    """Where a barrier stood when it was looked at.
+
+    Attributes:
+        participating_devices: all that have to arrive, in the order of their ranks.
+        sync_timestamp: when it was looked at, by this host's clock.
+        barrier_status: where it stands.
+        timeout_remaining: seconds that are left; 0 when none are.
+        name, sequence, epoch: which barrier, and which of its turns, under which epoch of the group.
+        missing: the ranks that have not arrived.
+    """
+
+    participating_devices: tuple[NodeId, ...]
+    sync_timestamp: datetime
+    barrier_status: BarrierStatus
+    timeout_remaining: float
+    name: str = ""
+    sequence: int = 0
+    epoch: int = 0
+    missing: tuple[int, ...] = ()
