@@ -65,6 +65,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "gguf": ("look into model files in the GGUF format, and say what is wrong with them", LOOKED_AT),
     "infer": ("continue a prompt with a GGUF model, once its tokenizer is proven", RAN),
     "models": ("list, make and describe small models, and say which engine runs which over how many ranks", None),
+    "hosts": ("say of the machines of a hostfile whether ranks could run there", None),
     "hub": ("serve tokenizer repositories in the hub's protocol, with faults on purpose", None),
     "compat-check": ("BitNet's name for `gguf check`", LOOKED_AT),
     "inspect-gguf": ("BitNet's name for `gguf inspect`", LOOKED_AT),

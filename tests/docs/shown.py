@@ -33,9 +33,15 @@ INDEX = NotRun("installs from a package index; tests/test_core.py and tests/test
 NIX = NotRun("needs Nix and its packages; `nox -s nix -- --build` does it")
 MINUTES = NotRun("takes minutes; .ci/run runs it")
 SCENARIO = NotRun("takes minutes, on demand; tests/run runs the shipped scenarios with fewer trials")
+MACHINES = NotRun("needs machines; tests/machines runs it against a real sshd")
 TESTS = NotRun("runs the tests, of which this is one")
 
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
+    "docs/machines.md": {
+        "rankproof hosts check hosts.json": MACHINES,
+        "rankproof hosts check hosts.json --python /opt/rankproof/bin/python": MACHINES,
+        "rankproof hosts check hosts.json --json": MACHINES,
+    },
     "docs/inference.md": {
         "rankproof run scenarios/single-vs-distributed/scenario.yaml": SCENARIO,
         (

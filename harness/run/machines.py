@@ -1,0 +1,191 @@
+"""Looking at the machines of a hostfile: whether each answers, is another one, and has what ranks need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from harness.forms.text import plural, printable
+from harness.starters import ssh
+from harness.starters.hostfile import Machine
+from harness.world.machines import agent
+from harness.world.machines.channel import Channel, Clock, Unreachable, argv
+
+ANSWERS_WITHIN = 30.0
+AT_ONCE = 16
+# Enough that a fast link is past its slow start, little enough for a slow one.
+SAMPLE = 8 * 2**20
+MOST_NAMED = 3
+# A difference of wall clocks that certificates, caches and logs begin to suffer from, in seconds.
+CLOCK_LIMIT = 1.0
+LEAST_FREE = 2 * 2**30
+# Rankproof itself is brought along; these only install.
+BROUGHT = ("rankproof", "pip", "setuptools", "wheel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What was seen of a machine.
+
+    Attributes:
+        machine: of the hostfile.
+        facts: what its agent says; empty where none answered.
+        clock: its wall clock against this one's.
+        up, down: bytes a second that the channel carried to it, and from it.
+        ready: seconds until its agent had spoken.
+        problems: why no rank can run there, each with its remedy.
+        notes: what is worth knowing.
+    """
+
+    machine: Machine
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    clock: Clock | None = None
+    up: float = 0.0
+    down: float = 0.0
+    ready: float = 0.0
+    problems: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check(
+    machines: Sequence[Machine],
+    *,
+    interpreter: str,
+    configuration: Path | None = None,
+    within: float = ANSWERS_WITHIN,
+) -> list[Seen]:
+    """Look at machines, several at a time; in their order.
+
+    Args:
+        machines: of a hostfile.
+        interpreter: path of the Python in whose environment ranks would run there.
+        configuration: file for ssh instead of the user's own.
+        within: seconds that each has to answer.
+    """
+    here = agent.facts()
+
+    def look(machine: Machine) -> Seen:
+        return _look(machine, here=here, interpreter=interpreter, configuration=configuration, within=within)
+
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(machines))) as pool:
+        return _apart(list(pool.map(look, machines)))
+
+
+def _look(
+    machine: Machine, *, here: Mapping[str, Any], interpreter: str, configuration: Path | None, within: float
+) -> Seen:
+    command = ssh.command(machine.name, argv(interpreter), configuration=configuration)
+    began = time.monotonic()
+    try:
+        with Channel(command, within=within) as channel:
+            ready = time.monotonic() - began
+            facts = _facts(channel.ask("facts", within=within))
+            clock = channel.clock()
+            up = _rate(lambda: channel.ask("take", content=bytes(SAMPLE), within=within))
+            down = _rate(lambda: channel.ask("give", bytes=SAMPLE, within=within))
+    except FileNotFoundError:
+        return Seen(machine=machine, problems=(("ssh is not installed here", "install OpenSSH's client"),))
+    except Unreachable as error:
+        remedy = ssh.remedy(error.said) or f"try `ssh {machine.name} true`"
+        return Seen(machine=machine, problems=((str(error), remedy),))
+    seen = Seen(machine=machine, facts=facts, clock=clock, up=up, down=down, ready=ready)
+    return replace(seen, problems=tuple(_problems(facts, here=here)), notes=tuple(_notes(seen, here=here)))
+
+
+def _rate(move: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    move()
+    return SAMPLE / (time.perf_counter() - began)
+
+
+def _facts(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What an agent answered, if it is of the form that ours answers in.
+
+    Raises:
+        Unreachable: it is not.
+    """
+    packages = answer.get("packages")
+    words = ("name", "machine", "python", "implementation", "executable", "system", "release", "architecture", "libc")
+    holds = (
+        all(isinstance(answer.get(word), str) for word in words)
+        and all(type(answer.get(word)) is int for word in ("cores", "memory", "free"))
+        and isinstance(answer.get("programs"), dict)
+        and isinstance(packages, dict)
+        and all(
+            isinstance(one, list) and len(one) == 2 and all(isinstance(w, str) for w in one)
+            for one in packages.values()
+        )
+    )
+    if not holds:
+        raise Unreachable("its agent does not speak as ours does")
+    return dict(answer)
+
+
+def _problems(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = []
+    for what, remedy in (
+        ("system", "ranks of one world run on one kind of system"),
+        ("architecture", "wheels are another's there: ranks of one world run on one architecture"),
+        ("python", f"name an interpreter of {here['implementation']} {here['python']} there by --python"),
+    ):
+        if facts[what] != here[what]:
+            found.append((f"its {what} is {printable(facts[what])}, and {here[what]} here", remedy))
+    if differing := differences(facts["packages"], here["packages"]):
+        more = len(differing) - MOST_NAMED
+        named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        remedy = "install from the same lock there, and name that interpreter by --python"
+        found.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
+    if facts["free"] < LEAST_FREE:
+        found.append((f"{facts['free'] / 2**30:.1f} GiB are free in its home folder", "free some space there"))
+    return found
+
+
+def differences(there: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each package that two environments do not have alike, in words.
+
+    Args:
+        there: name to version and digest of the wheel's files.
+        here: the same of this interpreter's environment.
+    """
+    found = []
+    for name in sorted({*there, *here}.difference(BROUGHT)):
+        own, other = here.get(name), there.get(name)
+        if own is None or other is None:
+            found.append(f"{printable(name)} only {'there' if own is None else 'here'}")
+        elif own[0] != other[0]:
+            found.append(f"{name} {printable(other[0])} for {own[0]}")
+        elif own[1] != other[1] or not own[1]:
+            found.append(f"{name} {own[0]} from {'another wheel' if own[1] and other[1] else 'an unknown wheel'}")
+    return found
+
+
+def _notes(seen: Seen, *, here: Mapping[str, Any]) -> list[str]:
+    clock = seen.clock
+    found = []
+    if clock is not None and abs(clock.offset) - clock.uncertainty > CLOCK_LIMIT:
+        way = "ahead" if clock.offset > 0 else "behind"
+        found.append(
+            f"its clock is {abs(clock.offset):.1f} s {way}: no verdict rests on it, but logs and certificates do"
+        )
+    for name, there in sorted(seen.facts["programs"].items()):
+        if not there and here["programs"].get(name):
+            found.append(f"{printable(name)} is not there")
+    if seen.facts["libc"] != here["libc"]:
+        found.append(f"its C library is {printable(seen.facts['libc'])}, and {here['libc']} here")
+    return found
+
+
+def _apart(found: list[Seen]) -> list[Seen]:
+    """The same, where two names lead to one machine with that said of the later one: it is not another machine."""
+    first: dict[str, str] = {}
+    made = []
+    for one in found:
+        identity = one.facts.get("machine", "")
+        name = first.setdefault(identity, one.machine.name) if identity else one.machine.name
+        why = (f"it is the machine that {name} is", "keep one of them, with the slots of both")
+        made.append(one if name == one.machine.name else replace(one, problems=(*one.problems, why)))
+    return made

@@ -1,0 +1,1 @@
+"""What starts our agent on another machine, and the files in which people name their machines."""

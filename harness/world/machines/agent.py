@@ -1,0 +1,175 @@
+"""The agent of another machine: answers over its standard input and output, and ends when nobody speaks to it any more.
+
+Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to be installed there.
+A message is a JSON object, and bytes after it where its kind has some; before them stand both lengths (`HEAD`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import select
+import shutil
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.forms.distribution import normal, wheel_digest
+
+HEAD = struct.Struct(">II")
+# Before it, a login shell may have printed what it liked.
+MAGIC = b"rankproof-agent-1 "
+MOST_JSON = 8 * 2**20
+MOST_BYTES = 64 * 2**20
+PROGRAMS = ("git", "ssh-keygen", "c++", "nix")
+# What says which machine this is, whatever it is called: two names of one machine are not two machines.
+SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
+
+
+class Gone(Exception):
+    """Control closed the channel, or was silent for longer than the lease."""
+
+
+class Channel:
+    """Messages over two descriptors.
+
+    Attributes:
+        lease: seconds without a message after which control counts as gone.
+    """
+
+    def __init__(self, reads: int, writes: int, *, lease: float) -> None:
+        self._reads = reads
+        self._writes = writes
+        self.lease = lease
+
+    def receive(self) -> tuple[dict[str, Any], bytes]:
+        """The next message.
+
+        Raises:
+            Gone: there is none, for a reason that stands in the message.
+        """
+        head = self._exactly(HEAD.size)
+        words, size = HEAD.unpack(head)
+        if words > MOST_JSON or size > MOST_BYTES:
+            raise Gone("what came is not a message")
+        return json.loads(self._exactly(words)), self._exactly(size)
+
+    def send(self, message: dict[str, Any], content: bytes = b"") -> None:
+        """Send a message.
+
+        Raises:
+            Gone: nobody takes it.
+        """
+        words = json.dumps(message).encode()
+        left = memoryview(HEAD.pack(len(words), len(content)) + words + content)
+        while left:
+            # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
+            if not select.select([], [self._writes], [], self.lease)[1]:
+                raise Gone(f"nobody read for {self.lease:g} s")
+            try:
+                left = left[os.write(self._writes, left) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise Gone(f"the channel is closed: {error}") from None
+
+    def _exactly(self, count: int) -> bytes:
+        parts = []
+        while count:
+            if not select.select([self._reads], [], [], self.lease)[0]:
+                raise Gone(f"lease lost: nothing came for {self.lease:g} s")
+            part = os.read(self._reads, min(count, 2**20))
+            if not part:
+                raise Gone("control closed the channel")
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+def main(*, lease: float, nonce: str) -> None:
+    """Answer until control is gone.
+
+    Args:
+        lease: seconds without a message after which this process ends.
+        nonce: what control knows this agent by.
+    """
+    # Nothing else may write into the channel, nor read from it.
+    reads, writes = os.dup(0), os.dup(1)
+    os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    channel = Channel(reads, writes, lease=lease)
+    with contextlib.suppress(Gone):
+        os.write(writes, MAGIC + nonce.encode() + b"\n")
+        while True:
+            asked, content = channel.receive()
+            what = asked.get("ask")
+            if what == "clock":
+                channel.send({"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()})
+            elif what == "facts":
+                channel.send(facts(asked.get("folder")))
+            elif what == "take":
+                channel.send({"taken": len(content)})
+            elif what == "give":
+                size = min(int(asked["bytes"]), MOST_BYTES)
+                channel.send({"given": size}, bytes(size))
+            elif what != "nothing":  # a heartbeat asks nothing
+                channel.send({"error": f"{what!r} is not known to this agent"})
+
+
+def facts(folder: str | None = None) -> dict[str, Any]:
+    """What this machine is, and what this interpreter has.
+
+    Args:
+        folder: of which the free space is wanted; None: the home folder.
+    """
+    place = Path(folder) if folder else Path.home()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return {
+        "name": socket.gethostname(),
+        "machine": _first(SAME_MACHINE),
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "executable": sys.executable,
+        "system": platform.system(),
+        "release": platform.release(),
+        "architecture": platform.machine(),
+        "libc": " ".join(platform.libc_ver()),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory": _memory(),
+        "free": shutil.disk_usage(place).free,
+        "programs": {name: bool(shutil.which(name)) for name in PROGRAMS},
+        "packages": packages(),
+    }
+
+
+def packages() -> dict[str, list[str]]:
+    """Each installed distribution: its version, and the digest of its wheel's files; empty where there is no list."""
+    found: dict[str, list[str]] = {}
+    for one in importlib.metadata.distributions():
+        name = one.metadata["Name"]
+        if name:
+            record = one.read_text("RECORD") or ""
+            found.setdefault(normal(name), [one.version, wheel_digest(record) if record else ""])
+    return found
+
+
+def _first(paths: tuple[str, ...]) -> str:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            return Path(path).read_text().strip()
+    return ""
+
+
+def _memory() -> int:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 0
