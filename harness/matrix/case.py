@@ -10,10 +10,9 @@ import yaml
 
 from harness.faults import KINDS
 from harness.faults.fault import Effect
-from harness.matrix.ground import HANG, Ground
+from harness.matrix.ground import HANG, STRUCK, Ground
 
 Sees = Mapping[str, str | Sequence[int]]
-STRUCK = "struck"
 BROKEN_TRIALS = 3
 """Trials of a broken subject under a masked fault: they show that the checks could have failed."""
 DEADLINE = "60s"
@@ -41,6 +40,8 @@ class Case:
         at: the event; the ground's, where nothing is said.
         options: of the fault.
         arguments: of the subject, beside the ground's.
+        defect: of the control's subject: the fault strikes both arms then, and what has to be seen is how badly the
+            control takes it. Without one the fault strikes the control alone.
         sees: the checks that fail, with the ranks on which they do: `every` or a list. The first is the one by which
             the control fails as stated; none where it hangs.
         says: a text that the reason of such a check must hold, by id: the line of a call, say.
@@ -58,6 +59,7 @@ class Case:
     at: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    defect: Mapping[str, Any] = field(default_factory=dict)
     sees: Sees = field(default_factory=dict)
     says: Mapping[str, str] = field(default_factory=dict)
     must_fail: Mapping[str, Any] = field(default_factory=dict)
@@ -105,8 +107,12 @@ class Case:
             control = {"with": {**given, **ground.broken}, "must_fail": {"check": "as-expected", "ranks": "every"}}
         else:
             what = f"is {self.kind} seen by the checks that have to see it, on the ranks that it reaches, by its name?"
-            fault["arm"] = "control"
-            control = {"with": given, "must_fail": dict(self._must_fail(backend))}
+            if not self.defect:
+                fault["arm"] = "control"
+            control = {"with": {**given, **self.defect}, "must_fail": dict(self._must_fail(backend))}
+        subject = {"entry": f"{ground.module}:{ground.function}", "candidate": {"with": given}, "control": control}
+        if ground.reference:
+            subject["reference"] = {"entry": f"{ground.module}:{ground.reference}", "with": {"backend": backend}}
         tree = {
             "schema": 1,
             "id": f"matrix-{self.name}-{backend}",
@@ -114,7 +120,7 @@ class Case:
             "question": f"On {backend}, {what}",
             "role": "self-test",
             "expects": "PASS",
-            "subject": {"entry": f"standard:{ground.function}", "candidate": {"with": given}, "control": control},
+            "subject": subject,
             "matrix": {"ranks": [ground.ranks], "backend": [backend]},
             **{key: value for key, value in ground.extra.items() if key != "world"},
             **ground.by_backend.get(backend, {}),

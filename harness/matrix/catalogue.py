@@ -9,8 +9,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.matrix.case import Case, Sees
-from harness.matrix.ground import CODED, CODED_ON_HOSTS, EXCHANGE, FETCH, HOSTS, REDUCE, RUNTIME, STORE
+from harness.matrix.ground import (
+    CODED,
+    CODED_ON_HOSTS,
+    EMPLOY,
+    EXCHANGE,
+    FETCH,
+    FETCH_AGAIN,
+    HOSTS,
+    LINEAR,
+    REDUCE,
+    RUNTIME,
+    STORE,
+    SURVIVE,
+    SURVIVE_ALONE,
+    Ground,
+)
+from harness.matrix.linear import DATA, STEPS, VOCABULARY, WIDTH
 
+# A byte of a weight that lies on rank 1, the one that holds its sign: what the others change may be less than noise.
+LAST_HALF = DATA + 4 * VOCABULARY * (WIDTH * 3 // 4) + 3
+# The sums of the prompt and of each step; then one with each rank's half made louder.
+PASSES = 1 + STEPS
 RING, GLOO = "mlx-ring", "gloo"
 # What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
 DENIED = {"error": "OSError", "ranks": [1]}
@@ -49,6 +69,33 @@ def _call(kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] |
         },
         backends=more.get("backends", (GLOO, RING)),
         why_not=more.get("why_not", ""),
+    )
+
+
+def _taken(defect: str, sees: Sees, *, says: str, ground: Ground = SURVIVE) -> Case:
+    """The death of a peer, taken badly by rank 0."""
+    return Case(
+        kind="kill",
+        variant=defect,
+        ground=ground,
+        defect={"defect": defect},
+        sees=sees,
+        says=dict.fromkeys(sees, says),
+    )
+
+
+def _split(kind: str, *, nth: int, sees: Sees) -> Case:
+    """A fault of a sum of the logits, of which rank 1 has a part."""
+    calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
+    said = {"same-model": "DIVERGENT: prefill logits", "takes-part": "the logits of rank 0 did not move"}
+    return Case(
+        kind=kind,
+        variant="model",
+        ground=LINEAR,
+        at="loaded",
+        sees=sees,
+        says={name: text for name, text in said.items() if name in sees},
+        by_backend={backend: {"options": {"operation": call, "nth": nth}} for backend, call in calls.items()},
     )
 
 
@@ -185,6 +232,59 @@ CASES: tuple[Case, ...] = (
             }
         },
     ),
+    # A peer is gone in both arms: what is seen is how one survivor of the control takes it.
+    _taken("deaf", {"noticed": [0], "all-end": [0]}, says="it returned as if nothing had happened"),
+    _taken("late", {"noticed": [0]}, says="it took longer than 2 s", ground=SURVIVE_ALONE),
+    _taken("quiet", {"all-end": [0]}, says="it raised an error and ended with code 0"),
+    Case(
+        kind="kill",
+        variant="employer",
+        ground=EMPLOY,
+        sees={"struck-finishes": [1], "nobody-left": []},
+        says={"nobody-left": "1 processes were left"},
+        must_fail={"signal": "SIGKILL"},
+    ),
+    Case(
+        kind="hub",
+        variant="again",
+        ground=FETCH_AGAIN,
+        struck="every",
+        effect="silent",  # the file is right: only the hub's log shows that it was asked for twice
+        options={"role": ["tokenizer_config.json"], "answer": {"kind": "error"}, "when": {"times": 1}},
+        sees={"asked": "every"},
+        says={"asked": "2 requests, at most 1 are allowed"},
+    ),
+    # A model in two halves, beside the whole of it.
+    Case(
+        kind="perturb",
+        variant="logits",
+        ground=LINEAR,
+        at="subject.begin",
+        options={"artefact": "prefill.logits.0", "absolute": 32},
+        sees={"same-model": [1], "near": [1]},
+        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "is not near: KL"},
+    ),
+    Case(
+        kind="perturb",
+        variant="shard",
+        ground=LINEAR,
+        at="subject.begin",
+        options={"value": "shard.sha256", "one": "character"},
+        sees={"covers": [1]},
+        says={"covers": "other bytes than in the checkpoint"},
+    ),
+    Case(
+        kind="replaced",
+        variant="weights",
+        ground=LINEAR,
+        struck=[0],
+        at="stored",
+        options={"file": "shared/cache/model.safetensors", "offset": f"{LAST_HALF}B"},
+        sees={"covers": [1], "same-model": "every", "near": "every"},
+        says={"covers": "other bytes than in the checkpoint"},
+    ),
+    _split("lost-contribution", nth=1, sees={"same-model": "every", "near": "every"}),
+    _split("stale-payload", nth=PASSES + 2, sees={"takes-part": [1]}),
     # Calls of one rank that a library or a branch got wrong.
     _call("stale-payload"),
     _call("swapped-halves"),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model
 from harness.record.facts import SignerFacts, Source
 
 PATH = "evidence/matrix.json"
 FOLDER = "evidence/parts"
+STANDARD = "standard.py"
 SUFFIX = ".rankproof.tar.xz"
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
+Format = Literal[1, 2]
+"""Since 2 a part may have another file of subjects than standard.py, and the report says more on its first page."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -68,15 +71,16 @@ class MatrixFacts(Model):
         seeds: trials of each case.
         seed: the root of all seeds.
         sample: whether it is the sentinels alone.
-        only: the kinds it was asked for; empty for all.
+        only: the kinds and cases it was asked for; empty for all.
         backends: the backends it was asked for.
-        subject: sha256 of the standard subjects.
+        subject: sha256 of standard.py.
+        subjects: sha256 of each further file of subjects, by its name.
         parts: in the order in which they are made.
         without: what has no case in it, with the reason: a kind, or a kind on a backend.
-        unused: kinds of checks that no case of it needs.
+        unused: kinds of checks that no case of it needs: on no backend, or not on the one that is named.
     """
 
-    format: Literal[1]
+    format: Format
     rankproof: str
     id: str
     made: str
@@ -89,9 +93,22 @@ class MatrixFacts(Model):
     only: list[str]
     backends: list[str]
     subject: Digest
+    subjects: dict[str, Digest] = Field(default_factory=dict)
     parts: list[PartFacts]
     without: dict[str, str]
     unused: list[str]
+
+    @model_serializer(mode="wrap")
+    def _as_its_format(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A record of an older format stays the same bytes."""
+        found: dict[str, Any] = write(self)
+        if self.format == 1:
+            del found["subjects"]
+        return found
+
+    def subject_of(self, file: str) -> str | None:
+        """The sha256 that a file of subjects must have; None where the matrix names no such file."""
+        return self.subject if file == STANDARD else self.subjects.get(file)
 
     def cells(self) -> Mapping[tuple[str, str], list[PartFacts]]:
         """The parts of each case on each backend."""

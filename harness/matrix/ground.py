@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from harness.matrix.standard import ELEMENTS, LARGE, payload
 
 ROUNDS = 4
+STRUCK = "struck"
+"""The id of the fault."""
 HANG = "hang"
 """Stands where a check does: the world stands still, and that is proved."""
 EVERY_FINISHED = {"kind": "exit", "ranks": "every", "code": 0}
@@ -23,7 +25,8 @@ class Ground:
 
     Attributes:
         name: in ids of scenarios and in the report.
-        function: of `harness.matrix.standard`.
+        function: of the module.
+        module: of `harness.matrix`; its file is the code of both arms.
         ranks: in each world.
         at: the event at which faults strike, where the case says nothing.
         arguments: of the function.
@@ -31,10 +34,12 @@ class Ground:
         checks: options by id.
         extra: further keys of the scenario.
         by_backend: further keys on a backend.
+        reference: the function of the module that the ranks are compared with; it is told the backend.
     """
 
     name: str
     function: str
+    module: str = "standard"
     ranks: int = 3
     at: str = "work.begin"
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -42,6 +47,12 @@ class Ground:
     checks: Mapping[str, Mapping[str, Any]]
     extra: Mapping[str, Any] = field(default_factory=dict)
     by_backend: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reference: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of its file in an arm's folder."""
+        return f"{self.module}.py"
 
 
 _EXCHANGED: Mapping[str, Mapping[str, Any]] = {
@@ -154,6 +165,57 @@ FETCH = Ground(
     },
     extra={"inputs": {"repositories": {"layouts": ["llama3"]}}, "hub": {"serve": "repositories"}},
 )
+FETCH_AGAIN = replace(FETCH, name="fetch-again", module="service")
+# The fault that cases strike with: time runs from its strike.
+_AFTER = {"ranks": "every", "fault": STRUCK}
+SURVIVE = Ground(
+    name="survive",
+    function="serve",
+    module="service",
+    at="round",
+    checks={
+        "noticed": {"kind": "detected-within", **_AFTER, "limit": "2s"},
+        "all-end": {"kind": "survivors-end", **_AFTER, "limit": "8s"},
+        "nobody-left": LEFT,
+    },
+)
+# In a ring of three a survivor may wait for the other one, and notice as late as that does.
+SURVIVE_ALONE = replace(SURVIVE, name="survive-alone", ranks=2)
+EMPLOY = Ground(
+    name="employ",
+    function="employ",
+    module="service",
+    at="round",
+    checks={
+        "struck-finishes": {"kind": "exit", "ranks": [1], "code": 0},
+        "all-finished": EVERY_FINISHED,
+        "nobody-left": LEFT,
+    },
+)
+_REFERENCE = {"ranks": "every", "against": "reference"}
+LINEAR = Ground(
+    name="linear",
+    function="score",
+    module="linear",
+    ranks=2,
+    checks={
+        "same-model": {"kind": "equivalent", **_REFERENCE},
+        "takes-part": {"kind": "influence", **_REFERENCE},
+        "covers": {"kind": "shards-cover", **_REFERENCE},
+        "near": {"kind": "distribution", **_REFERENCE, "artefact": "prefill.logits.0", "kl": 1e-3},
+        "in-step": {"kind": "ledger-agrees", "ranks": "every"},
+        "all-finished": EVERY_FINISHED,
+        "nobody-left": LEFT,
+    },
+    extra={"observe": ["collectives"]},
+    reference="whole",
+)
 GROUNDS = MappingProxyType(
-    {ground.name: ground for ground in (EXCHANGE, REDUCE, CODED, CODED_ON_HOSTS, HOSTS, RUNTIME, STORE, FETCH)}
+    {
+        ground.name: ground
+        for ground in (
+            *(EXCHANGE, REDUCE, CODED, CODED_ON_HOSTS, HOSTS, RUNTIME, STORE, FETCH),
+            *(FETCH_AGAIN, SURVIVE, SURVIVE_ALONE, EMPLOY, LINEAR),
+        )
+    }
 )

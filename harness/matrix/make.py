@@ -15,7 +15,7 @@ from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.forms.source import real_place
 from harness.matrix import figure, plan
-from harness.matrix.facts import FORMAT, MatrixFacts, PartFacts
+from harness.matrix.facts import FORMAT, STANDARD, MatrixFacts, PartFacts
 from harness.matrix.facts import PATH as FACTS
 from harness.matrix.record import MatrixRecord, assemble, read_facts
 from harness.matrix.report import render
@@ -86,6 +86,7 @@ def begin(
     except ResultsError as error:
         raise MatrixError(str(error)) from None
     parts = plan.parts(asked, seeds=seeds, seed=plan.SEED)
+    digests = plan.subjects(parts)
     facts = MatrixFacts(
         format=FORMAT,
         rankproof=__version__,
@@ -99,7 +100,8 @@ def begin(
         sample=sample,
         only=list(only),
         backends=list(backends),
-        subject=sha256(plan.subject()),
+        subject=digests.pop(STANDARD),
+        subjects=digests,
         parts=parts,
         without=plan.without(asked, everything=not only and not sample),
         unused=plan.unused(parts),
@@ -125,7 +127,7 @@ def resume(path: Path, *, signer: Signer | None, jobs: int = 1, account: Account
         raise MatrixError(
             f"{path} cannot be gone on with: what it was going to do is not there or not whole ({what}); begin another"
         ) from None
-    if facts.rankproof != __version__ or facts.code != plan.code() or facts.subject != sha256(plan.subject()):
+    if facts.rankproof != __version__ or facts.code != plan.code() :
         raise MatrixError(
             f"{path} was begun by other code than this: parts of two versions make no matrix. Go back to commit "
             f"{facts.source.commit or '(not known)'}, or begin another"
@@ -175,10 +177,10 @@ def _make(part: PartFacts, folder: ResultsFolder, making: Path, *, signer: Signe
     shutil.rmtree(making, ignore_errors=True)
     place = making / part.name
     place.mkdir(parents=True)
-    text = plan.scenario(part)
-    assert text is not None
-    (place / "scenario.yaml").write_bytes(text)
-    (place / plan.SUBJECT).write_bytes(plan.subject())
+    case = plan.case_of(part)
+    assert case is not None
+    (place / "scenario.yaml").write_bytes(case.scenario(part.backend, trials=part.trials, seed=part.seed))
+    (place / case.ground.file).write_bytes(plan.subject(case.ground.file))
     finished = run(load_scenario(place), results=making / "results", signer=signer, jobs=jobs)
     for view in (*checked(), statement.NAME):  # made of what is signed, and larger than it
         (finished.folder / view).unlink(missing_ok=True)

@@ -12,23 +12,22 @@ from harness.forms.digest import fold, sha256
 from harness.forms.problem import closest
 from harness.matrix.case import Case
 from harness.matrix.catalogue import CASES, SENTINELS
-from harness.matrix.facts import PartFacts
+from harness.matrix.facts import STANDARD, PartFacts
 from harness.matrix.ground import HANG
 
 BACKENDS = ("gloo", "mlx-ring")
 BATCH = 25
 """Trials of one part at most: what a kill costs."""
 SEED = "rankproof-matrix"
-SUBJECT = "standard.py"
 
 
 class Nothing(Exception):
     """What was asked for has no case; the message says what there is."""
 
 
-def subject() -> bytes:
-    """The code of the standard subjects."""
-    return resources.files("harness.matrix").joinpath(SUBJECT).read_bytes()
+def subject(file: str) -> bytes:
+    """The code of standard subjects, by the name of their file."""
+    return resources.files("harness.matrix").joinpath(file).read_bytes()
 
 
 def code() -> str:
@@ -73,12 +72,15 @@ def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[P
     ]
 
 
-def scenario(part: PartFacts) -> bytes | None:
-    """The scenario of a part, as this version's catalogue makes it; None where it has no such case."""
-    case = next((one for one in CASES if one.name == part.case), None)
-    if case is None or part.backend not in case.backends:
-        return None
-    return case.scenario(part.backend, trials=part.trials, seed=part.seed)
+def case_of(part: PartFacts) -> Case | None:
+    """The case of a part in this version's catalogue; None where it has no such case."""
+    return next((one for one in CASES if one.name == part.case and part.backend in one.backends), None)
+
+
+def subjects(planned: Sequence[PartFacts]) -> dict[str, str]:
+    """The sha256 of each file of subjects that these parts need, by its name; of standard.py in any case."""
+    files = {case.ground.file for part in planned if (case := case_of(part)) is not None}
+    return {file: sha256(subject(file)) for file in sorted({STANDARD, *files})}
 
 
 def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:

@@ -6,27 +6,17 @@ that: what was injected, proved, seen, and rightly named.
 
 from __future__ import annotations
 
-import io
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
-from typing import Literal
-
 from pydantic import Field
 
-from harness.forms import manifest
-from harness.forms.digest import sha256
 from harness.forms.model import Model
-from harness.matrix import plan
 from harness.matrix.facts import PATH as FACTS
-from harness.matrix.facts import MatrixFacts, PartFacts
+from harness.matrix.facts import Format, MatrixFacts, PartFacts
 from harness.matrix.ground import HANG
-from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.matrix.part import flaw, part_record
 from harness.record.model import PATH, Record, RecordError, read_model
-from harness.reproduce.archive import ArchiveError, unpack
-from harness.run.replay import RecordReplay
 from harness.stats.outcome import Trial
 from harness.stats.rates import lower_bound
 from harness.stats.tally import Word
@@ -99,7 +89,7 @@ class MatrixCell(Model):
 class MatrixRecord(Model):
     """The record of a matrix: `results.json`."""
 
-    format: Literal[1]
+    format: Format
     facts: MatrixFacts
     verdict: Word
     cells: list[MatrixCell]
@@ -133,9 +123,9 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         harness.trust.verification.Refused: a part whose evidence contradicts itself.
     """
     facts = read_facts(read(FACTS))
+    if why := flaw(facts):
+        raise RecordError(why)
     planned = {part.path for part in facts.parts}
-    if len(planned) != len(facts.parts):
-        raise RecordError("two parts have one name")
     if more := sorted(set(names) - planned - {FACTS}):
         raise RecordError(f"{more[0]} is not a part of this matrix")
     if lost := sorted(planned - set(names)):
@@ -144,51 +134,7 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         _cell([(part, part_record(part, read(part.path), facts=facts)) for part in own])
         for own in facts.cells().values()
     ]
-    return MatrixRecord(format=1, facts=facts, verdict=_merged(cells), cells=cells)
-
-
-def part_record(part: PartFacts, data: bytes, *, facts: MatrixFacts) -> Record:
-    """The record of one part, worked out again from the evidence in its bundle.
-
-    Raises: as `assemble`.
-    """
-    with tempfile.TemporaryDirectory(prefix="rankproof-part-") as place:
-        top = Path(place).resolve() / "part"
-        try:
-            unpack(io.BytesIO(data), top)
-        except ArchiveError as error:
-            raise RecordError(f"{part.path}: {error}") from None
-        run = top / "run"
-
-        def read(name: str) -> bytes:
-            try:
-                return (run / name).read_bytes()
-            except OSError:
-                raise RecordError(f"{part.path} lacks {name}") from None
-
-        try:
-            listed = manifest.parse(read(manifest.NAME))
-        except manifest.ManifestMalformed as error:
-            raise RecordError(f"{part.path}: {error}") from None
-        for name, digest in listed.items():
-            if sha256(read(name)) != digest:
-                raise RecordError(f"{part.path}: {name} is not what its manifest lists")
-        if sha256(read(SCENARIO_PATH)) != part.scenario:
-            raise RecordError(f"{part.path} is a run of another scenario than the matrix plans")
-        for arm in ("candidate", "control"):
-            if sha256(read(f"{SOURCE_FOLDER}/{arm}/{plan.SUBJECT}")) != facts.subject:
-                raise RecordError(f"{part.path}: the subject of the {arm} is not the standard one")
-        replay = RecordReplay()
-        difference = replay.judge(read, tuple(listed))
-        if difference is not None or replay.record is None:
-            raise RecordError(f"{part.path}: {difference}")
-        record = replay.record
-        signer = None if record.run.signer is None else record.run.signer.key
-        if signer != (None if facts.signer is None else facts.signer.key):
-            raise RecordError(f"{part.path} was made for another key than the matrix")
-        if record.run.overrides or record.run.rankproof != facts.rankproof:
-            raise RecordError(f"{part.path} was made with overrides, or by another version than the matrix")
-        return record
+    return MatrixRecord(format=facts.format, facts=facts, verdict=_merged(cells), cells=cells)
 
 
 def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
