@@ -24,7 +24,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=positive, metavar="N", help=f"trials of each cell (default: {SEEDS}; sample: 1)"
     )
     parser.add_argument(
-        "--only", action="append", default=[], metavar="KIND", help="only this kind of fault; again for more"
+        "--only",
+        action="append",
+        default=[],
+        metavar="KIND[/VARIANT]",
+        help="only this kind of fault, or of it only this case, such as perturb/text; again for more",
     )
     parser.add_argument(
         "--backend", action="append", default=[], metavar="NAME", help="only this backend: gloo or mlx-ring"

@@ -13,6 +13,8 @@ from harness.faults.fault import Effect
 from harness.matrix.ground import HANG, STRUCK, Ground
 
 Sees = Mapping[str, str | Sequence[int]]
+PLAIN = "plain"
+"""In a choice, for the variant of a case that names none."""
 BROKEN_TRIALS = 3
 """Trials of a broken subject under a masked fault: they show that the checks could have failed."""
 DEADLINE = "60s"
@@ -72,6 +74,11 @@ class Case:
     def name(self) -> str:
         """What the report calls it."""
         return f"{self.kind}-{self.variant}" if self.variant else self.kind
+
+    @property
+    def choice(self) -> str:
+        """What `--only` takes for this case alone."""
+        return f"{self.kind}/{self.variant or PLAIN}"
 
     @property
     def does(self) -> Effect:

@@ -191,6 +191,7 @@ EMPLOY = Ground(
         "all-finished": EVERY_FINISHED,
         "nobody-left": LEFT,
     },
+    extra={"world": {"after_failure": "4s"}},  # so long the world waits for the worker that nobody ends
 )
 _REFERENCE = {"ranks": "every", "against": "reference"}
 LINEAR = Ground(

@@ -15,7 +15,7 @@ from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.forms.source import real_place
 from harness.matrix import figure, plan
-from harness.matrix.facts import FORMAT, STANDARD, MatrixFacts, PartFacts
+from harness.matrix.facts import FORMAT, MatrixFacts, PartFacts
 from harness.matrix.facts import PATH as FACTS
 from harness.matrix.record import MatrixRecord, assemble, read_facts
 from harness.matrix.report import render
@@ -79,14 +79,12 @@ def begin(
         plan.Nothing: what was asked for is not there.
         MatrixError: it could not be made; its folder says how far it came, and can be gone on with.
     """
-    asked = plan.chosen(only=only, backends=backends, sample=sample)
+    planned = plan.planned(only=only, backends=backends, sample=sample, seeds=seeds, seed=plan.SEED)
     place = real_place(results)
     try:
         folder = ResultsFolder(place, NAME)
     except ResultsError as error:
         raise MatrixError(str(error)) from None
-    parts = plan.parts(asked, seeds=seeds, seed=plan.SEED)
-    digests = plan.subjects(parts)
     facts = MatrixFacts(
         format=FORMAT,
         rankproof=__version__,
@@ -100,11 +98,7 @@ def begin(
         sample=sample,
         only=list(only),
         backends=list(backends),
-        subject=digests.pop(STANDARD),
-        subjects=digests,
-        parts=parts,
-        without=plan.without(asked, everything=not only and not sample),
-        unused=plan.unused(parts),
+        **planned,
     )
     with _told():
         folder.write_whole(FACTS, (facts.model_dump_json(indent=1) + "\n").encode())
@@ -127,7 +121,7 @@ def resume(path: Path, *, signer: Signer | None, jobs: int = 1, account: Account
         raise MatrixError(
             f"{path} cannot be gone on with: what it was going to do is not there or not whole ({what}); begin another"
         ) from None
-    if facts.rankproof != __version__ or facts.code != plan.code() :
+    if facts.rankproof != __version__ or facts.code != plan.code():
         raise MatrixError(
             f"{path} was begun by other code than this: parts of two versions make no matrix. Go back to commit "
             f"{facts.source.commit or '(not known)'}, or begin another"

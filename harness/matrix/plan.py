@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import harness
 from harness import checks, faults
@@ -39,13 +40,22 @@ def code() -> str:
 def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> list[tuple[Case, str]]:
     """The cases that were asked for, each with a backend.
 
+    Args:
+        only: kinds of faults, each for all of its cases, or single cases as `kind/variant`; nothing for all.
+        backends: on these alone; nothing for all.
+        sample: the sentinels alone.
+
     Raises:
-        Nothing: a kind or backend that is not there, or nothing is left.
+        Nothing: a kind, case or backend that is not there, or nothing is left.
     """
-    for kind in only:
+    for one in only:
+        kind, single, _ = one.partition("/")
         if kind not in faults.KINDS:
             hint = f"; did you mean {near}?" if (near := closest(kind, list(faults.KINDS))) else ""
-            raise Nothing(f"--only {kind}: is not a kind of fault{hint} `rankproof faults` lists them")
+            raise Nothing(f"--only {one}: {kind} is not a kind of fault{hint} `rankproof faults` lists them")
+        own = [case.choice for case in CASES if case.kind == kind]
+        if single and one not in own:
+            raise Nothing(f"--only {one}: is not a case of {kind}; there is {', '.join(own) or 'none'}")
     for backend in backends:
         if backend not in BACKENDS:
             raise Nothing(f"--backend {backend}: the matrix is made on {' and '.join(BACKENDS)}")
@@ -54,7 +64,7 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
         for case in CASES
         for backend in BACKENDS
         if backend in case.backends
-        and (not only or case.kind in only)
+        and (not only or case.kind in only or case.choice in only)
         and (not backends or backend in backends)
         and (not sample or (case.name, backend) in SENTINELS)
     ]
@@ -84,20 +94,49 @@ def subjects(planned: Sequence[PartFacts]) -> dict[str, str]:
 
 
 def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
-    """What has no case, with the reason; of a matrix that is not everything, only of the kinds it is about."""
-    kinds = list(faults.KINDS) if everything else list(dict.fromkeys(case.kind for case, _ in asked))
+    """What has no case, with the reason; of a matrix that is not everything, only of the cases it is about."""
+    cases = [case for case in CASES if everything or any(case is one for one, _ in asked)]
+    kinds = faults.KINDS if everything else ()
     found = {kind: "nobody has written a case for it" for kind in kinds if not any(one.kind == kind for one in CASES)}
-    for case in CASES:
+    for case in cases:
         for backend in BACKENDS:
-            if case.kind in kinds and backend not in case.backends:
+            if backend not in case.backends:
                 found[f"{case.name} on {backend}"] = case.why_not
     return found
 
 
-def unused(planned: Sequence[PartFacts]) -> list[str]:
-    """Kinds of checks that no part needs: nothing here shows that they can fail."""
-    used = {part.checks[name] for part in planned for name in part.sees if name != HANG}
-    return sorted(checks.KINDS.keys() - used)
+def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
+    """Kinds of checks that no case needs, or none on a backend: nothing here shows that they can fail there."""
+    backends = sorted({backend for _, backend in asked})
+    used = {
+        (case.ground.checks[name]["kind"], backend)
+        for case, backend in asked
+        for name in (() if case.is_masked else case.seen_by(backend))
+        if name != HANG
+    }
+    found = []
+    for kind in sorted(checks.KINDS):
+        lacking = [backend for backend in backends if (kind, backend) not in used]
+        found += [kind] if lacking == backends else [f"{kind} on {backend}" for backend in lacking]
+    return found
+
+
+def planned(*, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str) -> dict[str, Any]:
+    """What this version makes of a question, as the facts of a matrix state it.
+
+    Raises:
+        Nothing: it has no such kind, case or backend.
+    """
+    asked = chosen(only=only, backends=backends, sample=sample)
+    made = parts(asked, seeds=seeds, seed=seed)
+    digests = subjects(made)
+    return {
+        "subject": digests.pop(STANDARD),
+        "subjects": digests,
+        "parts": made,
+        "without": without(asked, everything=not only and not sample),
+        "unused": unused(asked),
+    }
 
 
 def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> PartFacts:
@@ -108,7 +147,7 @@ def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> P
         name=f"{case.name}-{backend}-{number:02d}",
         case=case.name,
         kind=case.kind,
-        effect=case.does,
+        effect=case.does if not case.defect else f"{case.does}, with a defect",
         backend=backend,
         ranks=size,
         struck=ranks_of(case.struck, size),

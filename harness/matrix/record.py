@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+
 from pydantic import Field
 
 from harness.forms.model import Model
@@ -139,7 +140,6 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
 
 def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
     """Count one case on one backend."""
-    first = parts[0][0]
     struck: list[Trial] = []
     clean: list[Trial] = []
     broken: list[Trial] = []
@@ -151,9 +151,28 @@ def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
             continue
         (struck if part.masked else clean).extend(judged.candidate.trials)
         (broken if part.masked else struck).extend(judged.control.trials)
+    seconds = round(sum(record.run.seconds for _, record in parts), 1)
+    cell = counted([part for part, _ in parts], struck=struck, clean=clean, broken=broken)
+    verdict: Word = "SKIPPED" if skipped and not struck else cell.verdict
+    return cell.model_copy(update={"verdict": verdict, "skipped": skipped, "seconds": seconds})
+
+
+def counted(
+    parts: Sequence[PartFacts], *, struck: Sequence[Trial], clean: Sequence[Trial], broken: Sequence[Trial]
+) -> MatrixCell:
+    """Count the trials of one cell.
+
+    Args:
+        parts: of the cell; all ask the same.
+        struck: the trials of the fault in which it has to be seen, or borne.
+        clean: those that have to pass: without the fault, or without the defect that shows under it.
+        broken: those of a subject that is broken on purpose, under a masked fault.
+    """
+    first, planned = parts[0], sum(part.trials for part in parts)
     proved = [trial for trial in struck if trial.strikes and all(strike.proved for strike in trial.strikes)]
     alarms = [trial for trial in clean if trial.outcome != "pass"]
     right = [trial for trial in proved if _is_right(first, trial)]
+    unmade = max(planned - len(struck), 0 if first.masked else planned - len(clean))
     cell = MatrixCell(
         case=first.case,
         kind=first.kind,
@@ -161,8 +180,7 @@ def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
         backend=first.backend,
         ranks=first.ranks,
         struck=first.struck,
-        verdict="PASS",
-        skipped=skipped,
+        verdict="INCONCLUSIVE",
         masked=first.masked,
         injected=len(struck),
         proved=len(proved),
@@ -176,12 +194,11 @@ def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
         broken=len(broken),
         caught=sum(trial.as_stated is True for trial in broken),
         sights=[_sight(first, name, proved) for name in first.sees],
-        seconds=round(sum(record.run.seconds for _, record in parts), 1),
-        parts=[part.path for part, _ in parts],
-        lacking=_lacking(first, struck, alarms, broken),
+        parts=[part.path for part in parts],
+        lacking=_lacking(first, struck, alarms, broken, unmade=unmade),
     )
-    verdict: Word = "SKIPPED" if skipped and not struck else _verdict(cell)
-    return cell.model_copy(update={"verdict": verdict})
+    verdict = _verdict(cell)
+    return cell.model_copy(update={"verdict": "INCONCLUSIVE" if unmade and verdict == "PASS" else verdict})
 
 
 def _is_right(part: PartFacts, trial: Trial) -> bool:
@@ -221,9 +238,11 @@ def _failed(trial: Trial) -> list[str]:
     return [failure.check for failure in trial.failures] or ["void"]
 
 
-def _lacking(part: PartFacts, struck: Sequence[Trial], alarms: Sequence[Trial], broken: Sequence[Trial]) -> list[str]:
+def _lacking(
+    part: PartFacts, struck: Sequence[Trial], alarms: Sequence[Trial], broken: Sequence[Trial], *, unmade: int
+) -> list[str]:
     """What fell short, in words, the most frequent first."""
-    told: Counter[str] = Counter()
+    told: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)
         if lost is not None or not trial.strikes:
@@ -231,7 +250,7 @@ def _lacking(part: PartFacts, struck: Sequence[Trial], alarms: Sequence[Trial], 
         elif not _is_right(part, trial):
             told[_short(part, trial)] += 1
     for trial in alarms:
-        told[f"without a fault: {_what(trial)}"] += 1
+        told[f"without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
     for trial in broken:
         if trial.as_stated is not True:
             told[f"broken on purpose, and not seen: {trial.otherwise or trial.void}"] += 1
@@ -249,7 +268,8 @@ def _short(part: PartFacts, trial: Trial) -> str:
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
     if failed == part.sees.get(name):
         return f"{name} failed, and did not say {part.says.get(name)!r}"
-    return f"{name} {'held' if failed is None else f'failed on ranks {failed}'}, not on ranks {part.sees.get(name)}"
+    how, asked = "held" if failed is None else f"failed on ranks {failed}", part.sees.get(name)
+    return f"{name} {how}, not on ranks {asked}" if asked else f"{name} {how}"
 
 
 def _what(trial: Trial) -> str:
@@ -262,7 +282,8 @@ def _verdict(cell: MatrixCell) -> Word:
     """FAIL where a proved fault came out wrong or a clean trial failed; INCONCLUSIVE where too little was proved."""
     if cell.right < cell.proved or cell.alarms:
         return "FAIL"
-    return "PASS" if cell.injected and cell.proved == cell.injected and cell.caught == cell.broken else "INCONCLUSIVE"
+    shown = cell.caught == cell.broken and (cell.broken > 0 or not cell.masked)
+    return "PASS" if cell.injected and cell.proved == cell.injected and shown else "INCONCLUSIVE"
 
 
 def _merged(cells: Sequence[MatrixCell]) -> Word:

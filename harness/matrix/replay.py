@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.forms.digest import sha256
 from harness.matrix import figure, plan
-from harness.matrix.facts import MatrixFacts
+from harness.matrix.facts import STANDARD, MatrixFacts
 from harness.matrix.record import MatrixRecord, assemble
 from harness.matrix.report import render
 from harness.record.assemble import difference
 from harness.record.model import PATH, RecordError
 from harness.trust.replay import CannotRender, Read, Replay
+
+LEFT_OUT = {"without": "what has no case", "unused": "which checks no case needs"}
 
 
 class MatrixReplay(Replay):
@@ -32,8 +33,13 @@ class MatrixReplay(Replay):
             return found
         if figure.PATH not in names or read(figure.PATH) != figure.draw(record):
             return f"{figure.PATH} is not what the record draws"
+        if why := refusal(record.facts):
+            return why
         self.record = record
-        self.arrays = _other_plan(record.facts)
+        # A matrix takes hours, and its evidence stands for the version that made it. But whoever signs could leave a
+        # case out, or state less of it, and say that other code did: so what this version would plan is said beside.
+        other = other_plan(record.facts)
+        self.arrays = f"its plan is not the one of this version: {other}" if other else "its plan is this version's"
         return None
 
     def render(self, read: Read, manifest_digest: str) -> bytes:
@@ -54,25 +60,35 @@ class MatrixReplay(Replay):
         return self.record
 
 
-def _other_plan(facts: MatrixFacts) -> str:
-    """How its plan differs from what this version would make of the same question; empty where it does not.
+def refusal(facts: MatrixFacts) -> str:
+    """Why a plan cannot be what it says: this very code made it, and would have planned otherwise."""
+    if facts.code != plan.code() or not (other := other_plan(facts)):
+        return ""
+    return f"it says that this very code made it, which would have planned otherwise: {other}"
 
-    A matrix takes hours, and its evidence stands for the version that made it. But whoever signs could leave a case
-    out, or state less of it: so what this version would have planned is said beside.
-    """
+
+def other_plan(facts: MatrixFacts) -> str:
+    """How its plan differs from what this version would make of the same question; empty where it does not."""
     try:
-        asked = plan.chosen(only=facts.only, backends=facts.backends, sample=facts.sample)
+        own = plan.planned(
+            only=facts.only, backends=facts.backends, sample=facts.sample, seeds=facts.seeds, seed=facts.seed
+        )
     except plan.Nothing as error:
         return f"this version cannot plan such a matrix: {error}"
-    own = {part.name: part for part in plan.parts(asked, seeds=facts.seeds, seed=facts.seed)}
+    ours = {part.name: part for part in own["parts"]}
     theirs = {part.name: part for part in facts.parts}
-    lost = sorted(own.keys() - theirs.keys())
-    more = sorted(theirs.keys() - own.keys())
-    other = sorted(name for name in own.keys() & theirs.keys() if own[name] != theirs[name])
-    subject = [plan.SUBJECT] if sha256(plan.subject()) != facts.subject else []
+    other = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    other += [name for name, digest in own["subjects"].items() if facts.subject_of(name) not in (None, digest)]
+    other += [STANDARD] if own["subject"] != facts.subject else []
+    left = [words for key, words in LEFT_OUT.items() if own[key] != getattr(facts, key)]
     told = [
         f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-        for what, names in (("it lacks", lost), ("it has beside", more), ("it asks otherwise of", [*other, *subject]))
+        for what, names in (
+            ("it lacks", sorted(ours.keys() - theirs.keys())),
+            ("it has beside", sorted(theirs.keys() - ours.keys())),
+            ("it asks otherwise of", other),
+            ("it says otherwise", left),
+        )
         if names
     ]
-    return f"its plan is not the one of this version: {'; '.join(told)}" if told else "its plan is this version's"
+    return "; ".join(told)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.forms.text import numbered, plural
 from harness.matrix import figure
 from harness.matrix.facts import PATH as FACTS
+from harness.matrix.facts import MatrixFacts
 from harness.matrix.record import CONFIDENCE, MatrixCell, MatrixRecord
 from harness.record.model import PATH
 from harness.report.blocks import (
@@ -28,6 +29,11 @@ from harness.report.markdown import render_markdown
 from harness.stats.rates import lower_bound, upper_bound
 
 RECORD = Evidence(PATH)
+MOST_NAMES = 8
+DEFECTS = (
+    " Where a subject has a defect, the fault strikes it in the clean trials too, in which it takes the fault well: "
+    "what has to be seen is how the defect takes it."
+)
 HEADER = (
     "fault",
     "backend",
@@ -55,13 +61,16 @@ def _blocks(record: MatrixRecord, digest: str) -> Iterator[Block]:
     yield Paragraph(Strong(record.verdict), ": ", Claim(_answer(record), (RECORD,)))
     # The verifier reads the time from exactly this line.
     yield Paragraph("Made: ", Verbatim(facts.made))
+    if facts.format > 1:
+        yield BulletList(tuple(_first(record)))
+    defects = "" if facts.format == 1 else DEFECTS
     yield Note(
         "A trial counts as injected when the fault was put into it, as proved when events show that it took effect, "
         "as detected when a check failed, and as rightly named when every check that has to see it failed on exactly "
         "the ranks it reached, by the stated error, signal, code or place, and nothing else was the cause. A masked "
         "fault is tolerated when every check held although it is proved; that the same checks can fail there is shown "
         f"by a subject that is broken on purpose. `at least` is the lower bound of that share of all injected, at "
-        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault."
+        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault.{defects}"
     )
     yield Figure(figure.PATH, "Faults against the checks that have to see them, a square for each backend")
     yield Heading(2, "Every fault")
@@ -109,11 +118,47 @@ def _answer(record: MatrixRecord) -> str:
     )
 
 
+def _first(record: MatrixRecord) -> Iterator[Part]:
+    """What a reader in a hurry must not miss: what was asked, what fell short, what could not run."""
+    facts = record.facts
+    cases = {part.case for part in facts.parts}
+    kinds, backends = {part.kind for part in facts.parts}, list(dict.fromkeys(part.backend for part in facts.parts))
+    asked = (
+        f"Asked for: {plural(len(cases), 'case')} of {plural(len(kinds), 'kind')} of faults, on "
+        f"{' and '.join(backends)}, {plural(facts.seeds, 'seed')} of each"
+    )
+    if limits := _limits(facts):
+        asked += f". This is a part of the matrix: {limits}. Of what was left out nothing is shown"
+    yield Claim(f"{asked}.", (Evidence(FACTS),))
+    short = [cell for cell in record.cells if cell.verdict not in ("PASS", "SKIPPED")]
+    yield Claim(f"Fell short: {_listed(short) or 'nothing'}.", (RECORD,))
+    if skipped := [cell for cell in record.cells if cell.verdict == "SKIPPED"]:
+        yield Claim(f"Could not run here: {_listed(skipped)}.", (RECORD,))
+
+
+def _limits(facts: MatrixFacts) -> str:
+    """To what the matrix was limited, in words; empty where it was to be all of it."""
+    only = f"only {', '.join(facts.only)}" if facts.only else ""
+    backends = f"only on {' and '.join(facts.backends)}" if facts.backends else ""
+    return ", ".join(filter(None, ["the sentinels alone" if facts.sample else "", only, backends]))
+
+
+def _listed(cells: Sequence[MatrixCell]) -> str:
+    names = [
+        f"{cell.case} on {cell.backend}" + (f" ({cell.right} of {cell.injected})" if cell.injected else "")
+        for cell in cells
+    ]
+    return ", ".join(names[:MOST_NAMES]) + (f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
 def _row(cell: MatrixCell) -> tuple[Part, ...]:
     evidence = tuple(Evidence(path) for path in cell.parts[:1])
     name = Claim(cell.case, evidence)
     by = (
-        ", ".join(f"{sight.check} ({numbered('rank', sight.ranks)})" for sight in cell.sights) or "nothing: it is borne"
+        ", ".join(
+            f"{sight.check} ({numbered('rank', sight.ranks) if sight.ranks else 'the world'})" for sight in cell.sights
+        )
+        or "nothing: it is borne"
     )
     if cell.verdict == "SKIPPED":
         return (name, cell.backend, cell.effect, by, "", "", "", "", "", "", "", "SKIPPED")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from harness import faults
+from harness import checks, faults
 from harness.backends import KINDS as BACKENDS
 from harness.faults.fault import EFFECTS
 from harness.matrix import plan
 from harness.matrix.catalogue import CASES, SENTINELS
 from harness.matrix.ground import GROUNDS, HANG
+from harness.matrix.part import unlike
 from harness.scenario import parse_scenario
 
 CELLS = {(case.name, backend) for case in CASES for backend in case.backends}
@@ -20,6 +21,12 @@ def test_every_kind_of_fault_has_a_case_and_an_effect() -> None:
     own = [kind for kind in faults.KINDS if kind not in faults.KINDS.plugins]
     assert not set(own) - {case.kind for case in CASES}, "give it a case in harness/matrix/catalogue.py"
     assert all(faults.KINDS[kind].effect in EFFECTS for kind in own)
+
+
+def test_every_kind_of_check_is_needed_on_every_backend() -> None:
+    """A check that no cell can do without could be one that never fails; a new kind without a cell is found here."""
+    lacking = plan.unused(plan.chosen(only=[], backends=[], sample=False))
+    assert [kind for kind in lacking if kind.partition(" ")[0] not in checks.KINDS.plugins] == []
 
 
 def test_cases_are_told_apart_and_leave_no_backend_out_without_a_reason() -> None:
@@ -33,13 +40,15 @@ def test_cases_are_told_apart_and_leave_no_backend_out_without_a_reason() -> Non
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_a_case_demands_can_come_true(case: object) -> None:
-    """Its scenario has no mistake; a masked fault strikes both arms, any other the control, which must fail by it."""
+    """Its scenario has no mistake; only a masked fault, or one that a defect takes badly, strikes both."""
     (case,) = [one for one in CASES if one is case]
     backend = case.backends[-1]
-    scenario = parse_scenario(case.scenario(backend, trials=2, seed="1"), name=case.name)
+    (part,) = plan.parts([(case, backend)], seeds=2, seed="1")
+    scenario = parse_scenario(case.scenario(backend, trials=part.trials, seed=part.seed), name=case.name)
+    assert unlike(part, scenario) == ""
     (fault,) = scenario.faults
     assert fault.kind == case.kind
-    assert (fault.arm is None) == case.is_masked
+    assert (fault.arm is None) == (case.is_masked or bool(case.defect))
     assert scenario.subject.control is not None
     sees = case.seen_by(backend)
     assert bool(sees) != case.is_masked
