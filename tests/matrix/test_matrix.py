@@ -28,7 +28,7 @@ from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.trust.verification import Verification
 
 pytestmark = pytest.mark.whole
-ASKED = ("--only", "perturb", "--backend", "gloo", "--seeds", "2")
+ASKED = ("--only", "perturb/plain", "--only", "perturb/text", "--backend", "gloo", "--seeds", "2")
 # What is printed before it is killed: a part is being made, one was kept, the other one is being made.
 MOMENTS = ("1/2 perturb-gloo-00 ...", "1/2 perturb-gloo-00 kept", "2/2 perturb-text-gloo-00 ...")
 
@@ -132,14 +132,17 @@ def test_a_part_is_of_its_own_seeds_and_scenario(made: Path, tmp_path: Path, key
     assert found.word == "JUDGED DIFFERENTLY", found
 
 
-def test_a_case_that_was_left_out_is_told(made: Path, tmp_path: Path, key: Path) -> None:
-    """Whoever signs can leave out what fell short: the verifier says what its version would have asked."""
+def test_a_case_that_was_left_out_is_refused_or_told(made: Path, tmp_path: Path, key: Path) -> None:
+    """Whoever signs can leave out what fell short: refused, or if other code is named, the verifier says what lacks."""
     record = record_of(made)
     fewer = record.facts.model_copy(update={"parts": record.facts.parts[:1]})
     folder = forged(made, tmp_path, key, record=record)
     (folder / record.facts.parts[1].path).unlink()
     less = record.model_copy(update={"facts": fewer, "cells": record.cells[:1]})
     found = verified(forged(made, tmp_path, key, record=less), key)
+    assert (found.word, "it lacks perturb-text-gloo-00" in found.message) == ("JUDGED DIFFERENTLY", True), found
+    other = less.model_copy(update={"facts": fewer.model_copy(update={"code": "0" * 64})})
+    found = verified(forged(made, tmp_path, key, record=other), key)
     judged = next(step.message for step in found.steps if step.name == "judged")
     assert "not the one of this version: it lacks perturb-text-gloo-00" in judged, found
 
