@@ -42,7 +42,7 @@ def serve(context: Any, *, rounds: int = 4, defect: str = "") -> None:
 def employ(context: Any, *, rounds: int = 4) -> None:
     """Meet in rounds, each rank beside a worker process that it ends itself, however it comes to its end."""
     context.emit("work.begin")
-    worker = subprocess.Popen(["sleep", "600"])  # noqa: S607 - wherever the system has it
+    worker = subprocess.Popen(["sleep", "600"])
     try:
         meet(context, rounds)
     finally:
