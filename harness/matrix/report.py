@@ -30,9 +30,10 @@ from harness.stats.rates import lower_bound, upper_bound
 
 RECORD = Evidence(PATH)
 MOST_NAMES = 8
-DEFECTS = (
-    " Where a subject has a defect, the fault strikes it in the clean trials too, in which it takes the fault well: "
-    "what has to be seen is how the defect takes it."
+MORE = (
+    ' "At most" is the upper bound of the share of false alarms. Where the effect says "with a defect", the fault '
+    "strikes the clean trials too, in which the subject takes it well: what has to be seen is the subject with a "
+    "defect, which takes it badly."
 )
 HEADER = (
     "fault",
@@ -63,14 +64,15 @@ def _blocks(record: MatrixRecord, digest: str) -> Iterator[Block]:
     yield Paragraph("Made: ", Verbatim(facts.made))
     if facts.format > 1:
         yield BulletList(tuple(_first(record)))
-    defects = "" if facts.format == 1 else DEFECTS
+    # A backtick in a text is one: the first format had them.
+    least, more = ("`at least`", "") if facts.format == 1 else ('"At least"', MORE)
     yield Note(
         "A trial counts as injected when the fault was put into it, as proved when events show that it took effect, "
         "as detected when a check failed, and as rightly named when every check that has to see it failed on exactly "
         "the ranks it reached, by the stated error, signal, code or place, and nothing else was the cause. A masked "
         "fault is tolerated when every check held although it is proved; that the same checks can fail there is shown "
-        f"by a subject that is broken on purpose. `at least` is the lower bound of that share of all injected, at "
-        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault.{defects}"
+        f"by a subject that is broken on purpose. {least} is the lower bound of that share of all injected, at "
+        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault.{more}"
     )
     yield Figure(figure.PATH, "Faults against the checks that have to see them, a square for each backend")
     yield Heading(2, "Every fault")
@@ -122,7 +124,7 @@ def _first(record: MatrixRecord) -> Iterator[Part]:
     """What a reader in a hurry must not miss: what was asked, what fell short, what could not run."""
     facts = record.facts
     cases = {part.case for part in facts.parts}
-    kinds, backends = {part.kind for part in facts.parts}, list(dict.fromkeys(part.backend for part in facts.parts))
+    kinds, backends = {part.kind for part in facts.parts}, sorted({part.backend for part in facts.parts})
     asked = (
         f"Asked for: {plural(len(cases), 'case')} of {plural(len(kinds), 'kind')} of faults, on "
         f"{' and '.join(backends)}, {plural(facts.seeds, 'seed')} of each"
