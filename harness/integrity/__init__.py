@@ -1,7 +1,7 @@
 """The integrity of distributed inference: tokens and messages that arrive unchanged, once and in order, or one error.
 
 Usable alone: it imports nothing else of ours, needs xxhash beside the standard library, and takes numpy, torch or MLX
-only when it is given their arrays. docs/integrity.md says what each part promises and how that is proved.
+only when it is given their arrays.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class TransferFailed(IntegrityError):
 
     Attributes:
         peer: who it came from or went to, as it was named to the transport.
-        sequence: its number among the messages in that direction of that epoch; None where none was reached.
+        sequence: number of the first message in that direction that is concerned, from 0; None where it is not known.
         epoch: of the sender.
     """
 
@@ -41,6 +41,12 @@ class TransferFailed(IntegrityError):
 
 class MessageCorrupt(TransferFailed):
     """The digest is not that of the bytes, and nothing can be sent again."""
+
+    failure = FailureClass.TRANSIENT
+
+
+class MessageLate(TransferFailed):
+    """The caller's time was up first. Nothing is given up on: the same call again goes on where this one stopped."""
 
     failure = FailureClass.TRANSIENT
 

@@ -1,0 +1,405 @@
+"""What two nodes say to each other: a state machine that is told what came and what time it is, and says what to send.
+
+It knows neither sockets nor clocks nor threads, so that a test can drive two of them through any order of events.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.integrity import frame
+from harness.integrity.digest import digest
+from harness.integrity.frame import Header, Kind
+from harness.integrity.health import NetworkHealthMonitor
+from harness.integrity.incoming import Fate, Incoming, Message
+from harness.integrity.limits import Limits
+from harness.integrity.outgoing import Outgoing, Pending
+from harness.integrity.problem import MessageLost, Misused, PeerRestarted, TransferFailed
+from harness.integrity.records import NodeId
+
+UNLIMITED = 2**31
+EVERY = 32
+"""Frames after which an acknowledgement does not wait for company."""
+
+
+class Conversation:
+    """One node's side.
+
+    Args:
+        node, peer: the names of both; who answers under another name is not talked to.
+        epoch: how often this node had begun: greater than 0, and greater at each new start.
+        ordered: as `Outgoing`.
+        largest: payload bytes of one frame.
+
+    Attributes:
+        peer_epoch: of the peer; 0 until it was heard.
+        problem: why nothing more goes either way, until `renew`; None while all is well.
+        wanted: whether a new connection is needed, since this one is silent or damaged.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: NodeId,
+        peer: NodeId,
+        epoch: int,
+        limits: Limits,
+        monitor: NetworkHealthMonitor,
+        ordered: bool,
+        largest: int = UNLIMITED,
+    ) -> None:
+        if not 0 < epoch < 2**64:
+            raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
+        self.node, self.peer, self.epoch, self.limits = node, peer, epoch, limits
+        self.round_trip, self.counters = monitor.link(peer)
+        self._ordered, self._largest = ordered, largest
+        self.peer_epoch = 0
+        self.problem: TransferFailed | None = None
+        self.wanted = False
+        self.trouble = ""
+        self._new_halves()
+        self.connected = False
+        self._heard = False  # a HELLO on this connection that knows us
+        self._hello = False
+        self._hello_at = self._heard_at = self._said_at = 0.0
+        self._hellos = 0
+        self._ack_at: float | None = None
+        self._acked_frames = self._acked_bytes = 0
+        self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
+        self._asked: tuple[int, float] = (-1, 0.0)
+        self._fail = False
+        self._met = False  # whether anything came of or went to this epoch of the peer
+        self._next_epoch = 0
+
+    def _new_halves(self) -> None:
+        self.outgoing = Outgoing(
+            limits=self.limits,
+            round_trip=self.round_trip,
+            counters=self.counters,
+            ordered=self._ordered,
+            largest=self._largest,
+        )
+        self.incoming = Incoming(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
+
+    # What happened.
+
+    def begin(self, *, now: float) -> None:
+        """There is a connection, a new one; for datagrams there is one from the start."""
+        self.connected, self.wanted = True, False
+        self.counters.connections += 1
+        self._heard, self._hello = False, True
+        self._heard_at = self._said_at = now
+        self._hellos = 0
+        self._asks.clear()
+        self.outgoing.rewind()
+
+    def end(self, *, why: str) -> None:
+        """The connection is gone."""
+        self.connected = self._heard = False
+        self.trouble = why
+        oldest = self.outgoing.oldest
+        if self.incoming.ended and oldest is not None and oldest.kind is Kind.DATA and self.problem is None:
+            self._give_up(f"{self.peer} has closed")
+
+    def alive(self, *, now: float) -> None:
+        """Bytes came, of whatever: a long frame takes long to come."""
+        self._heard_at = now
+
+    def came(self, header: Header, payload: Any, *, now: float) -> None:
+        """A frame came whose digests hold."""
+        if header.kind is Kind.HELLO:
+            self._greeted(header, payload, now)
+            return
+        if header.toward != self.epoch or header.epoch != self.peer_epoch or self.problem is not None:
+            self.counters.stale += 1
+            if header.epoch > self.peer_epoch or (header.epoch == self.peer_epoch and header.toward != self.epoch):
+                self._hello = True  # it speaks to somebody who was here before, or we have not met
+            return
+        self._heard_at, self._met = now, True
+        self.counters.received += 1
+        self.counters.received_bytes += len(payload)
+        if header.kind is Kind.FAIL:
+            words = bytes(payload).decode(errors="replace")
+            self.problem = MessageLost(
+                f"{self.peer} gave up: {words}", peer=self.peer, sequence=None, epoch=self.peer_epoch
+            )
+            return
+        self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
+        if header.kind is Kind.AGAIN:
+            self.outgoing.again(header.sequence, now=now, damaged=bool(header.flags))
+        elif header.kind in (Kind.DATA, Kind.BYE):
+            self._arrived(header, payload, now)
+
+    def _arrived(self, header: Header, payload: Any, now: float) -> None:
+        try:
+            fate = self.incoming.accept(header, payload)
+        except ValueError as error:
+            self._give_up(str(error))
+            return
+        if fate is Fate.NEXT:
+            self._acked_frames += 1
+            self._acked_bytes += len(payload)
+            at_once = self._acked_frames >= EVERY or self._acked_bytes >= self.limits.window // 4
+            at_once = at_once or header.kind is Kind.BYE
+            self._acknowledge(now if at_once else now + self.limits.delay)
+        else:
+            self.counters.duplicates += fate is Fate.DUPLICATE
+            self.counters.early += fate is Fate.EARLY
+            self._acknowledge(now)
+        if self.incoming.gap is not None:
+            self._ask_for(self.incoming.gap, now, damaged=False)
+
+    def damaged(self, header: Header | None, *, now: float) -> None:
+        """A frame came whose payload has changed; or, without a header, one of which nothing is known."""
+        self.counters.damaged += 1
+        self.trouble = "a frame came damaged" if header is None else f"frame {header.sequence} came damaged"
+        if header is None or header.toward != self.epoch or header.epoch != self.peer_epoch:
+            return
+        self._heard_at = now
+        if header.kind in (Kind.DATA, Kind.BYE) and header.sequence >= self.incoming.arrived:
+            self._ask_for(header.sequence, now, damaged=True)
+
+    def _ask_for(self, sequence: int, now: float, *, damaged: bool) -> None:
+        before, at = self._asked
+        if not damaged and sequence == before and now < at + self.round_trip.timeout():
+            return
+        self._asked = sequence, now
+        self._asks[sequence] = damaged
+
+    def _acknowledge(self, at: float) -> None:
+        self._ack_at = at if self._ack_at is None else min(at, self._ack_at)
+
+    def _greeted(self, header: Header, payload: Any, now: float) -> None:
+        names = bytes(payload).decode(errors="replace").split("\n")
+        if names != [self.peer, self.node]:
+            self.trouble = f"{' to '.join(names)} answered, not {self.peer} to {self.node}"
+            self.wanted = self._ordered
+            return
+        if header.epoch < self.peer_epoch:
+            self.counters.stale += 1
+            self.trouble = f"epoch {header.epoch} of {self.peer} answered, which is before {self.peer_epoch}"
+            return
+        self._heard_at = now
+        if header.epoch > self.peer_epoch:
+            if self._met or self.problem is not None:
+                self._restarted(header.epoch)
+                return
+            self.peer_epoch = header.epoch
+            self.incoming = Incoming(source=self.peer, epoch=header.epoch, limits=self.limits)
+            self._hello = True
+        if self.problem is not None:
+            return
+        if header.toward == self.epoch:
+            self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
+            self.outgoing.room = min(self.limits.window, header.sequence)
+            if not self._heard:
+                self._heard = self._met = True
+                self._acknowledge(now)
+        else:
+            self._hello = True
+
+    def _restarted(self, epoch: int) -> None:
+        """It remembers nothing of us; what became of what it was sent, nobody can say."""
+        self._next_epoch = max(epoch, self._next_epoch)
+        if self.problem is not None:
+            return
+        lost = self.outgoing.untaken
+        sent = "everything sent to it had been taken"
+        if lost is not None:
+            sent = f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have been taken"
+        self.problem = PeerRestarted(
+            f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
+            f"message {self.incoming.messages} and those after it did not come. "
+            f"Call renew({self.peer!r}) to begin with it anew",
+            peer=self.peer,
+            sequence=lost[0] if lost is not None else self.incoming.messages,
+            epoch=self.peer_epoch,
+        )
+
+    def tick(self, *, now: float) -> None:
+        """Time went on."""
+        if self.problem is not None:
+            return
+        self.outgoing.tick(now=now)
+        oldest = self.outgoing.oldest
+        if oldest is not None and now >= oldest.deadline:
+            self._give_up(f"not acknowledged within {self.limits.deadline:g} s")
+            return
+        if oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts:
+            self._give_up(f"sent {oldest.times} times")
+            return
+        if not self.connected:
+            return
+        if not self._heard and now >= self._hello_at + self.round_trip.timeout(doubled=self._hellos):
+            self._hello, self._hellos = True, self._hellos + 1
+        if self._ordered and not self.incoming.ended:
+            silence = self._silence()
+            if now >= self._heard_at + silence:
+                self.wanted, self.trouble = True, f"nothing was heard for {silence:g} s"
+            elif self._heard and now >= self._said_at + self.limits.silence / 3:
+                self._acknowledge(now)  # a sign of life
+
+    def _silence(self) -> float:
+        return max(self.limits.silence, 4 * self.round_trip.timeout())
+
+    def _give_up(self, why: str) -> None:
+        oldest, out = self.outgoing.oldest, self.outgoing
+        message = oldest.message if oldest is not None else self.incoming.messages
+        which = f"message {message} to {self.peer}" if oldest is not None else f"message {message} from {self.peer}"
+        tried = f"sent {oldest.times} times, " if oldest is not None else ""
+        last = f"; last trouble: {self.trouble}" if self.trouble else ""
+        if out.untaken is not None and out.untaken[1] > message:
+            last += f"; messages up to {out.untaken[1]} had been sent after it"
+        connections = self.counters.connections
+        self.problem = MessageLost(
+            f"{which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
+            f"time-out {self.round_trip.timeout():.3g} s, epoch {self.epoch}{last})",
+            peer=self.peer,
+            sequence=message,
+            epoch=self.epoch,
+        )
+        self._fail = True
+
+    # What is to be done.
+
+    def offer(self, data: Any, *, now: float) -> int | None:
+        """Send a message when there is a way: its number, or None where there is no room now.
+
+        Raises:
+            Misused: it is too long.
+            TransferFailed: what ended the conversation.
+        """
+        if self.problem is not None:
+            raise self.problem
+        size = memoryview(data).nbytes
+        if size > self.limits.message:
+            raise Misused(f"a message of {size} bytes for {self.peer} is longer than {self.limits.message}")
+        if self.incoming.ended:
+            self._give_up(f"{self.peer} has closed")
+            assert self.problem is not None
+            raise self.problem
+        return self.outgoing.offer(data, now=now) if self.outgoing.has_room(size) else None
+
+    def goodbye(self, *, now: float) -> None:
+        """After all that was offered, nothing comes."""
+        if self.problem is None:
+            self.outgoing.offer(b"", now=now, kind=Kind.BYE)
+
+    def take(self, *, now: float) -> Message | None:
+        """The next message, if it is there. What had arrived before a failure is given still."""
+        message = self.incoming.take()
+        if message is not None:
+            self._acknowledge(now + self.limits.delay)
+        return message
+
+    def renew(self, *, epoch: int, now: float) -> None:
+        """Begin anew after a problem, with sequences from 0. What had arrived and was not taken is gone.
+
+        Args:
+            epoch: this node's from now on; where the peer's is new, ours may stay, for the pair of both is new.
+            now: the time.
+
+        Raises:
+            Misused: the epoch is not greater, though the peer did not begin again.
+        """
+        if not isinstance(self.problem, PeerRestarted):
+            if epoch <= self.epoch:
+                raise Misused(f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows")
+            self.epoch = epoch
+        self.peer_epoch = max(self.peer_epoch, self._next_epoch)
+        self.problem = None
+        self._fail = self._met = False
+        self._ack_at = None
+        self._new_halves()
+        if self.connected:
+            self.begin(now=now)
+
+    def next_frame(self, *, now: float) -> tuple[bytes, Any] | None:
+        """Header and payload of what is to be sent now; it counts as sent. None where nothing is."""
+        if not self.connected:
+            return None
+        if self._hello:
+            self._hello, self._hello_at = False, now
+            names = f"{self.node}\n{self.peer}".encode()
+            return self._control(Kind.HELLO, now, sequence=self.limits.window, payload=names)
+        if self._fail and self._heard:
+            self._fail = False
+            return self._control(Kind.FAIL, now, payload=str(self.problem).encode())
+        if not self._heard or self.problem is not None:
+            return None
+        if self._asks:
+            sequence, damaged = self._asks.popitem()
+            return self._control(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
+        pending = self.outgoing.next(now=now)
+        if pending is not None:
+            return self._framed(pending, now)
+        if self._ack_at is not None and now >= self._ack_at:
+            return self._control(Kind.ACK, now)
+        return None
+
+    def _framed(self, pending: Pending, now: float) -> tuple[bytes, Any]:
+        self._said(now)
+        header = frame.packed(
+            kind=pending.kind,
+            flags=frame.MORE if pending.more else 0,
+            length=len(pending.payload),
+            sequence=pending.sequence,
+            epoch=self.epoch,
+            toward=self.peer_epoch,
+            acknowledged=self.incoming.arrived,
+            taken=self.incoming.taken,
+            payload_digest=pending.digest,
+        )
+        return header, pending.payload
+
+    def _control(
+        self, kind: Kind, now: float, *, sequence: int = 0, flags: int = 0, payload: bytes = b""
+    ) -> tuple[bytes, Any]:
+        self._said(now)
+        header = frame.packed(
+            kind=kind,
+            flags=flags,
+            length=len(payload),
+            sequence=sequence,
+            epoch=self.epoch,
+            toward=self.peer_epoch,
+            acknowledged=self.incoming.arrived,
+            taken=self.incoming.taken,
+            payload_digest=digest(payload) if payload else None,
+        )
+        return header, payload
+
+    def _said(self, now: float) -> None:
+        """Every frame tells what arrived."""
+        self._ack_at, self._said_at = None, now
+        self._acked_frames = self._acked_bytes = 0
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` or `next_frame` has something to do, if nothing comes before; None: never."""
+        if self.problem is not None and not self._fail:
+            return None
+        times = [self.outgoing.due, self._ack_at if self._heard else None]
+        if self.connected:
+            if not self._heard:
+                times.append(self._hello_at + self.round_trip.timeout(doubled=self._hellos))
+            if self._ordered and not self.incoming.ended:
+                times.append(self._heard_at + self._silence())
+                if self._heard and self._ack_at is None:
+                    times.append(self._said_at + self.limits.silence / 3)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all that was offered is acknowledged."""
+        return self.outgoing.oldest is None
+
+    @property
+    def undelivered(self) -> tuple[int, int] | None:
+        """First and last message that is not acknowledged."""
+        return self.outgoing.unacknowledged
+
+    @property
+    def joined(self) -> bool:
+        """Whether both know each other on this connection."""
+        return self._heard

@@ -1,0 +1,103 @@
+"""A frame: what lies on a wire. A header of 64 bytes in network order, then the payload.
+
+    0  magic RI, kind, flags        length of the payload
+    8  sequence                     number of this frame among those that are in order; see Kind for the others
+   16  epoch                        how often the sender had begun
+   24  toward                       the epoch of the receiver, as the sender knows it; 0 while it does not
+   32  acknowledged                 how many of the receiver's frames arrived in order
+   40  taken                        how many of them the application was given
+   48  digest of the payload        xxh3 of 64 bits
+   56  check                        the same of the 56 bytes before
+
+The header has a digest of its own because a length that changed would have the receiver wait for bytes that nobody
+sends; and since that digest covers the payload's, header and payload hold each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from harness.integrity.digest import digest
+
+_FIELDS = struct.Struct("!2sBBIQQQQQQ")
+_CHECK = struct.Struct("!Q")
+SIZE = _FIELDS.size + _CHECK.size
+MAGIC = b"RI"
+MORE = 1
+"""Flag: the message goes on in the next frame."""
+
+
+class Kind(IntEnum):
+    """What a frame is. DATA and BYE have a place in the order and are sent until they are acknowledged.
+
+    * HELLO: the first on every connection; `sequence` is how many bytes the sender of it has room for.
+    * ACK: nothing but its header; a sign of life too.
+    * AGAIN: the frame `sequence` did not come, or not unchanged.
+    * FAIL: the sender of it gave up; the payload says why.
+    """
+
+    HELLO = 1
+    DATA = 2
+    ACK = 3
+    AGAIN = 4
+    BYE = 5
+    FAIL = 6
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header whose digest held."""
+
+    kind: Kind
+    flags: int
+    length: int
+    sequence: int
+    epoch: int
+    toward: int
+    acknowledged: int
+    taken: int
+    digest: int
+
+
+def packed(
+    *,
+    kind: Kind,
+    epoch: int,
+    toward: int,
+    sequence: int = 0,
+    acknowledged: int = 0,
+    taken: int = 0,
+    flags: int = 0,
+    length: int = 0,
+    payload_digest: int | None = None,
+) -> bytes:
+    """A header; without a digest it is that of no bytes."""
+    found = _EMPTY if payload_digest is None else payload_digest
+    fields = _FIELDS.pack(MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found)
+    return fields + _CHECK.pack(digest(fields))
+
+
+def parsed(data: Any) -> Header | None:
+    """The header in the first 64 bytes of a buffer; None where it is not one, or has changed."""
+    view = memoryview(data)[:SIZE]
+    (check,) = _CHECK.unpack_from(view, _FIELDS.size)
+    if digest(view[: _FIELDS.size]) != check:
+        return None
+    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found = _FIELDS.unpack_from(view)
+    if magic != MAGIC or kind not in _KINDS:
+        return None
+    return Header(_KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, found)
+
+
+def holds(header: Header, payload: Any) -> bool:
+    """Whether the payload is the one that the header was made for."""
+    return header.length == len(payload) and digest(payload) == header.digest
+
+
+_EMPTY = digest(b"")

@@ -1,0 +1,124 @@
+"""The half of a conversation that receives: frames put in order, each once, made into messages. No clock, no socket."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from harness.integrity import frame
+from harness.integrity.frame import Header, Kind
+from harness.integrity.limits import Limits
+from harness.integrity.records import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it was sent: once, in order, unchanged.
+
+    Attributes:
+        data: its bytes; nobody else holds this buffer.
+        source: who sent it.
+        sequence: its number among the messages of that epoch, from 0.
+        epoch: of the sender.
+    """
+
+    data: memoryview
+    source: NodeId
+    sequence: int
+    epoch: int
+
+
+class Fate(Enum):
+    """What became of a frame that came."""
+
+    NEXT = "next"
+    EARLY = "early"
+    DUPLICATE = "duplicate"
+    BEYOND = "beyond"
+
+
+class Incoming:
+    """Frames from one epoch of a peer.
+
+    Attributes:
+        arrived: how many frames came in order.
+        taken: how many of them the application was given.
+        messages: how many whole messages came in order.
+        ended: the peer said goodbye, and nothing comes after.
+    """
+
+    def __init__(self, *, source: NodeId, epoch: int, limits: Limits) -> None:
+        self._source, self._epoch = source, epoch
+        self._bound = limits.window + limits.message
+        self._longest = limits.message
+        self.arrived = self.taken = self.messages = 0
+        self.ended = False
+        self._ready: deque[tuple[Message, int, int]] = deque()  # with its size, and the frames up to its end
+        self._parts: list[Any] = []
+        self._partial = 0
+        self._early: dict[int, tuple[Header, Any]] = {}
+        self._held = 0
+
+    def accept(self, header: Header, payload: Any) -> Fate:
+        """A frame came whose digests hold.
+
+        Raises:
+            ValueError: it does not fit what came before: a message that is too long, something after a goodbye.
+        """
+        if header.sequence < self.arrived or header.sequence in self._early:
+            return Fate.DUPLICATE
+        size = len(payload) + frame.SIZE
+        if header.sequence > self.arrived:
+            # The one that is missing has to have room still.
+            if self._held + size > self._bound:
+                return Fate.BEYOND
+            self._early[header.sequence] = header, payload
+            self._held += size
+            return Fate.EARLY
+        self._held += size
+        self._place(header, payload)
+        while (waiting := self._early.pop(self.arrived, None)) is not None:
+            self._place(*waiting)
+        return Fate.NEXT
+
+    def _place(self, header: Header, payload: Any) -> None:
+        if self.ended:
+            raise ValueError(f"frame {header.sequence} came after the goodbye")
+        self.arrived += 1
+        if header.kind is Kind.BYE:
+            self.ended = True
+            self._held -= len(payload) + frame.SIZE
+            if not self._ready:
+                self.taken = self.arrived  # nobody takes a goodbye
+            return
+        self._partial += len(payload)
+        if self._partial > self._longest:
+            raise ValueError(f"message {self.messages} is longer than {self._longest} bytes")
+        self._parts.append(payload)
+        if header.flags & frame.MORE:
+            return
+        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        message = Message(memoryview(whole), self._source, self.messages, self._epoch)
+        self._ready.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
+        self._parts, self._partial = [], 0
+        self.messages += 1
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._ready)
+
+    def take(self) -> Message | None:
+        """The next message, which then counts as taken; None where none is whole yet."""
+        if not self._ready:
+            return None
+        message, size, upto = self._ready.popleft()
+        self._held -= size
+        self.taken = self.arrived if self.ended and not self._ready else upto
+        return message
+
+    @property
+    def gap(self) -> int | None:
+        """The frame that others wait for; None where none do."""
+        return self.arrived if self._early else None

@@ -1,0 +1,189 @@
+"""The half of a conversation that sends: what was offered and is not acknowledged, in order. No clock, no socket."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from harness.integrity import frame
+from harness.integrity.digest import digest
+from harness.integrity.frame import Kind
+from harness.integrity.health import Counters, RoundTrip
+from harness.integrity.limits import Limits
+
+FLIGHT = 16
+"""Frames on their way before anything is known of a link that loses them."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A frame that is not acknowledged."""
+
+    kind: Kind
+    sequence: int
+    message: int
+    more: bool
+    payload: Any
+    digest: int
+    deadline: float
+    sent_at: float = 0.0
+    times: int = 0
+    asked_at: float = -1.0
+
+    @property
+    def size(self) -> int:
+        return len(self.payload) + frame.SIZE
+
+
+class Outgoing:
+    """Frames to one epoch of a peer.
+
+    Args:
+        limits: bounds.
+        ordered: whether the wire keeps what it is given in order and sends it again by itself, as a stream does. Then
+            only what is asked for again, or was on a connection that ended, is sent again.
+        largest: payload bytes of one frame.
+    """
+
+    def __init__(
+        self, *, limits: Limits, round_trip: RoundTrip, counters: Counters, ordered: bool, largest: int
+    ) -> None:
+        self._limits, self._round_trip, self._counters = limits, round_trip, counters
+        self._ordered, self._largest = ordered, largest
+        self.room = limits.window
+        self.acknowledged = self.taken = self.offered = self.messages = 0
+        self._frames: deque[Pending] = deque()
+        self._fresh = 0  # index of the first of them that was not sent on this connection
+        self._again: deque[int] = deque()
+        self._untaken: deque[tuple[int, int, int]] = deque()  # sequence, size, message
+        self._outstanding = 0
+        self._flight = float(FLIGHT)
+        self._doubled = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether a message of so many bytes may be offered now: buffers are bounded."""
+        frames = max(1, -(-size // self._largest))
+        return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
+
+    def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA) -> int:
+        """Take a message over; gives its number. The bytes must stay as they are until they are acknowledged."""
+        view = memoryview(payload)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        until = now + self._limits.deadline if kind is Kind.DATA else math.inf  # nobody waits for a goodbye
+        for at in range(0, max(1, len(view)), self._largest):
+            part = view[at : at + self._largest]
+            more = at + self._largest < len(view)
+            pending = Pending(kind, self.offered, self.messages, more, part, digest(part), until)
+            self._frames.append(pending)
+            self._untaken.append((self.offered, pending.size, self.messages))
+            self._outstanding += pending.size
+            self.offered += 1
+        self.messages += 1
+        return self.messages - 1
+
+    def next(self, *, now: float) -> Pending | None:
+        """What is to be sent now; it counts as sent."""
+        while self._again:
+            sequence = self._again.popleft()
+            if self.acknowledged <= sequence < self.acknowledged + self._fresh:
+                self._counters.sent_again += 1
+                return self._sent(self._frames[sequence - self.acknowledged], now)
+        if self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight):
+            pending = self._frames[self._fresh]
+            self._fresh += 1
+            self._counters.sent_again += pending.times > 0
+            return self._sent(pending, now)
+        return None
+
+    def _sent(self, pending: Pending, now: float) -> Pending:
+        pending.sent_at = now
+        pending.times += 1
+        self._counters.sent += 1
+        self._counters.sent_bytes += len(pending.payload)
+        return pending
+
+    def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
+        """The peer said what it has; gives whether that was news."""
+        if acknowledged > self.offered or taken > acknowledged:
+            return False
+        news = False
+        newest: Pending | None = None
+        while self._frames and self.acknowledged < acknowledged:
+            newest = self._frames.popleft()
+            self._fresh = max(0, self._fresh - 1)
+            self.acknowledged += 1
+            self._flight += 1 / self._flight if self._flight > FLIGHT else 1
+            news = True
+        if newest is not None:
+            self._doubled = 0
+            if newest.times == 1:
+                self._round_trip.sample(max(0.0, now - newest.sent_at))
+        self.taken = max(self.taken, taken)
+        while self._untaken and self._untaken[0][0] < self.taken:
+            self._outstanding -= self._untaken.popleft()[1]
+            news = True
+        return news
+
+    def again(self, sequence: int, *, now: float, damaged: bool) -> None:
+        """The peer misses one. It is sent at once, unless it was a moment ago and may be on its way."""
+        if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
+            return
+        pending = self._frames[sequence - self.acknowledged]
+        recent = now - max(pending.sent_at if pending.times > 1 else -1.0, pending.asked_at)
+        if not damaged and recent < (self._round_trip.smoothed or self._limits.shortest):
+            return
+        pending.asked_at = now
+        self._again.append(sequence)
+        self._slower()
+
+    def rewind(self) -> None:
+        """A connection ended: whatever is not acknowledged is sent once more, in order."""
+        self._fresh = 0
+        self._again.clear()
+
+    def tick(self, *, now: float) -> None:
+        """Send the oldest again when its time is up; where a wire keeps order, that is the wire's affair."""
+        if self._ordered or not self._fresh or self._again:
+            return
+        oldest = self._frames[0]
+        if now >= oldest.sent_at + self._round_trip.timeout(doubled=self._doubled):
+            self._doubled += 1
+            self._again.append(oldest.sequence)
+            self._slower()
+
+    def _slower(self) -> None:
+        self._flight = max(2.0, self._flight / 2)
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` has something to do next, or something is to be given up on."""
+        if not self._frames:
+            return None
+        oldest = self._frames[0]
+        if self._ordered or not self._fresh:
+            return oldest.deadline
+        return min(oldest.deadline, oldest.sent_at + self._round_trip.timeout(doubled=self._doubled))
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next` would give something."""
+        fresh = self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight)
+        return bool(self._again) or fresh
+
+    @property
+    def oldest(self) -> Pending | None:
+        """What has waited longest for its acknowledgement."""
+        return self._frames[0] if self._frames else None
+
+    @property
+    def unacknowledged(self) -> tuple[int, int] | None:
+        """First and last message that the peer is not known to have."""
+        messages = [pending.message for pending in self._frames if pending.kind is Kind.DATA]
+        return (messages[0], messages[-1]) if messages else None
+
+    @property
+    def untaken(self) -> tuple[int, int] | None:
+        """First and last message that the peer's application is not known to have been given."""
+        return (self._untaken[0][2], self._untaken[-1][2]) if self._untaken else None

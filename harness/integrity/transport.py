@@ -1,0 +1,386 @@
+"""Messages between nodes: unchanged, once, in order, within a bound; or one error that says which one is not.
+
+with ReliableMessageTransport(node="rank 0") as transport:
+address = transport.listen(("127.0.0.1", 0))        # and tell rank 1, however ranks tell each other
+transport.expect("rank 1")
+transport.send(b"...", to="rank 1")
+answer = transport.receive(source="rank 1", timeout=30).data
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from harness.integrity.attendant import Attendant
+from harness.integrity.conversation import Conversation
+from harness.integrity.health import LinkHealth, NetworkHealthMonitor
+from harness.integrity.incoming import Message
+from harness.integrity.limits import Limits
+from harness.integrity.line import Line
+from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
+from harness.integrity.records import NodeId
+from harness.integrity.wire import DatagramWire
+
+Address = tuple[str, int] | str
+"""A host and a port, or the path of a socket in the file system."""
+ValidatedMessage = Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """A message that its receiver has, whole and unchanged.
+
+    Attributes:
+        peer: who has it.
+        sequence: its number, from 0.
+        epoch: of its sender.
+        seconds: from the call until it was acknowledged.
+        sent_again: frames to that peer that were sent again meanwhile.
+    """
+
+    peer: NodeId
+    sequence: int
+    epoch: int
+    seconds: float
+    sent_again: int
+
+
+class ReliableMessageTransport:
+    """The messages of one node.
+
+    Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after the last frame
+    that was acknowledged. Over datagrams frames are sent until they are acknowledged. What cannot be delivered within
+    `limits.deadline` ends the conversation with that peer by one error; `renew` begins another one.
+
+    Args:
+        node: this node's name; the peer has to expect it.
+        epoch: how often the node began: an integer greater than all it had before. The time in nanoseconds where none
+            is given; `next_epoch` of a store is safe also where clocks are set back.
+        limits: bounds.
+        monitor: where health is written; one of its own where none is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: NodeId,
+        epoch: int | None = None,
+        limits: Limits | None = None,
+        monitor: NetworkHealthMonitor | None = None,
+    ) -> None:
+        if "\n" in node:
+            raise Misused(f"a node's name is one line: {node!r}")
+        self.node = node
+        self.limits = Limits() if limits is None else limits
+        self.monitor = monitor or NetworkHealthMonitor(shortest=self.limits.shortest, longest=self.limits.longest)
+        self.epoch = time.time_ns() if epoch is None else epoch
+        self._lines: dict[NodeId, Line] = {}
+        self._lock = threading.Lock()
+        self._attendant = Attendant(lines=self._lines, longest=self.limits.message)
+        self._closed = False
+
+    # Who there is.
+
+    def listen(self, address: Address) -> Address:
+        """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked."""
+        family = socket.AF_UNIX if isinstance(address, str) else _family(address)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if family != socket.AF_UNIX:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        self._attendant.listen(listener)
+        name = listener.getsockname()
+        return name if isinstance(address, str) else (str(name[0]), int(name[1]))
+
+    def expect(self, peer: NodeId) -> None:
+        """This peer will connect to us."""
+        self._add(peer, Line(self._conversation(peer, ordered=True)))
+
+    def connect(self, peer: NodeId, address: Address) -> None:
+        """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait."""
+
+        def dial() -> socket.socket:
+            made = socket.socket(socket.AF_UNIX if isinstance(address, str) else _family(address), socket.SOCK_STREAM)
+            made.setblocking(False)
+            try:
+                made.connect(address)
+            except BlockingIOError:
+                pass
+            except OSError:
+                made.close()
+                raise
+            return made
+
+        self._add(peer, Line(self._conversation(peer, ordered=True), dial=dial))
+
+    def datagrams(self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400) -> None:
+        """Talk to a peer by datagrams.
+
+        Args:
+            peer: its name.
+            bound: a datagram socket of ours, bound to where the peer sends to; the transport's from now on.
+            address: where the peer is bound.
+            largest: bytes of one datagram; what the way there carries unbroken.
+        """
+        bound.connect(address)
+        wire = DatagramWire(bound, largest=largest)
+        self._add(peer, Line(self._conversation(peer, ordered=False, largest=wire.largest), wire=wire))
+
+    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
+        return Conversation(
+            node=self.node,
+            peer=peer,
+            epoch=self.epoch,
+            limits=self.limits,
+            monitor=self.monitor,
+            ordered=ordered,
+            largest=largest,
+        )
+
+    def _add(self, peer: NodeId, line: Line) -> None:
+        with self._lock:
+            if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
+                line.close()
+                line.release()
+                why = "is closed" if self._closed else f"has a line to {peer!r} already, or cannot have one"
+                raise Misused(f"the transport of {self.node} {why}")
+            self._lines[peer] = line
+        self._attendant.wake()
+
+    def _line(self, peer: NodeId) -> Line:
+        if self._closed:
+            raise Misused(f"the transport of {self.node} is closed")
+        try:
+            return self._lines[peer]
+        except KeyError:
+            known = ", ".join(sorted(self._lines)) or "nobody"
+            raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}") from None
+
+    # Messages.
+
+    def send(self, data: Any, *, to: NodeId, timeout: float | None = None) -> int:
+        """Send a message; returns once it is on its way, or waits for room. Gives its number.
+
+        Args:
+            data: a contiguous buffer. Read-only ones (bytes) are sent from where they lie and must not change; what
+                could be changed is copied.
+            to: the peer.
+            timeout: seconds to wait for room, where the peer takes nothing; `limits.deadline` where none is given.
+
+        Raises:
+            MessageLate: there was no room in time; the message was not taken over.
+            TransferFailed: what ended the conversation: it says which message was lost.
+            Misused: no such peer, or it is too long.
+        """
+        line = self._line(to)
+        view = memoryview(data)
+        payload: Any = view if view.readonly else bytes(view)
+        wait = self.limits.deadline if timeout is None else timeout
+        number = line.until(lambda now: line.conversation.offer(payload, now=now), deadline=time.monotonic() + wait)
+        if number is None:
+            out = line.conversation.outgoing
+            first, last = out.untaken or (0, 0)
+            raise MessageLate(
+                f"message {out.messages} to {to} was not sent: {to} has not taken messages {first} to {last} for "
+                f"{wait:g} s, and no more than {out.room} bytes wait for it{self._trouble(line)}",
+                peer=to,
+                sequence=out.messages,
+                epoch=line.conversation.epoch,
+            )
+        return number
+
+    def receive(self, *, source: NodeId, timeout: float | None = None) -> Message:
+        """The next message of a peer.
+
+        Args:
+            source: the peer.
+            timeout: seconds; `limits.deadline` where none is given.
+
+        Raises:
+            MessageLate: none came in time; asking again goes on where this stopped.
+            TransferFailed: none will come: what ended the conversation, after all that had arrived was given.
+        """
+        line = self._line(source)
+        conversation = line.conversation
+        wait = self.limits.deadline if timeout is None else timeout
+
+        def found(now: float) -> Message | None:
+            message = conversation.take(now=now)
+            if message is None and conversation.problem is not None:
+                raise conversation.problem
+            if message is None and conversation.incoming.ended:
+                count = conversation.incoming.messages
+                raise MessageLost(
+                    f"no message {count} from {source}: it closed after sending {count}",
+                    peer=source,
+                    sequence=count,
+                    epoch=conversation.peer_epoch,
+                )
+            return message
+
+        message = line.until(found, deadline=time.monotonic() + wait)
+        if message is None:
+            count = conversation.incoming.messages
+            raise MessageLate(
+                f"message {count} from {source} did not come within {wait:g} s{self._trouble(line)}",
+                peer=source,
+                sequence=count,
+                epoch=conversation.peer_epoch,
+            )
+        return message
+
+    def flush(self, *, to: NodeId, timeout: float | None = None) -> None:
+        """Wait until the peer has all that was sent.
+
+        Raises:
+            MessageLate: it has not within `timeout` seconds (`limits.deadline`); it is tried further.
+            TransferFailed: it will not.
+        """
+        line = self._line(to)
+        conversation = line.conversation
+        wait = self.limits.deadline if timeout is None else timeout
+
+        def found(now: float) -> bool | None:
+            del now
+            if conversation.problem is not None:
+                raise conversation.problem
+            return conversation.delivered or None
+
+        if line.until(found, deadline=time.monotonic() + wait) is None:
+            oldest = conversation.outgoing.oldest
+            number = None if oldest is None else oldest.message
+            raise MessageLate(
+                f"message {number} to {to} was not acknowledged within {wait:g} s{self._trouble(line)}",
+                peer=to,
+                sequence=number,
+                epoch=conversation.epoch,
+            )
+
+    def renew(self, peer: NodeId) -> None:
+        """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on both sides."""
+        line = self._line(peer)
+
+        def found(now: float) -> bool:
+            epoch = max(time.time_ns(), line.conversation.epoch + 1)
+            line.conversation.renew(epoch=epoch, now=now)
+            return True
+
+        line.until(found, deadline=time.monotonic())
+
+    def _trouble(self, line: Line) -> str:
+        conversation = line.conversation
+        state = "connected" if conversation.joined else "not connected"
+        trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
+        return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
+
+    def health(self, peer: NodeId) -> LinkHealth:
+        """How the link to a peer does."""
+        self._line(peer)
+        return self.monitor.health(peer)
+
+    # The names of the design, for callers that run an event loop.
+
+    async def send_with_validation(self, data: Any, destination: NodeId) -> TransferResult:
+        """Send a message and wait until the peer has it, its digest checked there.
+
+        Raises:
+            TransferFailed: as `send` and `flush`.
+        """
+        return await asyncio.to_thread(self._sent_and_validated, data, destination)
+
+    def _sent_and_validated(self, data: Any, destination: NodeId) -> TransferResult:
+        begin, before = time.monotonic(), self.monitor.health(destination).counted["sent_again"]
+        number = self.send(data, to=destination)
+        self.flush(to=destination)
+        again = self.monitor.health(destination).counted["sent_again"] - before
+        epoch = self._line(destination).conversation.epoch
+        return TransferResult(
+            peer=destination, sequence=number, epoch=epoch, seconds=time.monotonic() - begin, sent_again=again
+        )
+
+    async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
+        """The next message of a peer, its digest checked.
+
+        Raises:
+            TransferFailed: as `receive`.
+        """
+        return await asyncio.to_thread(lambda: self.receive(source=source))
+
+    # The end.
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Deliver what was sent, say goodbye, and close; once.
+
+        Args:
+            timeout: seconds for all peers together; `limits.deadline` where none is given.
+
+        Raises:
+            TransferFailed: something that was sent is not known to have arrived. All is closed then too.
+        """
+        if self._closed:
+            return
+        deadline = time.monotonic() + (self.limits.deadline if timeout is None else timeout)
+        failed = [failure for line in self._lines.values() if (failure := self._goodbye(line, deadline)) is not None]
+        self._closed = True
+        self._attendant.stop()
+        for line in self._lines.values():
+            line.close()
+            line.release()
+        if failed:
+            raise failed[0]
+
+    @staticmethod
+    def _goodbye(line: Line, deadline: float) -> TransferFailed | None:
+        conversation = line.conversation
+        said = False
+
+        def found(now: float) -> bool | None:
+            nonlocal said
+            if conversation.problem is not None or (conversation.delivered and not conversation.joined):
+                return True
+            if not said:
+                conversation.goodbye(now=now)
+                said = True
+            return conversation.delivered or (conversation.undelivered is None and not conversation.joined) or None
+
+        line.until(found, deadline=deadline)
+        undelivered = conversation.undelivered
+        if undelivered is None:
+            return None
+        return conversation.problem or MessageLost(
+            f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not acknowledged before the "
+            f"transport of {conversation.node} was closed",
+            peer=conversation.peer,
+            sequence=undelivered[0],
+            epoch=conversation.epoch,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        with contextlib.suppress(TransferFailed):  # the error that is on its way says more
+            self.close(timeout=0.2)
+
+
+def _family(address: tuple[str, int]) -> int:
+    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    return int(found[0][0])

@@ -1,0 +1,249 @@
+"""What carries frames: a connection that is a stream of bytes, or datagrams. Nothing here waits."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from harness.integrity import frame
+from harness.integrity.frame import Header
+
+SCRATCH = 32 * 1024
+TOGETHER = 16
+"""Frames handed to the kernel in one call."""
+DATAGRAM = 65507
+
+Received = tuple[Header | None, Any]
+"""A header and its payload; a payload of None has changed; a header of None: nothing is known of the frame."""
+
+
+class Torn(Exception):
+    """The connection is of no more use."""
+
+
+class Wire(Protocol):
+    """What a line needs of a wire."""
+
+    ordered: bool
+    largest: int
+
+    def fileno(self) -> int: ...
+
+    def receive(self) -> Iterator[Received]:
+        """What has come; raises Torn where nothing will come any more."""
+        ...
+
+    def put(self, header: bytes, payload: Any) -> None:
+        """Take a frame over."""
+        ...
+
+    def flush(self) -> bool:
+        """Send what was taken over, as far as it goes; gives whether nothing is left."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """Whether what was taken over should go first."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether something that was taken over waits to be sent."""
+        ...
+
+    def stirred(self) -> bool:
+        """Whether any bytes came since this was asked last."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StreamWire:
+    """A connected stream socket.
+
+    Payloads are sent from where they lie, and received into a buffer of their own; only what came along with a header,
+    at most 32 KiB, is copied once.
+    """
+
+    ordered = True
+    largest = 2**31
+
+    def __init__(self, connected: socket.socket, *, longest: int) -> None:
+        connected.setblocking(False)
+        with contextlib.suppress(OSError):  # a socket of the system's own family has none
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket, self._longest = connected, longest
+        self._scratch = memoryview(bytearray(SCRATCH))
+        self._begin = self._end = 0
+        self._header: Header | None = None
+        self._payload = memoryview(b"")
+        self._filled = 0
+        self._queue: deque[memoryview] = deque()
+        self._stirred = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Iterator[Received]:
+        while True:
+            if self._header is None:
+                if self._end - self._begin < frame.SIZE and not self._more():
+                    return
+                self._next_header()
+                continue
+            missing = self._header.length - self._filled
+            if missing and not self._fill(missing):
+                return
+            if self._filled < self._header.length:
+                continue
+            header, payload = self._header, self._payload
+            self._header = None
+            yield header, payload if frame.holds(header, payload) else None
+
+    def _more(self) -> bool:
+        """Read what is there into the scratch; False where it is less than a header."""
+        if self._begin:
+            kept = self._end - self._begin
+            self._scratch[:kept] = self._scratch[self._begin : self._end]
+            self._begin, self._end = 0, kept
+        while self._end < frame.SIZE:
+            size = self._read(self._scratch[self._end :])
+            if not size:
+                return False
+            self._end += size
+        return True
+
+    def _next_header(self) -> None:
+        header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
+        if header is None:
+            raise Torn("a header came damaged, and where the next frame begins is not known")
+        if header.length > self._longest:
+            raise Torn(f"a frame of {header.length} bytes is announced, and {self._longest} are allowed")
+        self._begin += frame.SIZE
+        self._header = header
+        self._payload = memoryview(bytearray(header.length))
+        self._filled = min(header.length, self._end - self._begin)
+        self._payload[: self._filled] = self._scratch[self._begin : self._begin + self._filled]
+        self._begin += self._filled
+
+    def _fill(self, missing: int) -> bool:
+        size = self._read(self._payload[self._filled : self._filled + missing])
+        self._filled += size
+        return bool(size)
+
+    def _read(self, into: memoryview) -> int:
+        try:
+            size = self._socket.recv_into(into)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise Torn(error.strerror or str(error)) from error
+        if not size:
+            raise Torn("the peer closed the connection")
+        self._stirred = True
+        return size
+
+    def put(self, header: bytes, payload: Any) -> None:
+        self._queue.append(memoryview(header))
+        if len(payload):
+            self._queue.append(memoryview(payload))
+
+    def flush(self) -> bool:
+        while self._queue:
+            together = [self._queue[at] for at in range(min(len(self._queue), 2 * TOGETHER))]
+            try:
+                sent = self._socket.sendmsg(together)
+            except (BlockingIOError, InterruptedError):
+                return False
+            except OSError as error:
+                raise Torn(error.strerror or str(error)) from error
+            while sent and self._queue:
+                first = self._queue[0]
+                if sent < len(first):
+                    self._queue[0] = first[sent:]
+                    break
+                sent -= len(first)
+                self._queue.popleft()
+        return True
+
+    @property
+    def full(self) -> bool:
+        return len(self._queue) >= 2 * TOGETHER
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._queue)
+
+    def stirred(self) -> bool:
+        was, self._stirred = self._stirred, False
+        return was
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class DatagramWire:
+    """A datagram socket that is connected to the peer's. A frame is one datagram."""
+
+    ordered = False
+
+    def __init__(self, connected: socket.socket, *, largest: int = 1400) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self.largest = min(largest, DATAGRAM) - frame.SIZE
+        self._scratch = memoryview(bytearray(DATAGRAM + 1))
+        self._waiting: tuple[bytes, Any] | None = None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Iterator[Received]:
+        while True:
+            try:
+                size = self._socket.recv_into(self._scratch)
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:
+                continue  # nobody was there when something was sent before: whoever comes will be sent it again
+            except OSError as error:
+                raise Torn(error.strerror or str(error)) from error
+            header = frame.parsed(self._scratch[: frame.SIZE]) if size >= frame.SIZE else None
+            if header is None or size != frame.SIZE + header.length:
+                yield None, None
+                continue
+            payload = memoryview(bytes(self._scratch[frame.SIZE : size]))
+            yield header, payload if frame.holds(header, payload) else None
+
+    def put(self, header: bytes, payload: Any) -> None:
+        assert self._waiting is None
+        self._waiting = header, payload
+        self.flush()
+
+    def flush(self) -> bool:
+        if self._waiting is None:
+            return True
+        try:
+            self._socket.sendmsg(self._waiting)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            pass  # as if it were lost on its way
+        self._waiting = None
+        return True
+
+    @property
+    def full(self) -> bool:
+        return self._waiting is not None
+
+    @property
+    def pending(self) -> bool:
+        return self._waiting is not None
+
+    def stirred(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
