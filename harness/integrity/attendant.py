@@ -87,6 +87,19 @@ class Attendant:
             poll.register(listener, select.POLLIN)
         for descriptor in self._strangers:
             poll.register(descriptor, select.POLLIN)
+        idle, patience = self._watch(poll)
+        ready = {descriptor for descriptor, _ in poll.poll(patience)}
+        if self._read in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._read, 4096)
+        self._attend(idle)
+        for listener in list(self._listeners):
+            if listener.fileno() in ready:
+                self._accept(listener)
+        self._listen_to_strangers(ready)
+
+    def _watch(self, poll: select.poll) -> tuple[list[Line], float | None]:
+        """Add what lines without callers wait for; gives these lines, and milliseconds until one is due."""
         now = time.monotonic()
         until = min((stranger.until for stranger in self._strangers.values()), default=math.inf)
         idle = []
@@ -103,18 +116,13 @@ class Attendant:
             until = min(until, math.inf if watched[1] is None else watched[1])
         for line in self._lines.values():
             line.attended, line.turn = until, TURN
-        patience = None if until == math.inf else max(0.0, until - now) * 1000 + 0.5
-        ready = {descriptor for descriptor, _ in poll.poll(patience)}
-        if self._read in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._read, 4096)
+        return idle, None if until == math.inf else max(0.0, until - now) * 1000 + 0.5
+
+    @staticmethod
+    def _attend(idle: list[Line]) -> None:
         busy = any(line.callers for line in idle)
         for line in idle:
             line.attend()
-        for listener in list(self._listeners):
-            if listener.fileno() in ready:
-                self._accept(listener)
-        self._listen_to_strangers(ready)
         if busy:
             # Callers came: they do the work, and this thread stays out of their way for a moment.
             for line in idle:

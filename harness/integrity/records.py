@@ -71,7 +71,7 @@ class TokenChunk:
 
 
 # Position and epoch, token id, rank; the lengths of stream, text and reason (-1: none), then their UTF-8.
-_HEAD = struct.Struct("!QIqIIIi")
+CHUNK_HEAD = struct.Struct("!QIqIIIi")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class EnhancedTokenChunk(TokenChunk):
         """
         stream, text = self.stream.encode(errors="surrogatepass"), self.text.encode(errors="surrogatepass")
         reason = None if self.finish_reason is None else self.finish_reason.encode(errors="surrogatepass")
-        head = _HEAD.pack(
+        head = CHUNK_HEAD.pack(
             self.sequence_position,
             self.epoch,
             self.token_id,

@@ -14,6 +14,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -109,14 +110,21 @@ class ReliableMessageTransport:
         """This peer will connect to us."""
         self._add(peer, Line(self._conversation(peer, ordered=True)))
 
-    def connect(self, peer: NodeId, address: Address) -> None:
-        """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait."""
+    def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
+        """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait.
+
+        Args:
+            peer: its name.
+            address: where it listens; or what is asked at each try, for a peer that may come back elsewhere. It raises
+                OSError while nobody knows.
+        """
 
         def dial() -> socket.socket:
-            made = socket.socket(socket.AF_UNIX if isinstance(address, str) else _family(address), socket.SOCK_STREAM)
+            where = address() if callable(address) else address
+            made = socket.socket(socket.AF_UNIX if isinstance(where, str) else _family(where), socket.SOCK_STREAM)
             made.setblocking(False)
             try:
-                made.connect(address)
+                made.connect(where)
             except BlockingIOError:
                 pass
             except OSError:

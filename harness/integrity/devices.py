@@ -1,0 +1,133 @@
+"""The ranks of a group and the lines between them: each finds the others by a store, and again after a restart."""
+
+from __future__ import annotations
+
+import functools
+import json
+from types import TracebackType
+from typing import Any, Self
+
+from harness.integrity.barrier import DistributedBarrier
+from harness.integrity.health import LinkHealth
+from harness.integrity.incoming import Message
+from harness.integrity.limits import Limits
+from harness.integrity.membership import Membership
+from harness.integrity.problem import Misused
+from harness.integrity.records import EnhancedTokenChunk
+from harness.integrity.store import Store
+from harness.integrity.token_transfer import chunk_bytes, chunk_of
+from harness.integrity.transport import Address, ReliableMessageTransport
+
+
+class DeviceCommunicationManager:
+    """One rank's lines to all others.
+
+    A rank connects to those below it, and is connected to by those above. Where each listens is in the store.
+
+    Args:
+        store: what the ranks share.
+        rank, world_size: of this rank.
+        address: where to listen: a host that the others reach, and a port (0: any); or a path.
+        group: the group's name.
+        limits: bounds of each line.
+
+    Attributes:
+        membership: this rank's place, with its epoch.
+        transport: what carries the messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        rank: int,
+        world_size: int,
+        address: Address = ("127.0.0.1", 0),
+        group: str = "world",
+        limits: Limits | None = None,
+    ) -> None:
+        self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
+        self._store, self._group = store, group
+        self.transport = ReliableMessageTransport(node=name_of(rank), epoch=self.membership.epoch, limits=limits)
+        listens = self.transport.listen(address)
+        for other in range(world_size):
+            if other > rank:
+                self.transport.expect(name_of(other))
+            elif other < rank:
+                self.transport.connect(name_of(other), functools.partial(self._address, other))
+        store.set(self._key(rank), json.dumps(listens).encode())
+
+    def _key(self, rank: int) -> str:
+        return f"address/{self._group}/{rank}"
+
+    def _address(self, rank: int) -> Address:
+        """Where a rank listens now: after a restart it is another port.
+
+        Raises:
+            ConnectionError: it has not said.
+        """
+        said = self._store.get(self._key(rank))
+        if said is None:
+            raise ConnectionError(f"{name_of(rank)} has not said where it listens")
+        found = json.loads(said)
+        return found if isinstance(found, str) else (str(found[0]), int(found[1]))
+
+    def send(self, data: Any, *, to: int, timeout: float | None = None) -> int:
+        """As `ReliableMessageTransport.send`, to a rank."""
+        return self.transport.send(data, to=name_of(to), timeout=timeout)
+
+    def receive(self, *, source: int, timeout: float | None = None) -> Message:
+        """As `ReliableMessageTransport.receive`, from a rank."""
+        return self.transport.receive(source=name_of(source), timeout=timeout)
+
+    def send_token(self, chunk: EnhancedTokenChunk, *, to: int, timeout: float | None = None) -> int:
+        """Send a token with the checksum that its maker gave it.
+
+        Raises:
+            Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
+        """
+        if not chunk.intact:
+            raise Misused(
+                f"the token at position {chunk.sequence_position} is not as its maker made it: its checksum is "
+                f"{chunk.checksum or 'missing'}, and it has {chunk.computed_checksum()}"
+            )
+        return self.send(chunk_bytes(chunk), to=to, timeout=timeout)
+
+    def receive_token(self, *, source: int, timeout: float | None = None) -> EnhancedTokenChunk:
+        """The next message of a rank, which is a token.
+
+        Raises:
+            MessageCorrupt: it is not as its maker made it.
+            TransferFailed: as `receive`.
+        """
+        return chunk_of(self.receive(source=source, timeout=timeout).data, peer=name_of(source))
+
+    def renew(self, rank: int) -> None:
+        """Begin anew with a rank whose line ended by an error, wherever it listens now."""
+        self.transport.renew(name_of(rank))
+
+    def barrier(self, name: str = "barrier") -> DistributedBarrier:
+        """A barrier of all ranks of this group."""
+        return DistributedBarrier(membership=self.membership, name=name)
+
+    def health(self) -> list[LinkHealth]:
+        """How every line does, by rank."""
+        others = [rank for rank in range(self.membership.world_size) if rank != self.membership.rank]
+        return [self.transport.health(name_of(rank)) for rank in others]
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """As `ReliableMessageTransport.close`."""
+        self.transport.close(timeout=timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.transport.__exit__(kind, error, trace)
+
+
+def name_of(rank: int) -> str:
+    """The name under which a rank is known to others."""
+    return f"rank {rank}"

@@ -1,0 +1,167 @@
+"""Tensors over the send and recv of an engine, each with a seal: what came is what was sent, or it is one clear error.
+
+An engine's recv cannot be tried again: the sender has gone on, and a second call takes the next message. So nothing is
+sent twice here; a mismatch is detected and said. Bytes that have to survive a bad wire go by ReliableMessageTransport.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.integrity.digest import digest
+from harness.integrity.problem import MessageCorrupt, OutOfStep
+
+SEAL = 6
+"""Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, xor of the five before."""
+WORD = 2**32
+Words = list[int]
+
+
+class _Seals:
+    """The numbers of what goes to and comes from each rank."""
+
+    def __init__(self, *, rank: int, epoch: int) -> None:
+        self.rank, self.epoch = rank, epoch % 2**31
+        self._sent: dict[int, int] = {}
+        self._received: dict[int, int] = {}
+
+    def seal(self, data: Any, *, to: int) -> Words:
+        """What is sent after the bytes."""
+        sequence = self._sent.get(to, 0)
+        self._sent[to] = sequence + 1
+        found = digest(data)
+        words = [sequence % 2**31, self.epoch, memoryview(data).nbytes % WORD, found // WORD, found % WORD]
+        return [*words, _xor(words)]
+
+    def check(self, data: Any, words: Words, *, source: int) -> None:
+        """Hold what came against its seal.
+
+        Raises:
+            MessageCorrupt: it has changed.
+            OutOfStep: it is another message than the next.
+        """
+        sequence = self._received.get(source, 0)
+        self._received[source] = sequence + 1
+        which = f"tensor {sequence} from rank {source} to rank {self.rank}"
+        if _xor(words[:-1]) != words[-1]:
+            raise MessageCorrupt(
+                f"the seal of {which} came damaged; what it was sent with is not known",
+                peer=f"rank {source}",
+                sequence=sequence,
+                epoch=self.epoch,
+            )
+        size, found, sent = memoryview(data).nbytes, digest(data), words[3] * WORD + words[4]
+        if words[0] != sequence % 2**31 or words[1] != self.epoch:
+            raise OutOfStep(
+                f"{which} was expected under epoch {self.epoch}, and tensor {words[0]} of epoch {words[1]} came: the "
+                f"two ranks are not in step"
+            )
+        if found != sent or size % WORD != words[2]:
+            raise MessageCorrupt(
+                f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {words[2]} were sent "
+                f"with {sent:016x}. It is not sent again over an engine's send and recv",
+                peer=f"rank {source}",
+                sequence=sequence,
+                epoch=self.epoch,
+            )
+
+
+def _xor(words: Words) -> int:
+    found = 0x5EA1
+    for word in words:
+        found ^= word
+    return found
+
+
+class TorchTensors:
+    """Over torch.distributed's send and recv. Give it the group's epoch: the same on all ranks, greater at each start.
+
+    Args:
+        rank: of this process in the default group.
+        epoch: of the group.
+        group: a process group; None: the default one.
+    """
+
+    def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
+        self._seals = _Seals(rank=rank, epoch=epoch)
+        self._group = group
+
+    def send(self, tensor: Any, *, to: int) -> None:
+        """Send a tensor of any shape, dtype and device to a rank; one on a GPU is copied to be digested."""
+        import torch
+        import torch.distributed
+
+        whole = tensor.detach().contiguous()
+        seal = self._seals.seal(_torch_bytes(whole), to=to)
+        torch.distributed.send(whole, dst=to, group=self._group)
+        torch.distributed.send(torch.tensor(seal, dtype=torch.int64, device=whole.device), dst=to, group=self._group)
+
+    def receive(self, tensor: Any, *, source: int) -> None:
+        """Fill a contiguous tensor, of the shape and dtype that is sent, from a rank.
+
+        Raises:
+            MessageCorrupt: it is not what was sent; the tensor holds what came.
+            OutOfStep: it is not the next one.
+        """
+        import torch
+        import torch.distributed
+
+        torch.distributed.recv(tensor, src=source, group=self._group)
+        seal = torch.empty(SEAL, dtype=torch.int64, device=tensor.device)
+        torch.distributed.recv(seal, src=source, group=self._group)
+        self._seals.check(_torch_bytes(tensor), [int(word) for word in seal.tolist()], source=source)
+
+
+def _torch_bytes(tensor: Any) -> Any:
+    """The bytes of a contiguous tensor, where they lie if that is the CPU's memory."""
+    import torch
+
+    return memoryview(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+
+
+class MlxTensors:
+    """Over mlx.core.distributed's send and recv.
+
+    Args:
+        rank: of this process in the group.
+        epoch: of the group: the same on all ranks, greater at each start.
+        group: an `mlx.core.distributed.Group`; None: the default one.
+    """
+
+    def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
+        self._seals = _Seals(rank=rank, epoch=epoch)
+        self._group = group
+
+    def send(self, array: Any, *, to: int) -> None:
+        """Send an array to a rank; it is evaluated."""
+        import mlx.core as mx
+
+        mx.eval(array)
+        seal = self._seals.seal(_mlx_bytes(array), to=to)
+        mx.eval(mx.distributed.send(array, to, group=self._group))
+        mx.eval(mx.distributed.send(mx.array(seal, dtype=mx.uint32), to, group=self._group))
+
+    def receive(self, *, shape: tuple[int, ...], dtype: Any, source: int) -> Any:
+        """An array of that shape and dtype from a rank.
+
+        Raises:
+            MessageCorrupt: it is not what was sent.
+            OutOfStep: it is not the next one.
+        """
+        import mlx.core as mx
+
+        array = mx.distributed.recv(shape, dtype, source, group=self._group)
+        mx.eval(array)
+        seal = mx.distributed.recv((SEAL,), mx.uint32, source, group=self._group)
+        mx.eval(seal)
+        words: Any = seal.tolist()
+        self._seals.check(_mlx_bytes(array), [int(word) for word in words], source=source)
+        return array
+
+
+def _mlx_bytes(array: Any) -> Any:
+    """The bytes of an evaluated array, in the order of its indices."""
+    import mlx.core as mx
+
+    flat: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)
+    return memoryview(flat).cast("B")
