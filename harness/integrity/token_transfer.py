@@ -70,8 +70,8 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
     )
     if not chunk.intact:
         raise MessageCorrupt(
-            f"the token at position {position} from {peer} is not as rank {rank} made it: its checksum is {chunk.checksum}, "
-            f"and what came has {chunk.computed_checksum()}",
+            f"the token at position {position} from {peer} is not as rank {rank} made it: its checksum is "
+            f"{chunk.checksum}, and what came has {chunk.computed_checksum()}",
             peer=peer,
             sequence=position,
             epoch=epoch,
