@@ -362,7 +362,9 @@ class ReliableMessageTransport:
             if not said:
                 conversation.goodbye(now=now)
                 said = True
-            return conversation.delivered or (conversation.undelivered is None and not conversation.joined) or None
+            # Who has said goodbye too may be gone, and then nobody acknowledges ours.
+            alone = not conversation.joined or conversation.incoming.ended
+            return conversation.delivered or (conversation.undelivered is None and alone) or None
 
         line.until(found, deadline=deadline)
         undelivered = conversation.undelivered
