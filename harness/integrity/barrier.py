@@ -62,14 +62,21 @@ class DistributedBarrier:
 
     def arrive(self) -> bool:
         """Say that this rank is there; as often as one likes. False while some rank has not begun at all."""
+        return not self._absent()
+
+    def _absent(self) -> tuple[int, ...]:
+        """Arrive; who has not begun at all, so that there is nothing to arrive at. Told by one look at the store: with
+        a second one, somebody who begins in between would make the barrier look open.
+        """
         if self._view is None:
-            self._view = self._membership.view()
-            if self._view is None:
-                return False
+            epochs = self._membership.epochs()
+            if not all(epochs):
+                return tuple(rank for rank, epoch in enumerate(epochs) if not epoch)
+            self._view = View(epochs=epochs)
         if not self._arrived:
             self._store.set(self._key(self._membership.rank), b"1")
             self._arrived = True
-        return True
+        return ()
 
     def look(self) -> tuple[int, ...]:
         """Who is missing now; nobody: the barrier has opened, and the next one has the next number.
@@ -77,8 +84,8 @@ class DistributedBarrier:
         Raises:
             BarrierBroken: it will not open: a rank gave up, or began again.
         """
-        if not self.arrive():
-            return tuple(rank for rank, epoch in enumerate(self._membership.epochs()) if not epoch)
+        if absent := self._absent():
+            return absent
         decided = self._store.get(self._key("decided"))
         if decided is None:
             missing = self._missing()
@@ -99,8 +106,7 @@ class DistributedBarrier:
         Raises:
             BarrierBroken: it names who is missing.
         """
-        if not self.arrive():
-            absent = tuple(rank for rank, epoch in enumerate(self._membership.epochs()) if not epoch)
+        if absent := self._absent():
             raise BarrierBroken(f"{self._title()}: {_ranks(absent)} never began", missing=absent)
         if self._store.get(self._key("decided")) is None and (missing := self._missing()):
             self._break(missing=missing, words="did not arrive")

@@ -240,7 +240,8 @@ class Conversation:
                 self._acknowledge(now)  # a sign of life
 
     def _silence(self) -> float:
-        return max(self.limits.silence, 4 * self.round_trip.timeout())
+        known = self.round_trip.smoothed is not None
+        return max(self.limits.silence, 4 * self.round_trip.timeout()) if known else self.limits.silence
 
     def _give_up(self, why: str) -> None:
         oldest, out = self.outgoing.oldest, self.outgoing

@@ -294,6 +294,11 @@ class ReliableMessageTransport:
         trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
         return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
 
+    def connected(self, peer: NodeId) -> bool:
+        """Whether both know each other, and no error ended it."""
+        conversation = self._line(peer).conversation
+        return conversation.joined and conversation.problem is None
+
     def health(self, peer: NodeId) -> LinkHealth:
         """How the link to a peer does."""
         self._line(peer)

@@ -28,29 +28,30 @@ class Group(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore()
-        self.barriers = [self.begun(rank) for rank in range(SIZE)]
-        self.broken = [False] * SIZE
+        self.barriers: dict[int, DistributedBarrier] = {}
         self.arrived: set[tuple[str, int, int]] = set()
         self.told: dict[tuple[str, int], dict[int, bool]] = {}
 
     def begun(self, rank: int) -> DistributedBarrier:
         return DistributedBarrier(membership=Membership(store=self.store, rank=rank, world_size=SIZE))
 
+    def of(self, rank: int) -> DistributedBarrier:
+        if rank not in self.barriers:
+            self.barriers[rank] = self.begun(rank)
+        return self.barriers[rank]
+
     def turn(self, rank: int, act: Any) -> None:
-        barrier = self.barriers[rank]
+        barrier = self.of(rank)
         if barrier.arrive():
             self.arrived.add((barrier._view.name, barrier.sequence, rank))
         view, number = barrier._view, barrier.sequence
-        try:
-            opened = act(barrier) in ((), None)
-        except BarrierBroken as error:
-            assert error.missing
-            assert all(0 <= missing < SIZE for missing in error.missing)
-            opened = False
-        else:
-            if not opened:
-                return
-        assert view is not None
+        missing, opened = self.outcome(barrier, act)
+        assert set(missing) <= set(range(SIZE))
+        if not opened and barrier.sequence == number:
+            assert missing
+            return  # it waits, or cannot begin
+        assert opened or missing
+        assert view is not None, "through without a view"
         told = self.told.setdefault((view.name, number), {})
         assert rank not in told, "through twice"
         told[rank] = opened
@@ -59,11 +60,20 @@ class Group(RuleBasedStateMachine):
             assert {(view.name, number, other) for other in range(SIZE)} <= self.arrived, "through early"
             assert barrier.sequence == number + 1
 
+    @staticmethod
+    def outcome(barrier: DistributedBarrier, act: Any) -> tuple[tuple[int, ...], bool]:
+        """Who was said to be missing, and whether it opened."""
+        try:
+            missing = act(barrier) or ()
+        except BarrierBroken as error:
+            return error.missing, False
+        return missing, not missing
+
     @rule(rank=RANKS, times=st.integers(1, 3))
     def arrive(self, rank: int, times: int) -> None:
         for _ in range(times):
-            if self.barriers[rank].arrive():
-                barrier = self.barriers[rank]
+            barrier = self.of(rank)
+            if barrier.arrive():
                 self.arrived.add((barrier._view.name, barrier.sequence, rank))
 
     @rule(rank=RANKS)
@@ -86,7 +96,7 @@ class Group(RuleBasedStateMachine):
 
     @rule()
     def renew(self) -> None:
-        for barrier in self.barriers:
+        for barrier in self.barriers.values():
             if not barrier.is_valid():
                 barrier.renew()
 
@@ -95,6 +105,22 @@ def test_no_order_of_events_lets_a_rank_through_early_or_twice(pytestconfig: Any
     """A rank that is through was joined by all, is through once, and each number is open for all or broken for all."""
     examples = 5000 if pytestconfig.getoption("--soak") else 40
     run_state_machine_as_test(Group, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))
+
+
+def test_a_rank_that_begins_while_another_looks_opens_nothing() -> None:
+    """Between two looks of one rank the last one begins: the first is not through before that one has arrived."""
+
+    class Late(MemoryStore):
+        """A store in which rank 1 begins while rank 0 reads who there is."""
+
+        def get(self, key: str) -> bytes | None:
+            found = super().get(key)
+            if key == "epoch/world/1" and found is None:
+                Membership(store=self, rank=1, world_size=2)
+            return found
+
+    barrier = DistributedBarrier(membership=Membership(store=Late(), rank=0, world_size=2))
+    assert [barrier.look(), barrier.look()] == [(1,), (1,)]
 
 
 def stores(folder: Path) -> list[Store]:
@@ -155,7 +181,8 @@ def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
     first, second = (
         DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2)) for rank in range(2)
     )
-    second.arrive()
+    assert first.arrive()
+    assert second.arrive()
     again = DistributedBarrier(membership=Membership(store=store, rank=1, world_size=2))
     assert again.look() == (0,)
     # Its former self had arrived: that barrier opens, for all of that view were there.
