@@ -65,8 +65,9 @@ class DistributedBarrier:
         return not self._absent()
 
     def _absent(self) -> tuple[int, ...]:
-        """Arrive; who has not begun at all, so that there is nothing to arrive at. Told by one look at the store: with
-        a second one, somebody who begins in between would make the barrier look open.
+        """Arrive; or who has not begun at all, so that there is nothing to arrive at yet.
+
+        Told by one look at the store: with a second, somebody who begins in between would make the barrier look open.
         """
         if self._view is None:
             epochs = self._membership.epochs()

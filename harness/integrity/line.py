@@ -18,6 +18,8 @@ from harness.integrity.wire import StreamWire, Torn, Wire
 Found = TypeVar("Found")
 REDIAL = 0.02
 """Seconds before the first new try to connect; doubled up to a second."""
+BETWEEN = 0.001
+"""Seconds in which a call that finds what it wants at once does not look at the wire again."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 
@@ -53,6 +55,7 @@ class Line:
         self._closed = False
         self._unread = False
         self.attended, self.turn = 0.0, 0.0
+        self._stepped = 0.0
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -70,13 +73,19 @@ class Line:
         """
         with self._changed:
             self.callers += 1
+            first = True
             try:
                 while True:
                     now = time.monotonic()
-                    self._step(now)
-                    if (result := found(now)) is not None:
-                        self._send(now)
+                    if now >= self._stepped + BETWEEN or not first:
+                        self._step(now)
+                    result = found(now)
+                    self._send(now)  # what was found may be something to say
+                    if result is not None:
                         return result
+                    if first:
+                        first = False
+                        continue
                     if now >= deadline:
                         return None
                     self._wait(now, deadline)
@@ -129,7 +138,9 @@ class Line:
         with self._changed:
             self._awake()
             if not self.callers and not self._closed:
-                self._step(time.monotonic())
+                now = time.monotonic()
+                self._step(now)
+                self._send(now)
 
     def wake(self) -> None:
         """Have whoever polls look again."""
@@ -159,6 +170,7 @@ class Line:
             self.conversation.begin(now=now)
             self.conversation.came(first, payload, now=now)
             self._step(now)
+            self._send(now)
             self._changed.notify_all()
         self.wake()
 
@@ -184,12 +196,12 @@ class Line:
         return min((one for one in times if one is not None), default=None)
 
     def _step(self, now: float) -> None:
+        self._stepped = now
         self._connect(now)
         self._receive(now)
         self.conversation.tick(now=now)
         if self.conversation.wanted and self.wire is not None:
             self._drop(self.conversation.trouble)
-        self._send(now)
 
     def _may_connect(self) -> bool:
         return not self._closed and not (self.conversation.incoming.ended and self.conversation.delivered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ SCRATCH = 32 * 1024
 TOGETHER = 16
 """Frames handed to the kernel in one call."""
 DATAGRAM = 65507
+LARGE, LARGEST = 64 * 1024, 4 * 2**20
+"""Bytes of buffers that are kept to be used again, four of them."""
 
 Received = tuple[Header | None, Any]
 """A header and its payload; a payload of None has changed; a header of None: nothing is known of the frame."""
@@ -61,6 +64,28 @@ class Wire(Protocol):
     def close(self) -> None: ...
 
 
+class Buffers:
+    """Large buffers, each used again when nobody looks at it any more: fresh memory costs more than what is read into.
+
+    A view, an array or a tensor over a buffer holds a reference to it, so that its count tells.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def take(self, size: int) -> memoryview:
+        """A buffer of so many bytes, that nobody else holds."""
+        if not LARGE <= size <= LARGEST:
+            return memoryview(bytearray(size))
+        for at in range(len(self._kept)):
+            # Two: the list, and the argument of the question.
+            if len(self._kept[at]) == size and sys.getrefcount(self._kept[at]) == 2:
+                return memoryview(self._kept[at])
+        made = bytearray(size)
+        self._kept = [*self._kept[-3:], made]
+        return memoryview(made)
+
+
 class StreamWire:
     """A connected stream socket.
 
@@ -78,6 +103,7 @@ class StreamWire:
         self._socket, self._longest = connected, longest
         self._scratch = memoryview(bytearray(SCRATCH))
         self._begin = self._end = 0
+        self._buffers = Buffers()
         self._header: Header | None = None
         self._payload = memoryview(b"")
         self._filled = 0
@@ -124,7 +150,7 @@ class StreamWire:
             raise Torn(f"a frame of {header.length} bytes is announced, and {self._longest} are allowed")
         self._begin += frame.SIZE
         self._header = header
-        self._payload = memoryview(bytearray(header.length))
+        self._payload = self._buffers.take(header.length)
         self._filled = min(header.length, self._end - self._begin)
         self._payload[: self._filled] = self._scratch[self._begin : self._begin + self._filled]
         self._begin += self._filled

@@ -1,6 +1,7 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
-And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, and the ledger of a rank's calls.
+And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's calls, and
+the transport of `harness.integrity` beside a bare socket.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -21,7 +22,7 @@ from harness.backends import KINDS
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
-from tests.bench import gguf_files, hosts, ledger, verifying
+from tests.bench import gguf_files, hosts, ledger, transport, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -69,7 +70,7 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger")
+    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport")
     given.add_argument("--only", choices=parts, help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
@@ -96,8 +97,19 @@ def main() -> None:
             found["ledger"] = ledger.measure(pool, Path(name))
         if not options.json:
             ledger.show(found["ledger"])
+    found |= messages(options)
     if options.json:
         print(json.dumps(found))
+
+
+def messages(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the transport beside a bare socket."""
+    if options.only not in (None, "transport"):
+        return {}
+    found = transport.measure(rounds=options.rounds)
+    if not options.json:
+        transport.show(found)
+    return {"transport": found}
 
 
 def gguf(options: argparse.Namespace) -> dict[str, Any]:

@@ -130,6 +130,7 @@ def stores(folder: Path) -> list[Store]:
     return [MemoryStore(), FolderStore(folder), TorchStore(tcp), TorchStore(HashStore())]
 
 
+@pytest.mark.slow
 def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
     """What is set is there, sums add up, the first claim holds, and a key that is not there is nothing, at once."""
     for store in stores(tmp_path):
@@ -152,6 +153,7 @@ print([barrier.wait(timeout=30).sequence for _ in range(20)])
 """
 
 
+@pytest.mark.slow
 def test_processes_meet_in_a_folder(tmp_path: Path) -> None:
     """Three processes pass twenty barriers over files, and leave no more than the last of them behind."""
     command = [sys.executable, "-c", RANK, str(tmp_path)]

@@ -164,6 +164,7 @@ def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..
     assert a.health("b").counted["damaged"] + b.health("a").counted["damaged"] >= 1
 
 
+@pytest.mark.slow
 def test_a_stalled_connection_is_made_anew(pair: Callable[..., tuple]) -> None:
     """Where nothing is heard for a while, the connection is given up, and what was on it is sent on the next."""
     a, b, way = pair()
@@ -186,6 +187,7 @@ def process_is_there(a: ReliableMessageTransport) -> bool:
     return bool(a.receive(source="b", timeout=20).data == b"0 x")
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_gone_is_one_error_that_names_the_message(echo: Callable[..., subprocess.Popen]) -> None:
     """A killed peer that never comes back: the first message that it did not take is named, with what was tried."""
     limits = Limits(deadline=1, silence=0.3, shortest=0.02)
@@ -205,6 +207,7 @@ def test_a_peer_that_is_gone_is_one_error_that_names_the_message(echo: Callable[
     assert (caught.value.peer, caught.value.sequence) == ("b", 1)
 
 
+@pytest.mark.slow
 def test_a_peer_that_begins_again_is_said_and_can_be_renewed(echo: Callable[..., subprocess.Popen]) -> None:
     """After a kill and a new start the error says what the old one may not have had; renewed, numbers begin at 0."""
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
@@ -227,6 +230,7 @@ def test_a_peer_that_begins_again_is_said_and_can_be_renewed(echo: Callable[...,
         assert a.receive(source="b").data == b"0 again"
 
 
+@pytest.mark.slow
 def test_a_stopped_peer_is_waited_for(echo: Callable[..., subprocess.Popen]) -> None:
     """A peer that stands still for longer than a connection lives goes on where it was: nothing is lost or doubled."""
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
@@ -249,12 +253,13 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
     sent = 9
     for _ in range(sent):
         b.send(bytes(10_000), to="a")
-    with pytest.raises(MessageLate, match="message 9 to a was not sent: a has not taken messages 0 to 8 for 0.3 s"):
+    with pytest.raises(MessageLate, match="message 9 to a was not sent: a has not taken messages 0 to 8"):
         b.send(bytes(10_000), to="a", timeout=0.3)
     assert [a.receive(source="b").sequence for _ in range(sent)] == list(range(sent))
     assert b.send(b"", to="a") == sent
 
 
+@pytest.mark.slow
 def test_datagrams_that_are_lost_doubled_and_reordered_become_messages(often: Callable[..., range]) -> None:
     """Over a way that loses, doubles and reorders datagrams, messages of many datagrams come once and in order."""
     for seed in often(1, soak=20):
