@@ -224,11 +224,9 @@ class Conversation:
         oldest = self.outgoing.oldest
         if oldest is not None and now >= oldest.deadline:
             self._give_up(f"not acknowledged within {self.limits.deadline:g} s")
-            return
-        if oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts:
+        elif oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts:
             self._give_up(f"sent {oldest.times} times")
-            return
-        if not self.connected:
+        if self._fail or not self.connected:
             return
         if not self._heard and now >= self._hello_at + self.round_trip.timeout(doubled=self._hellos):
             self._hello, self._hellos = True, self._hellos + 1
@@ -394,11 +392,6 @@ class Conversation:
     def delivered(self) -> bool:
         """Whether all that was offered is acknowledged."""
         return self.outgoing.oldest is None
-
-    @property
-    def undelivered(self) -> tuple[int, int] | None:
-        """First and last message that is not acknowledged."""
-        return self.outgoing.unacknowledged
 
     @property
     def joined(self) -> bool:

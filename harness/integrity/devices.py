@@ -16,7 +16,8 @@ from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.store import Store
 from harness.integrity.token_transfer import chunk_bytes, chunk_of
-from harness.integrity.transport import Address, ReliableMessageTransport
+from harness.integrity.transport import ReliableMessageTransport
+from harness.integrity.wire import Address
 
 
 class DeviceCommunicationManager:

@@ -27,10 +27,8 @@ from harness.integrity.limits import Limits
 from harness.integrity.line import Line
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId
-from harness.integrity.wire import DatagramWire
+from harness.integrity.wire import Address, DatagramWire, dialled, family
 
-Address = tuple[str, int] | str
-"""A host and a port, or the path of a socket in the file system."""
 ValidatedMessage = Message
 
 
@@ -91,10 +89,9 @@ class ReliableMessageTransport:
 
     def listen(self, address: Address) -> Address:
         """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked."""
-        family = socket.AF_UNIX if isinstance(address, str) else _family(address)
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family(address), socket.SOCK_STREAM)
         try:
-            if family != socket.AF_UNIX:
+            if listener.family != socket.AF_UNIX:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(128)
@@ -120,17 +117,7 @@ class ReliableMessageTransport:
         """
 
         def dial() -> socket.socket:
-            where = address() if callable(address) else address
-            made = socket.socket(socket.AF_UNIX if isinstance(where, str) else _family(where), socket.SOCK_STREAM)
-            made.setblocking(False)
-            try:
-                made.connect(where)
-            except BlockingIOError:
-                pass
-            except OSError:
-                made.close()
-                raise
-            return made
+            return dialled(address() if callable(address) else address)
 
         self._add(peer, Line(self._conversation(peer, ordered=True), dial=dial))
 
@@ -369,10 +356,10 @@ class ReliableMessageTransport:
                 said = True
             # Who has said goodbye too may be gone, and then nobody acknowledges ours.
             alone = not conversation.joined or conversation.incoming.ended
-            return conversation.delivered or (conversation.undelivered is None and alone) or None
+            return conversation.delivered or (conversation.outgoing.unacknowledged is None and alone) or None
 
         line.until(found, deadline=deadline)
-        undelivered = conversation.undelivered
+        undelivered = conversation.outgoing.unacknowledged
         if undelivered is None:
             return None
         return conversation.problem or MessageLost(
@@ -394,8 +381,3 @@ class ReliableMessageTransport:
             return
         with contextlib.suppress(TransferFailed):  # the error that is on its way says more
             self.close(timeout=0.2)
-
-
-def _family(address: tuple[str, int]) -> int:
-    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    return int(found[0][0])

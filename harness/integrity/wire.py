@@ -19,6 +19,8 @@ DATAGRAM = 65507
 LARGE, LARGEST = 64 * 1024, 4 * 2**20
 """Bytes of buffers that are kept to be used again, four of them."""
 
+Address = tuple[str, int] | str
+"""A host and a port, or the path of a socket in the file system."""
 Received = tuple[Header | None, Any]
 """A header and its payload; a payload of None has changed; a header of None: nothing is known of the frame."""
 
@@ -273,3 +275,28 @@ class DatagramWire:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def family(address: Address) -> int:
+    """The family of sockets that an address is of."""
+    if isinstance(address, str):
+        return socket.AF_UNIX
+    return int(socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0])
+
+
+def dialled(address: Address) -> socket.socket:
+    """A stream socket that is being connected.
+
+    Raises:
+        OSError: it cannot be, which is known at once.
+    """
+    made = socket.socket(family(address), socket.SOCK_STREAM)
+    made.setblocking(False)
+    try:
+        made.connect(address)
+    except BlockingIOError:
+        pass
+    except OSError:
+        made.close()
+        raise
+    return made
