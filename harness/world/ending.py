@@ -16,13 +16,15 @@ from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.capture import Recorder, read_stack
 from harness.world.fork_server import ServerFailed
-from harness.world.hang import HangWatch, catches, frames_as_evidence
+from harness.world.hang import HangWatch, catches, frames_as_evidence, holding_back
 from harness.world.launch import Launch
 from harness.world.rank_states import RankStates
 from harness.world.stacks import parse
 
 # And for each rank that is asked: they take turns at the processors.
 STACKS_WITHIN, STACKS_EACH = 1.0, 0.05
+# Who has begun to write is waited for longer: half a stack says that a rank stands where it does not.
+WRITTEN_WITHIN = 10.0
 # How much later than asked for the harness may wake up before the time counts as not its ranks'.
 OVERSLEPT = 1.0
 QUIET = 0.05
@@ -71,6 +73,7 @@ class Ending:
         # The signal that asks Python for its stacks would end a program.
         self._has_stacks = not launch.program
         self._sizes: dict[int, int] = {}
+        self._held_back: dict[int, frozenset[int]] = {}
         self._rounds = 0
         self._texts: dict[int, list[bytes]] = {}
         self._waiting_since = self._begun_at
@@ -119,7 +122,8 @@ class Ending:
                 raise ServerFailed(f"{which} within {self._grace + KILL_WITHIN:g} s")
         elif self._stacks_at is not None:
             latest = self._stacks_at + STACKS_WITHIN + STACKS_EACH * len(self._texts)
-            if now >= latest or self._stacks_are_quiet():
+            quiet = self._stacks_are_quiet()
+            if quiet or (now >= latest and (now >= latest + WRITTEN_WITHIN or not self._writing())):
                 self._keep_stacks()
                 if self._rounds > 0:
                     self._ask()
@@ -165,6 +169,7 @@ class Ending:
         for rank in self._texts:
             if rank not in self._states.exited:
                 self._sizes[rank] = -1
+                self._held_back[rank] = holding_back(self._states.started[rank], STACK_SIGNAL)
                 self._world.signal(STACK_SIGNAL, rank=rank)
 
     def _keep_stacks(self) -> None:
@@ -191,7 +196,13 @@ class Ending:
             known = sum(map(len, self._texts[rank]))
             quiet = quiet and size > known and size == self._sizes[rank]
             self._sizes[rank] = size
-        return quiet
+        # Asked after the sizes: who has written something is in the handler, or was.
+        return quiet and not self._writing()
+
+    def _writing(self) -> bool:
+        """Whether a rank is in the middle of writing its stacks: a busy processor may keep it there for long."""
+        asked = [rank for rank in self._sizes if rank not in self._states.exited]
+        return any(holding_back(self._states.started[rank], STACK_SIGNAL) - self._held_back[rank] for rank in asked)
 
     def _kill(self) -> None:
         self._last_words_by = time.monotonic() + self._grace + KILL_WITHIN

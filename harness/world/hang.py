@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -169,6 +170,19 @@ def catches(pid: int, number: int) -> bool:
         return False
     mask = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")), 0)
     return bool(mask >> (number - 1) & 1)
+
+
+def holding_back(pid: int, number: int) -> frozenset[int]:
+    """The threads of a process that hold a signal back: those in its handler do, from before it does anything."""
+    found = set()
+    with suppress(OSError):
+        for task in (PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):  # a thread may end meanwhile
+                status = (task / "status").read_text()
+                mask = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:")), 0)
+                if mask >> (number - 1) & 1:
+                    found.add(int(task.name))
+    return frozenset(found)
 
 
 def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callable[[str], str]) -> list[JSON]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from harness.world.hang import Hang
+from harness.world.hang import Hang, holding_back
 from harness.world.pool import ServerPool
 from tests.world.conftest import Lived
 
@@ -96,3 +100,38 @@ def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., L
         unproved = lived.history.noted("world.unproved")
         assert unproved, (name, lived.history.noted("world.still"))
         assert unproved[0].event.values["code"] == "moving", name
+
+
+def test_who_is_writing_its_stacks_is_seen_until_it_is_done() -> None:
+    """Half a stack is not taken for a whole one, however long the processor lets its writer wait in the middle."""
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    room = 0
+    try:
+        while True:
+            room += os.write(writes, bytes(65536))
+    except BlockingIOError:
+        os.set_blocking(writes, True)  # from here on whoever writes waits until somebody reads
+    code = (
+        f"import faulthandler, signal; faulthandler.register(signal.SIGUSR1, file={writes}); print(flush=True);"
+        "signal.sigwait([signal.SIGTERM])"
+    )
+    asked = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, pass_fds=[writes])
+    try:
+        assert asked.stdout is not None
+        asked.stdout.readline()
+        before = holding_back(asked.pid, signal.SIGUSR1)
+        asked.send_signal(signal.SIGUSR1)
+        while not holding_back(asked.pid, signal.SIGUSR1) - before:
+            assert asked.poll() is None
+        text = b""
+        while room:
+            room -= len(os.read(reads, room))
+        while holding_back(asked.pid, signal.SIGUSR1) - before or b"most recent call first" not in text:
+            text += os.read(reads, 4096)
+        assert b'File "<string>", line 1 in <module>' in text
+    finally:
+        asked.kill()
+        asked.communicate()
+        os.close(reads)
+        os.close(writes)
