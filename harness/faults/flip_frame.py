@@ -27,6 +27,9 @@ class FlipFrameFault(LinkFault):
 
     kind: Literal["flip-frame"]
     message: Annotated[int, Field(ge=1)] = Field(1, description="Which of the packets with a payload, from 1.")
+    least: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        1, description="Bytes of payload from which on a packet counts: what is not counted is not flipped."
+    )
     byte: Annotated[int, Field(ge=0, lt=64)] = Field(0, description="Which byte of its payload, 0 to 63.")
     mask: Mask = Field(64, description="Which bits, as a number from 1 to 255.")
 
@@ -34,7 +37,7 @@ class FlipFrameFault(LinkFault):
         return f"byte {self.byte} of packet {self.message} flipped by {self.mask:#04x}"
 
     def options(self) -> dict[str, JSON]:
-        return {"least": 1, "most": MOST, "message": self.message, "byte": self.byte, "mask": self.mask}
+        return {"least": self.least, "most": MOST, "message": self.message, "byte": self.byte, "mask": self.mask}
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
-        return flips(values, mask=self.mask, least=1, byte=self.byte)
+        return flips(values, mask=self.mask, least=self.least, byte=self.byte)

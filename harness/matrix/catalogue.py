@@ -32,8 +32,6 @@ LAST_HALF = DATA + 4 * VOCABULARY * (WIDTH * 3 // 4) + 3
 # The sums of the prompt and of each step; then one with each rank's half made louder.
 PASSES = 1 + STEPS
 RING, GLOO = "mlx-ring", "gloo"
-# What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
-DENIED = {"error": "OSError", "ranks": [1]}
 # The rank that ended, by its own end; and that its peers do not go on without it.
 ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "every"}
 # A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's is.
@@ -45,8 +43,11 @@ FLIPPED = {"as-expected": [0, 2]}
 
 
 def _storage(kind: str, message: str, **options: object) -> Case:
+    # What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
     sees: Sees = {"struck-finishes": [1]}
-    return Case(kind=kind, ground=STORE, options=options, sees=sees, must_fail={**DENIED, "message": message})
+    error = "PermissionError" if kind == "permission-denied" else "OSError"  # the one with a class of its own
+    must_fail = {"error": error, "ranks": [1], "message": message}
+    return Case(kind=kind, ground=STORE, options=options, sees=sees, must_fail=must_fail)
 
 
 # The rank at fault, with its call.
@@ -221,7 +222,8 @@ CASES: tuple[Case, ...] = (
     Case(
         kind="flip-frame",
         ground=HOSTS,
-        options={"message": 5, "byte": 8, "way": "out"},  # the operation in the head of gloo's messages
+        # The operation in the head of gloo's messages; the heads alone, of 48 bytes, announce what nobody waits for.
+        options={"byte": 8, "least": 49, "way": "out", "to": [2]},
         must_fail={"hang": {"function": "gather", "spins": True}, "ranks": "every", "within": "20s"},
         by_backend={
             # The ring's messages have no head: what is flipped is the length that the standard group sends first.
