@@ -1,0 +1,167 @@
+"""EncodingValidator: whether bytes are UTF-8 over any split, and whether a text is what its ids spell.
+
+A character may lie in several tokens, and a token may end inside of one: an incomplete end of a chunk is not an error,
+an incomplete end of the whole is, unless the generation was cut there. What is non-ASCII says nothing about anything.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+
+from harness.integrity.problem import Misused
+from harness.integrity.validation import VALID, ValidationError, ValidationResult
+
+SHOWN = 12  # bytes or characters on each side of a difference
+
+
+class EncodingValidator:
+    """Judges one stream. Not for several threads at once.
+
+    Bytes, text beside ids, or both; each of them to the end of the stream. What did not hold once does not hold later:
+    every further answer is that failure.
+
+    Args:
+        token_bytes: the bytes that an id spells, `b""` for a special one that is not shown. With it the text is
+            compared at every token. Right where a text is its tokens' bytes one after the other, as of byte-level BPE.
+        decode: the text that ids spell, from the same tokenizer and options that make the text. With it the text is
+            compared every `interval` tokens and at the end, for each time all ids are decoded. For all others.
+        interval: how many tokens `decode` waits.
+
+    Raises:
+        Misused: both are given.
+    """
+
+    def __init__(
+        self,
+        *,
+        token_bytes: Callable[[int], bytes] | None = None,
+        decode: Callable[[list[int]], str] | None = None,
+        interval: int = 256,
+    ) -> None:
+        if token_bytes is not None and decode is not None:
+            raise Misused("give token_bytes or decode: the text is compared with one of them")
+        self._token_bytes, self._decode, self._interval = token_bytes, decode, interval
+        self._offset, self._tail = 0, b""
+        self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
+        self._due, self._seen = "", 0  # spelled by ids and not seen as text; characters that were
+        self._ids: list[int] = []
+        self._text: list[str] = []
+        self._failed = VALID
+
+    def feed(self, data: bytes | bytearray | memoryview) -> ValidationResult:
+        """The next bytes of the stream; they may end inside of a character.
+
+        The position of a failure is that of the first wrong byte in the whole stream.
+        """
+        if not self._failed.is_valid:
+            return self._failed
+        whole = self._tail + bytes(data)
+        if whole.isascii():  # the tail of before was empty then: it never is ASCII
+            self._offset += len(whole)
+            return VALID
+        try:
+            _, used = codecs.utf_8_decode(whole, "strict", False)  # not final
+        except UnicodeDecodeError as error:
+            at = self._offset + error.start
+            near = whole[max(0, error.start - SHOWN) : error.start + SHOWN]
+            words = f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…"
+            return self._fail(ValidationError.NOT_UTF8, words, at)
+        self._offset, self._tail = self._offset + used, whole[used:]
+        return VALID
+
+    def feed_token(self, token_id: int, text: str) -> ValidationResult:
+        """The next id, and the text that the detokenizer gave out at it, which may lag behind the ids.
+
+        The position of a failure is that of the first wrong character in the whole text.
+        """
+        if not self._failed.is_valid:
+            return self._failed
+        if self._token_bytes is not None:
+            return self._compared(self._spelled.decode(self._token_bytes(token_id)), text)
+        if not text.isascii() and (lone := _surrogate(text)) is not None:
+            return self._lone(self._seen + lone)
+        self._seen += len(text)
+        if self._decode is not None:
+            self._ids.append(token_id)
+            self._text.append(text)
+            if len(self._ids) % self._interval == 0:
+                return self._redecoded(final=False)
+        return VALID
+
+    def finish(self, *, cut: bool = False) -> ValidationResult:
+        """The stream is at its end.
+
+        Args:
+            cut: the generation was cut (its length was reached), so that it may end inside of a character.
+        """
+        if not self._failed.is_valid:
+            return self._failed
+        if self._tail and not cut:
+            words = f"the bytes end inside of a character: {self._tail.hex(' ')} at byte {self._offset}"
+            return self._fail(ValidationError.INCOMPLETE, words, self._offset)
+        if self._decode is not None:
+            return self._redecoded(final=not cut)
+        rest = "" if cut else self._spelled.decode(b"", final=True)
+        # Of an incomplete character at the very end detokenizers give a replacement character, or nothing.
+        if self._due:
+            words = f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
+            return self._fail(ValidationError.TEXT_DIFFERS, words, self._seen)
+        if rest:
+            words = f"the ids end inside of a character, behind {self._seen} characters"
+            return self._fail(ValidationError.INCOMPLETE, words, self._seen)
+        return VALID
+
+    def _compared(self, spelled: str, text: str) -> ValidationResult:
+        if not self._due and spelled == text:
+            self._seen += len(text)
+            return VALID
+        due = self._due + spelled
+        if not due.startswith(text):
+            return self._differs(due, text, self._seen)
+        self._due, self._seen = due[len(text) :], self._seen + len(text)
+        return VALID
+
+    def _redecoded(self, *, final: bool) -> ValidationResult:
+        assert self._decode is not None
+        spelled, text = self._decode(self._ids), "".join(self._text)
+        self._text = [text]
+        if spelled == text or (not final and spelled.startswith(text)):
+            return VALID
+        return self._differs(spelled, text, 0)
+
+    def _differs(self, spelled: str, text: str, before: int) -> ValidationResult:
+        at = common_prefix(spelled, text)
+        here, there = text[at : at + SHOWN], spelled[at : at + SHOWN]
+        words = f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}"
+        return self._fail(ValidationError.TEXT_DIFFERS, words, before + at)
+
+    def _lone(self, at: int) -> ValidationResult:
+        words = f"character {at} is half of a surrogate pair: no UTF-8 has it"
+        return self._fail(ValidationError.NOT_UTF8, words, at)
+
+    def _fail(self, error: ValidationError, words: str, position: int) -> ValidationResult:
+        self._failed = ValidationResult(error_type=error, words=words, position=position)
+        return self._failed
+
+
+def validate_text(text: str) -> ValidationResult:
+    """Whether a text can be written as UTF-8: one with half of a surrogate pair cannot."""
+    at = None if text.isascii() else _surrogate(text)
+    if at is None:
+        return VALID
+    words = f"character {at} is half of a surrogate pair: no UTF-8 has it"
+    return ValidationResult(error_type=ValidationError.NOT_UTF8, words=words, position=at)
+
+
+def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
+    """How long two sequences begin alike."""
+    return next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+
+
+def _surrogate(text: str) -> int | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
