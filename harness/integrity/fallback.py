@@ -1,9 +1,9 @@
 """FallbackCoordinator: all ranks go over to one device at the same token, or are told that they are left out.
 
 A rank that falls back by itself leaves the others waiting in a collective. So nobody acts before there is a decision,
-there is one for each generation of the group, and all read the same: it is written by compare-and-set, and the first
-that is written stands. A rank that does not answer in time is named in it as missing. When it turns up later, it reads
-that it is left out, and does not take part. Back to many devices goes only who asks for it, and only with every rank.
+there is one for each generation of the group, and all read the same: the first that is written stands. A rank that does
+not answer in time is named in it as missing. When it turns up later, it reads that it is left out, and does not take
+part. Back to many devices goes only who asks for it, and only with every rank.
 """
 
 from __future__ import annotations
@@ -11,21 +11,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from harness.integrity.problem import IntegrityError, Misused
 from harness.integrity.records import FailureClass
+from harness.integrity.store import Store
 
-
-class Store(Protocol):
-    """What ranks share: the part of torch's stores (TCPStore, HashStore, PrefixStore) that is needed."""
-
-    def get(self, key: str, /) -> bytes: ...
-    def check(self, keys: list[str], /) -> bool: ...
-    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
-    def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
+FIRST_LOOK, LAST_LOOK = 0.001, 0.05
 
 
 class Mode(StrEnum):
@@ -75,7 +67,7 @@ class FallbackCoordinator:
     """One rank's part in the decision. Not for several threads at once.
 
     Args:
-        store: what all ranks share.
+        store: what all ranks share, from `harness.integrity.store`.
         rank, size: who this is, of how many.
         prefer: the rank that generates alone where it answers; else the lowest that does.
         name: of the group, where several share a store.
@@ -111,7 +103,7 @@ class FallbackCoordinator:
 
         To be looked at by every rank between two tokens, or as often as a token's delay may be missed.
         """
-        return self._store.check([self._key("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request"))])
+        return self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request")) is not None
 
     def agree(self, *, position: int, timeout: float) -> Decision:
         """Answer a proposal and wait for the decision, in `timeout` seconds at most and a little.
@@ -128,7 +120,7 @@ class FallbackCoordinator:
             raise Misused(f"rank {self.rank}: there is no proposal to agree on: call propose, or look at proposed")
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
-        said = json.loads(self._store.get(self._key("proposal")))
+        said = json.loads(self._get("proposal") or "")
         mine = Decision(
             generation=self.generation,
             mode=Mode.SINGLE,
@@ -174,21 +166,20 @@ class FallbackCoordinator:
             participants=tuple(sorted(answered)),
             missing=missing,
             device=before.device if missing else None,
-            reason=self._store.get(self._key(self._return("request"))).decode(),
+            reason=self._get(self._return("request")) or "",
         )
         return self._decided(self._return("decision"), mine)
 
     def _answers(self, what: str, timeout: float) -> dict[int, int]:
         """Positions by rank, of those who answered in time."""
-        end = time.monotonic() + timeout
-        for rank in range(self.size):
-            if not self._store.check([self._key(f"{what}/{rank}")]) and (left := end - time.monotonic()) > 0:
-                try:
-                    self._store.wait([self._key(f"{what}/{rank}")], timedelta(seconds=max(left, 0.001)))
-                except Exception:  # noqa: BLE001, S112 - each store has its own error for it; check tells
-                    continue
-        there = [rank for rank in range(self.size) if self._store.check([self._key(f"{what}/{rank}")])]
-        return {rank: int(self._store.get(self._key(f"{what}/{rank}"))) for rank in there}
+        end, pause = time.monotonic() + timeout, FIRST_LOOK
+        while True:
+            found = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
+            left = end - time.monotonic()
+            if None not in found.values() or left <= 0:
+                return {rank: int(position) for rank, position in found.items() if position is not None}
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LAST_LOOK)
 
     def _decided(self, what: str, mine: Decision) -> Decision:
         decision = self._read(self._once(what, json.dumps(asdict(mine))))
@@ -211,8 +202,8 @@ class FallbackCoordinator:
 
     def _catch_up(self) -> None:
         """Read the decisions that were made before this rank, or after it went away."""
-        while self._store.check([key := self._key(self._decision)]):
-            self._follow(self._read(self._store.get(key).decode()))
+        while (text := self._get(self._decision)) is not None:
+            self._follow(self._read(text))
 
     @property
     def _decision(self) -> str:
@@ -226,7 +217,11 @@ class FallbackCoordinator:
 
     def _once(self, what: str, value: str) -> str:
         """What stands under this key: the value, if nobody wrote one before."""
-        return self._store.compare_set(self._key(what), "", value).decode()
+        return self._store.claim(self._key(what), value.encode()).decode()
+
+    def _get(self, what: str) -> str | None:
+        found = self._store.get(self._key(what))
+        return None if found is None else found.decode()
 
     @staticmethod
     def _read(text: str) -> Decision:

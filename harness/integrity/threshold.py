@@ -31,8 +31,8 @@ class FallbackThreshold:
         if not (0 < acceptable < 1 and 0 < error < 1 and window > 0):
             raise Misused(f"a rate of {acceptable}, an error of {error} and a window of {window} give no threshold")
         self._window, self._seen = window, deque[int]()
-        enough = next((k for k in range(1, window + 1) if _at_least(k, window, acceptable) < error), None)
-        if enough is None:
+        enough = _least(window, acceptable, error)
+        if enough > window:
             raise Misused(
                 f"{window} failures in {window} tokens are to be expected at a rate of {acceptable}: look further"
             )
@@ -51,10 +51,11 @@ class FallbackThreshold:
         return failure is FailureClass.CATASTROPHIC or len(self._seen) >= self.failures
 
 
-def _at_least(least: int, trials: int, rate: float) -> float:
-    """Probability of that many or more, of independent trials."""
-    whole, log, other = math.lgamma(trials + 1), math.log(rate), math.log1p(-rate)
-    return math.fsum(
-        math.exp(whole - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log + (trials - k) * other)
-        for k in range(least, trials + 1)
-    )
+def _least(trials: int, rate: float, error: float) -> int:
+    """The least number that so many or more of independent trials have with a probability below the error."""
+    whole, log, other, tail = math.lgamma(trials + 1), math.log(rate), math.log1p(-rate), 0.0
+    for k in range(trials, 0, -1):
+        tail += math.exp(whole - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log + (trials - k) * other)
+        if tail >= error:
+            return k + 1
+    return 1

@@ -145,9 +145,9 @@ class TokenValidator:
             doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
         doubtful[max(0, self.longest - start) :] = True
         where = np.flatnonzero(doubtful)
-        results = (self.validate_id(int(values[index]), start + int(index)) for index in where)
-        failures = [result for result in results if not result.is_valid]
-        end = next((int(index) for index in where if self.ends(int(values[index]))), None)
+        results = [(int(index), self.validate_id(int(values[index]), start + int(index))) for index in where]
+        failures = [result for _, result in results if not result.is_valid]
+        end = next((at for at, result in results if result.is_valid and self.ends(int(values[at]))), None)
         if end is not None and end + 1 < len(values):
             failures.append(self._after(start + end, start + end + 1))
         return SequenceValidationResult(length=len(values), failures=tuple(failures))

@@ -70,7 +70,7 @@ def texts(*, every: int = 1) -> Iterator[tuple[str, int, str]]:
 def text(kind: str, number: int) -> str:
     """One of them."""
     chance = random.Random(f"{SEED} {kind} {number}")
-    return MAKERS.get(kind, lambda given: _prose(given, kind))(chance)
+    return _prose(chance, kind) if kind in SCRIPTS else MAKERS[kind](chance)
 
 
 def _prose(chance: random.Random, script: str) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -82,15 +81,15 @@ def damage_table(*, every: int = TENTH) -> str:
     """A row for each kind of damage."""
     rows = [f"| damage | texts | {' | '.join(EVIDENCE)} |", "| --- |" + " --- |" * (len(EVIDENCE) + 1)]
     for kind in DAMAGE:
-        found, many = of_damage(kind, every=every)
+        found, many = of_damage(kind, texts=corpus.texts(every=every))
         rows.append(f"| {kind} | {many} | {' | '.join(f'{found[name] / many:.1%}' for name in EVIDENCE)} |")
     return "\n".join(rows)
 
 
-def of_damage(kind: str, *, every: int) -> tuple[Counter[str], int]:
+def of_damage(kind: str, *, texts: Iterable[tuple[str, int, str]]) -> tuple[Counter[str], int]:
     """By which evidence a kind of damage was seen how often, and how many texts it changed."""
     found: Counter[str] = Counter()
-    outputs = (damaged(kind, one, number) for number, (_, _, one) in enumerate(corpus.texts(every=every)))
+    outputs = (damaged(kind, one, number) for number, (_, _, one) in enumerate(texts))
     many = 0
     for output in outputs:
         if output is not None:
@@ -111,14 +110,10 @@ def main() -> None:
     """Write both tables into the page."""
     text = PAGE.read_text(encoding="utf-8")
     for name, made in (("hints", hint_table()), ("damage", damage_table())):
-        text = re.sub(
-            rf"(<!-- rates: {name} -->\n).*?(<!-- end -->)",
-            lambda at, made=made: f"{at[1]}{made}\n{at[2]}",
-            text,
-            flags=re.DOTALL,
-        )
+        begin, old, rest = text.partition(f"<!-- rates: {name} -->\n")
+        text = begin + old + made + "\n" + "".join(rest.partition("<!-- end -->")[1:])
     PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

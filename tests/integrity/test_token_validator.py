@@ -57,6 +57,7 @@ def test_what_is_not_an_integer_is_not_an_id(wrong: Any) -> None:
     assert not VALIDATOR.validate_ids([5, wrong, 6]).is_valid
 
 
+@pytest.mark.slow
 def test_arrays_of_each_library_are_taken() -> None:
     """Tensors of torch and of MLX are judged like lists; one of floats, or of two dimensions, is refused."""
     torch = pytest.importorskip("torch")
