@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.pool import ServerPool
-from tests.bench import ledger, verifying
+from tests.bench import integrity, ledger, verifying
 
 
 @pytest.mark.whole
@@ -27,3 +27,13 @@ def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
     for figures in measured.values():
         assert 0 < figures["call_seconds"] < figures["round_seconds"]
         assert 0 < figures["share"] < 1
+
+
+@pytest.mark.whole
+def test_the_validators_are_measured_on_streams_that_they_find_valid(tmp_path: Path) -> None:
+    """Each level costs something, more where more is checked, and far less than the decode step beside it."""
+    with ServerPool() as pool:
+        measured = integrity.measure(pool, tmp_path, rounds=3, steps=2)
+    cost = measured["token_nanoseconds"]
+    assert cost["checked, off"] < cost["checked, light"] < cost["checked, full"]
+    assert all(share < 0.02 for share in measured["share"].values())

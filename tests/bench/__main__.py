@@ -1,7 +1,7 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
 And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's calls, and
-the transport of `harness.integrity` beside a bare socket.
+the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -22,7 +22,7 @@ from harness.backends import KINDS
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
-from tests.bench import gguf_files, hosts, ledger, transport, verifying
+from tests.bench import gguf_files, hosts, integrity, ledger, transport, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -70,7 +70,7 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport")
+    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport", "validators")
     given.add_argument("--only", choices=parts, help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
@@ -98,6 +98,7 @@ def main() -> None:
         if not options.json:
             ledger.show(found["ledger"])
     found |= messages(options)
+    found |= validators(options)
     if options.json:
         print(json.dumps(found))
 
@@ -110,6 +111,17 @@ def messages(options: argparse.Namespace) -> dict[str, Any]:
     if not options.json:
         transport.show(found)
     return {"transport": found}
+
+
+def validators(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the validators of a stream of tokens."""
+    if options.only not in (None, "validators") or KINDS["gloo"].refusal(size=2) is not None:
+        return {}
+    with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
+        found = integrity.measure(pool, Path(name))
+    if not options.json:
+        integrity.show(found)
+    return {"validators": found}
 
 
 def gguf(options: argparse.Namespace) -> dict[str, Any]:

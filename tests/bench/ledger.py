@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ CASES = {
 """What is measured: the subject's function, and whether payloads are digested."""
 
 
-def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+def measure(
+    pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = STEPS, cases: Iterable[str] = CASES
+) -> dict[str, Any]:
     """Two ranks of gloo send 1 MiB to and fro, and decode with a model of 110 million parameters, half on each.
 
     Returns:
@@ -130,6 +133,7 @@ def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int 
     return {
         case: _of(pool, folder, entry, {"rounds": rounds if entry == "ping_pong" else steps, "digests": digests})
         for case, (entry, digests) in CASES.items()
+        if case in cases
     }
 
 
