@@ -11,11 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.integrity.barrier import DistributedBarrier, SyncResult
+    from harness.integrity.beside import Account, Behind, ValidationBeside
+    from harness.integrity.corruption import (
+        Corruption,
+        CorruptionDetector,
+        CorruptionReport,
+        CorruptionSeverity,
+        CorruptionType,
+        Verdict,
+    )
     from harness.integrity.devices import DeviceCommunicationManager
+    from harness.integrity.encoding import EncodingValidator, validate_text
+    from harness.integrity.fallback import Decision, FallbackCoordinator, LeftOut, Mode
     from harness.integrity.health import LinkHealth, NetworkHealthMonitor, Pace
+    from harness.integrity.hints import HEURISTICS, Heuristic, Hint
     from harness.integrity.incoming import Message
     from harness.integrity.limits import Limits
     from harness.integrity.membership import Membership, View
+    from harness.integrity.metrics import Metrics, Sample
     from harness.integrity.problem import (
         BarrierBroken,
         IntegrityError,
@@ -37,22 +50,47 @@ if TYPE_CHECKING:
         TokenChunk,
         ValidationStatus,
     )
+    from harness.integrity.recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
+    from harness.integrity.sequence import SequenceIntegrityChecker
     from harness.integrity.store import FolderStore, MemoryStore, Store, TorchStore
+    from harness.integrity.stream_validator import StreamValidator
+    from harness.integrity.strictness import AdaptiveStrictness
     from harness.integrity.tensors import MlxTensors, TorchTensors
+    from harness.integrity.threshold import FallbackThreshold
     from harness.integrity.token_stream import GenerationCoordination, StagePosition, TokenStreamSynchronizer, disorder
     from harness.integrity.token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
+    from harness.integrity.token_validator import Place, TokenValidator
     from harness.integrity.transport import ReliableMessageTransport, TransferResult, ValidatedMessage
+    from harness.integrity.validation import RecoveryAction, SequenceValidationResult, ValidationError, ValidationResult
 
 __all__ = [
+    "HEURISTICS",
+    "Account",
+    "AdaptiveStrictness",
+    "Attempt",
     "BarrierBroken",
     "BarrierStatus",
+    "Behind",
+    "Corruption",
+    "CorruptionDetector",
+    "CorruptionReport",
+    "CorruptionSeverity",
+    "CorruptionType",
+    "Decision",
     "DeviceCommunicationManager",
     "DistributedBarrier",
+    "EncodingValidator",
     "EnhancedTokenChunk",
     "FailureClass",
+    "FailureMode",
+    "FallbackCoordinator",
+    "FallbackThreshold",
     "FolderStore",
     "GenerationCoordination",
+    "Heuristic",
+    "Hint",
     "IntegrityError",
+    "LeftOut",
     "Level",
     "Limits",
     "LinkHealth",
@@ -62,31 +100,48 @@ __all__ = [
     "MessageCorrupt",
     "MessageLate",
     "MessageLost",
+    "Metrics",
     "Misused",
     "MlxTensors",
+    "Mode",
     "NetworkHealthMonitor",
     "NodeId",
     "OutOfStep",
+    "Outcome",
     "Pace",
     "PeerRestarted",
+    "Place",
+    "RecoveryAction",
+    "RecoveryManager",
+    "RecoveryResult",
     "ReliableMessageTransport",
+    "Sample",
+    "SequenceIntegrityChecker",
+    "SequenceValidationResult",
     "StagePosition",
     "Store",
+    "StreamValidator",
     "SyncResult",
     "SyncState",
     "TokenChunk",
     "TokenStreamSynchronizer",
     "TokenTransferValidator",
+    "TokenValidator",
     "TorchStore",
     "TorchTensors",
     "TransferFailed",
     "TransferResult",
     "ValidatedMessage",
+    "ValidationBeside",
+    "ValidationError",
+    "ValidationResult",
     "ValidationStatus",
+    "Verdict",
     "View",
     "chunk_bytes",
     "chunk_of",
     "disorder",
+    "validate_text",
 ]
 
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor threads.
@@ -95,17 +150,49 @@ _HOMES = {
         "DistributedBarrier",
         "SyncResult",
     ),
+    "beside": (
+        "Account",
+        "Behind",
+        "ValidationBeside",
+    ),
+    "corruption": (
+        "Corruption",
+        "CorruptionDetector",
+        "CorruptionReport",
+        "CorruptionSeverity",
+        "CorruptionType",
+        "Verdict",
+    ),
     "devices": ("DeviceCommunicationManager",),
+    "encoding": (
+        "EncodingValidator",
+        "validate_text",
+    ),
+    "fallback": (
+        "Decision",
+        "FallbackCoordinator",
+        "LeftOut",
+        "Mode",
+    ),
     "health": (
         "LinkHealth",
         "NetworkHealthMonitor",
         "Pace",
+    ),
+    "hints": (
+        "HEURISTICS",
+        "Heuristic",
+        "Hint",
     ),
     "incoming": ("Message",),
     "limits": ("Limits",),
     "membership": (
         "Membership",
         "View",
+    ),
+    "metrics": (
+        "Metrics",
+        "Sample",
     ),
     "problem": (
         "BarrierBroken",
@@ -128,16 +215,27 @@ _HOMES = {
         "TokenChunk",
         "ValidationStatus",
     ),
+    "recovery": (
+        "Attempt",
+        "FailureMode",
+        "Outcome",
+        "RecoveryManager",
+        "RecoveryResult",
+    ),
+    "sequence": ("SequenceIntegrityChecker",),
     "store": (
         "FolderStore",
         "MemoryStore",
         "Store",
         "TorchStore",
     ),
+    "stream_validator": ("StreamValidator",),
+    "strictness": ("AdaptiveStrictness",),
     "tensors": (
         "MlxTensors",
         "TorchTensors",
     ),
+    "threshold": ("FallbackThreshold",),
     "token_stream": (
         "GenerationCoordination",
         "StagePosition",
@@ -149,10 +247,20 @@ _HOMES = {
         "chunk_bytes",
         "chunk_of",
     ),
+    "token_validator": (
+        "Place",
+        "TokenValidator",
+    ),
     "transport": (
         "ReliableMessageTransport",
         "TransferResult",
         "ValidatedMessage",
+    ),
+    "validation": (
+        "RecoveryAction",
+        "SequenceValidationResult",
+        "ValidationError",
+        "ValidationResult",
     ),
 }
 
