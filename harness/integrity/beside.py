@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from harness.integrity.metrics import Metrics
 from harness.integrity.problem import Misused
 from harness.integrity.validation import ValidationResult
 
@@ -39,7 +40,7 @@ class Account:
     """What became of everything that was offered.
 
     Attributes:
-        offered, validated: how many items; fewer validated than offered means that not all is known.
+        offered, validated: how many items, and how many were looked at; where that is less, not all is known.
         failures: number of the item and what does not hold of it, at most a thousand; `failed` counts all.
         behind: what was passed over.
         error: why the validation itself ended, where it raised: what came after is not validated.
@@ -72,6 +73,7 @@ class ValidationBeside(Generic[Item]):
         skipped: called in the thread, in order, with each stretch that was passed over, before the item behind it: a
             check that counts positions is told there that some are missing.
         failed: called in the thread with an item's number and its failure.
+        metrics: is told how long after its offer each failure was found.
 
     Raises:
         Misused: a capacity below 1.
@@ -84,11 +86,13 @@ class ValidationBeside(Generic[Item]):
         capacity: int = 1024,
         skipped: Callable[[Behind], object] | None = None,
         failed: Callable[[int, ValidationResult], object] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         if capacity < 1:
             raise Misused(f"a capacity of {capacity} items validates nothing: give at least 1")
         self._check, self._capacity, self._skipped, self._told = check, capacity, skipped, failed
-        self._queue: SimpleQueue[tuple[int, Item] | Behind | None] = SimpleQueue()
+        self._metrics = metrics
+        self._queue: SimpleQueue[tuple[int, float, Item] | Behind | None] = SimpleQueue()
         self._offered = self._passed = self._taken = self._validated = self._failed = 0
         self._first, self._since = -1, 0.0
         self._failures: list[tuple[int, ValidationResult]] = []
@@ -111,7 +115,7 @@ class ValidationBeside(Generic[Item]):
             return False
         if self._first >= 0:
             self._caught_up(number - 1)
-        self._queue.put((number, item))
+        self._queue.put((number, time.monotonic(), item))
         return True
 
     @property
@@ -163,13 +167,15 @@ class ValidationBeside(Generic[Item]):
                     if self._skipped is not None:
                         self._skipped(entry)
                     continue
-                number, item = entry
+                number, since, item = entry
                 begin = time.perf_counter()
                 result = self._check(item)
                 self._seconds += time.perf_counter() - begin
-                self._validated += 1
+                self._validated += result.checked
                 if not result.is_valid:
                     self._failed += 1
+                    if self._metrics is not None:
+                        self._metrics.observe("integrity_detection_seconds", time.monotonic() - since)
                     if len(self._failures) < MOST_KEPT:
                         self._failures.append((number, result))
                     if self._told is not None:

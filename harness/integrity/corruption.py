@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.integrity.encoding import common_prefix, validate_text
+from harness.integrity.encoding import UNSPELLABLE, common_prefix, validate_text
 from harness.integrity.hints import Hint, decoded_once_more, hints
 from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
@@ -177,7 +177,15 @@ class CorruptionDetector:
                 _tokens(CorruptionType.WRONG_VOCABULARY, (one.position or 0, (one.position or 0) + 1), one.words)
                 for one in wrong.failures
             )
-        spelled = None if ids is None or not known else self._spelled(list(ids), cut=cut)
+        spelled = None
+        if ids is not None and known:
+            try:
+                spelled = self._spelled(list(ids), cut=cut)
+            except UNSPELLABLE as error:
+                compared.append("ids, tokenizer")
+                words = f"the tokenizer has no text for these ids: {type(error).__name__}: {error}"
+                found.append(_tokens(CorruptionType.WRONG_VOCABULARY, (0, len(ids)), words))
+                known = False
         if spelled is not None:
             compared.append(TEXT_IDS)
             found += _of_text(text, spelled, cut=cut)
@@ -190,6 +198,8 @@ class CorruptionDetector:
         if ids is not None and sent_digest is not None:
             compared.append("ids, digest of those that were sent")
             found += _of_digest(list(ids), sent_digest, stream)
+        if not (text or ids or raw or found):
+            compared = []  # agreement on nothing is not agreement
         return CorruptionReport(compared=tuple(compared), corruptions=tuple(found), hints=hints(text))
 
     def detect_encoding_issues(self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False) -> CorruptionReport:

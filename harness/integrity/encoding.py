@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from harness.integrity.problem import Misused
 from harness.integrity.validation import VALID, ValidationError, ValidationResult
 
+UNSPELLABLE = (LookupError, ValueError, TypeError, OverflowError)
+"""What a tokenizer raises for ids that it does not have."""
 SHOWN = 12  # bytes or characters on each side of a difference
 
 
@@ -78,7 +80,12 @@ class EncodingValidator:
         if not self._failed.is_valid:
             return self._failed
         if self._token_bytes is not None:
-            return self._compared(self._spelled.decode(self._token_bytes(token_id)), text)
+            try:
+                spelling = self._token_bytes(token_id)
+            except UNSPELLABLE as error:
+                words = f"id {token_id} has no spelling: {type(error).__name__}: {error}"
+                return self._fail(ValidationError.UNASSIGNED, words, self._seen)
+            return self._compared(self._spelled.decode(spelling), text)
         if not text.isascii() and (lone := _surrogate(text)) is not None:
             return self._lone(self._seen + lone)
         self._seen += len(text)

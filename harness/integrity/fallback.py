@@ -13,6 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from harness.integrity.metrics import Metrics
 from harness.integrity.problem import IntegrityError, Misused
 from harness.integrity.records import FailureClass
 from harness.integrity.store import Store
@@ -71,17 +72,27 @@ class FallbackCoordinator:
         rank, size: who this is, of how many.
         prefer: the rank that generates alone where it answers; else the lowest that does.
         name: of the group, where several share a store.
+        metrics: counts the decisions that this rank reads when they are made.
 
     Attributes:
         mode, generation: as of the last decision that this rank read.
         decisions: all that it read.
     """
 
-    def __init__(self, store: Store, *, rank: int, size: int, prefer: int = 0, name: str = "fallback") -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rank: int,
+        size: int,
+        prefer: int = 0,
+        name: str = "fallback",
+        metrics: Metrics | None = None,
+    ) -> None:
         if not (0 <= rank < size and 0 <= prefer < size):
             raise Misused(f"rank {rank}, which prefers rank {prefer}, is not in a world of {size}")
         self._store, self.rank, self.size, self._prefer, self._name = store, rank, size, prefer, name
-        self.mode, self.generation, self._requests = Mode.DISTRIBUTED, 0, 0
+        self.mode, self.generation, self._requests, self._metrics = Mode.DISTRIBUTED, 0, 0, metrics
         self.decisions: list[Decision] = []
         self._catch_up()
 
@@ -184,6 +195,8 @@ class FallbackCoordinator:
     def _decided(self, what: str, mine: Decision) -> Decision:
         decision = self._read(self._once(what, json.dumps(asdict(mine))))
         self._follow(decision)
+        if self._metrics is not None:
+            self._metrics.count("integrity_fallbacks_total", mode=decision.mode)
         if self.rank not in decision.participants:
             raise LeftOut(
                 f"rank {self.rank} answered too late: ranks {', '.join(map(str, decision.participants))} went on"

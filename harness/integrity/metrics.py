@@ -65,7 +65,7 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
             kind="histogram", labels=("level",), words="Time inside this library for each token: its overhead."
         ),
         "integrity_detection_seconds": Metric(
-            kind="histogram", labels=(), words="Time from the arrival of what failed to the answer that it did."
+            kind="histogram", labels=(), words="Time from the offer of a token to a thread to the answer that it fails."
         ),
         "integrity_recovery_seconds": Metric(
             kind="histogram", labels=("action",), words="Time of an attempt to recover, without the wait before it."

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harness.integrity.metrics import Metrics
 from harness.integrity.problem import Misused
 from harness.integrity.records import FailureClass
 from harness.integrity.validation import RecoveryAction, ValidationError
@@ -119,6 +120,7 @@ class RecoveryManager:
             one up to the longest. Before the first nothing is waited.
         wait: how to wait; an engine that has to be woken at its end gives its own.
         recorded: called with every attempt when it is over.
+        metrics: counts attempts and their seconds.
 
     Raises:
         Misused: a plan or action that is not one of `regenerate` to `fall-back`, or a budget below 1.
@@ -134,6 +136,7 @@ class RecoveryManager:
         longest_wait: float = 2.0,
         wait: Callable[[float], object] = time.sleep,
         recorded: Callable[[Attempt], object] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         if budget < 1 or not actions:
             raise Misused(
@@ -144,7 +147,7 @@ class RecoveryManager:
             raise Misused(f"{', '.join(wrong)} cannot be in a plan: it is done on the spot, without a manager")
         self._plan = {one: tuple(step for step in plan.get(one, ()) if step in actions) for one in FailureClass}
         self._actions, self._budget, self._wait, self._recorded = dict(actions), budget, wait, recorded
-        self._first, self._longest = first_wait, longest_wait
+        self._first, self._longest, self._metrics = first_wait, longest_wait, metrics
         self._lock, self._inside = threading.Lock(), 0
         self._next: Counter[tuple[int, FailureClass]] = Counter()  # which step of the plan comes next, by place
         self.attempts: list[Attempt] = []
@@ -224,6 +227,9 @@ class RecoveryManager:
                 words=words,
             )
             self.attempts.append(attempt)
+            if self._metrics is not None:
+                self._metrics.count("integrity_recoveries_total", action=action, outcome=outcome)
+                self._metrics.observe("integrity_recovery_seconds", attempt.seconds, action=action)
             if self._recorded is not None:
                 self._recorded(attempt)
         return attempt

@@ -16,7 +16,7 @@ from harness.integrity.records import EnhancedTokenChunk, Level
 from harness.integrity.sequence import SequenceIntegrityChecker
 from harness.integrity.strictness import AdaptiveStrictness
 from harness.integrity.token_validator import TokenValidator
-from harness.integrity.validation import VALID, ValidationError, ValidationResult
+from harness.integrity.validation import UNCHECKED, VALID, ValidationError, ValidationResult
 
 
 class StreamValidator:
@@ -65,7 +65,7 @@ class StreamValidator:
         """The next chunk. One that is not valid is not taken, unless its text alone is wrong."""
         level = self._level if self._strictness is None else self._strictness.level
         if level is Level.OFF:
-            return VALID
+            return UNCHECKED
         if self._metrics is None:
             result = self._checked(chunk, level)
         else:
@@ -77,7 +77,9 @@ class StreamValidator:
             else:
                 self._metrics.count("integrity_failures_total", error=result.error_type)
         if self._strictness is not None:
-            self._strictness.clean() if result.error_type is None else self._strictness.failed()
+            after = self._strictness.clean() if result.error_type is None else self._strictness.failed()
+            if self._metrics is not None:
+                self._metrics.set("integrity_level", list(Level).index(after))
         return result
 
     def begin(self, *, epoch: int, position: int) -> None:
@@ -113,7 +115,7 @@ class StreamValidator:
                 `finish_reason` alone.
         """
         if self.level is Level.OFF:
-            return VALID
+            return UNCHECKED
         if self._blind is not None:
             words = f"from position {self._blind} on chunks were passed over: only each by itself was looked at"
             return ValidationResult(error_type=ValidationError.NOT_LOOKED_AT, words=words, position=self._blind)

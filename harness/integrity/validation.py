@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harness.integrity.records import ValidationStatus
+
 
 class ValidationError(StrEnum):
     """Which fact does not hold.
@@ -101,16 +103,25 @@ class ValidationResult:
         error_type: which fact does not hold; None where all that was looked at do.
         words: what is wrong, in a sentence; empty where nothing is.
         position: of the token in its stream, or of the byte among the bytes, that the sentence is about.
+        checked: whether anything was looked at; false at the level off.
     """
 
     error_type: ValidationError | None = None
     words: str = ""
     position: int | None = None
+    checked: bool = True
 
     @property
     def is_valid(self) -> bool:
-        """Whether all facts that were looked at hold."""
+        """Whether nothing is known to be wrong: all facts that were looked at hold. Whether any was says `status`."""
         return self.error_type is None
+
+    @property
+    def status(self) -> ValidationStatus:
+        """Valid, corrupt, or unchecked."""
+        if self.error_type is not None:
+            return ValidationStatus.CORRUPT
+        return ValidationStatus.VALID if self.checked else ValidationStatus.UNCHECKED
 
     @property
     def suggested_action(self) -> RecoveryAction:
@@ -122,6 +133,7 @@ class ValidationResult:
 
 
 VALID = ValidationResult()
+UNCHECKED = ValidationResult(checked=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from harness.integrity.corruption import CorruptionDetector, CorruptionSeverity, CorruptionType, Verdict
+from harness.integrity.encoding import EncodingValidator
 from harness.integrity.hints import HEURISTICS
 from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.validation import RecoveryAction
+from harness.integrity.validation import RecoveryAction, ValidationError
 from tests.integrity import corpus, rates
 from tests.integrity.damage import DAMAGE, clean, damaged, decode, encode, spell
 
@@ -146,6 +147,20 @@ def test_chunks_are_held_against_their_checksums_and_their_text() -> None:
     assert report.corruptions[0].severity is CorruptionSeverity.TOKENS
     assert len(report.corruptions) == 2
     assert detector.detect_encoding_issues([]).verdict is not Verdict.CORRUPT
+
+
+def test_ids_without_a_spelling_are_corrupt_and_not_a_crash() -> None:
+    """What a damaged id does to the tokenizer's own table is an answer, also where nobody told the vocabulary."""
+    report = rates.WITH_IDS.analyze_output("text", ids=[20, 2**40])
+    assert [one.corruption_type for one in report.corruptions] == [CorruptionType.WRONG_VOCABULARY]
+    assert EncodingValidator(token_bytes=spell).feed_token(2**40, "x").error_type is ValidationError.UNASSIGNED
+
+
+def test_agreement_on_nothing_is_not_agreement() -> None:
+    """Of an output without text, bytes and ids the verdict is undecided, whatever was asked for."""
+    report = rates.WITH_ALL.analyze_output("", raw=b"", ids=[], sent_ids=[], sent_digest=rates.digest_of([]))
+    assert report.verdict is Verdict.UNDECIDED
+    assert rates.WITH_ALL.analyze_output("", ids=[], sent_ids=[20]).verdict is Verdict.CORRUPT
 
 
 def test_what_cannot_be_compared_is_not_taken() -> None:

@@ -14,8 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.integrity import telemetry
+from harness.integrity.beside import ValidationBeside
+from harness.integrity.fallback import FallbackCoordinator
 from harness.integrity.metrics import BUCKETS, KNOWN, Metrics
 from harness.integrity.problem import Misused
+from harness.integrity.records import EnhancedTokenChunk, FailureClass
+from harness.integrity.recovery import FailureMode, RecoveryManager
+from harness.integrity.store import MemoryStore
+from harness.integrity.stream_validator import StreamValidator
+from harness.integrity.strictness import AdaptiveStrictness
+from harness.integrity.token_validator import TokenValidator
+from harness.integrity.validation import RecoveryAction
 
 # What the format allows, from its specification: no more, so that a line that is off is not read kindly.
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
@@ -91,6 +100,29 @@ def test_a_name_that_nothing_counts_is_refused() -> None:
         with pytest.raises(Misused):
             slip()
     assert metrics.samples() == []
+
+
+def test_each_part_counts_what_it_does() -> None:
+    """Attempts, decisions, levels, and how late a thread found a failure are there after they happened."""
+    metrics = Metrics()
+    manager = RecoveryManager(actions={RecoveryAction.FALL_BACK: lambda mode, number: 1 / 0}, metrics=metrics)  # noqa: ARG005
+    manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
+    group = FallbackCoordinator(MemoryStore(), rank=0, size=1, metrics=metrics)
+    group.propose("alone", position=0)
+    group.agree(position=0, timeout=0)
+    chunk = EnhancedTokenChunk(token_id=1, sequence_position=0, source_device_rank=0)
+    validator = StreamValidator(tokens=TokenValidator(vocabulary=5), strictness=AdaptiveStrictness(), metrics=metrics)
+    with ValidationBeside(validator.check, metrics=metrics) as beside:
+        beside.offer(chunk)
+    samples = {(one.name, one.labels): one for one in metrics.samples()}
+    failed = (("action", "fall-back"), ("outcome", "failed"))
+    assert samples["integrity_recoveries_total", failed].value == 1
+    assert samples["integrity_recovery_seconds", failed[:1]].count == 1
+    assert samples["integrity_fallbacks_total", (("mode", "single"),)].value == 1
+    assert samples["integrity_failures_total", (("error", "checksum"),)].value == 1
+    assert samples["integrity_check_seconds", (("level", "light"),)].count == 1
+    assert samples["integrity_detection_seconds", ()].count == 1
+    assert samples["integrity_level", ()].value == 2
 
 
 def test_threads_count_together() -> None:

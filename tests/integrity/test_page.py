@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.models.vocabulary import SIZE
 from tests.docs.pages import Page
-from tests.integrity.damage import SIZE, spell
+from tests.integrity.damage import spell
 from tests.integrity.rates import PAGE
 
 STAGES, LENGTH = 3, 12

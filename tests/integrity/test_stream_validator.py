@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from harness.integrity.beside import Account, Behind, ValidationBeside
 from harness.integrity.metrics import Metrics
 from harness.integrity.problem import Misused
-from harness.integrity.records import EnhancedTokenChunk, Level
+from harness.integrity.records import EnhancedTokenChunk, Level, ValidationStatus
 from harness.integrity.stream_validator import StreamValidator
 from harness.integrity.strictness import AdaptiveStrictness
 from harness.integrity.token_validator import Place, TokenValidator
-from harness.integrity.validation import VALID, ValidationError, ValidationResult
+from harness.integrity.validation import UNCHECKED, VALID, ValidationError, ValidationResult
 from tests.integrity.damage import encode, spell, vocabulary
 from tests.integrity.rates import digest_of
 
@@ -54,7 +54,8 @@ def test_a_whole_stream_is_valid_at_every_level(level: Level) -> None:
     """Every chunk, and the end: both ends hold the same ids. At off nothing is held, for nothing is looked at."""
     one = validator(level)
     assert all(one.check(chunk).is_valid for chunk in stream())
-    assert one.finish(held=(len(IDS), digest_of(IDS))).is_valid
+    end = one.finish(held=(len(IDS), digest_of(IDS)))
+    assert end.status is (ValidationStatus.UNCHECKED if level is Level.OFF else ValidationStatus.VALID)
     assert one.sequence.position == (0 if level is Level.OFF else len(IDS))
 
 
@@ -239,6 +240,7 @@ def test_a_validation_that_ends_early_is_never_a_valid_one() -> None:
     held.go.release()
     assert beside.close().is_valid
     assert not _closed(valid, []).is_valid
+    assert not _closed(lambda item: UNCHECKED, [1]).is_valid  # noqa: ARG005 - a check at the level off
     with pytest.raises(Misused):
         ValidationBeside(held, capacity=0)
 
