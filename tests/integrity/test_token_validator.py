@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.integrity.problem import Misused
@@ -39,6 +39,8 @@ def expected(ids: list[int], start: int) -> list[tuple[int, ValidationError]]:
     return found
 
 
+@example([5] * 3, 48)
+@example([END, 5], 50)
 @given(IDS, st.integers(0, 55))
 def test_ids_are_judged_as_the_rules_say(ids: list[int], start: int) -> None:
     """A list, and the same as an array, get exactly the failures that the rules give them."""
