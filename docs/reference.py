@@ -45,6 +45,14 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "harness.tokenizer.loading",
         (),
     ),
+    (
+        "The integrity library",
+        "[integrity.md](integrity.md) says what each part promises, and names the rest.",
+        "harness.integrity",
+        ("ReliableMessageTransport", "DistributedBarrier", "TokenStreamSynchronizer", "DeviceCommunicationManager")
+        + ("TokenTransferValidator", "NetworkHealthMonitor", "TokenValidator", "SequenceIntegrityChecker")
+        + ("EncodingValidator", "CorruptionDetector", "RecoveryManager", "FallbackCoordinator"),
+    ),
     ("GGUF files", "[gguf.md](gguf.md) lists what is found.", "harness.tokenizer.gguf", ()),
     ("A hub that fails on purpose", "[hub.md](hub.md) has the rules and the log.", "harness.hub", ()),
     ("The hub's layouts", "[hub.md](hub.md#layouts) lists them.", "harness.hub.layouts", ()),

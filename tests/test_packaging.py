@@ -69,7 +69,7 @@ def test_wheel_metadata_says_what_users_rely_on(wheel: Path) -> None:
     assert said["Name"] == "rankproof"
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Requires-Python"] == ">=3.11"
-    assert set(said.get_all("Provides-Extra", ())) == {"all", "mlx", "numeric", "tokenizer", "torch"}
+    assert set(said.get_all("Provides-Extra", ())) == {"all", "integrity", "mlx", "numeric", "tokenizer", "torch"}
     assert "rankproof = harness.cli:main" in scripts
     assert "rankproof-0.1.0.dist-info/licenses/LICENSE" in names(wheel)
 
@@ -114,8 +114,9 @@ UNUSED = {"accelerate"}
 RANKS_CODE = re.compile(r"_inside(\.py|/)")
 # pydantic's other half: its documentation imports from it, and pydantic pins it.
 BROUGHT = {"pydantic_core"}
-# An engine of tokenizers that nothing here installs: tried where somebody has it, said to be missing elsewhere.
-FOUND = {"llama_cpp"}
+# What nothing here installs (an engine of tokenizers, what metrics go to): used where somebody has it, said to be missing
+# elsewhere.
+FOUND = {"llama_cpp", "opentelemetry"}
 FREE = sys.stdlib_module_names | BROUGHT | FOUND | {"harness"}
 
 
