@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from harness.subjects.inference_inside import checkpoint
 from harness.subjects.subject import INSIDE, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
@@ -45,7 +46,13 @@ ARGUMENTS = {
         choices=("every-rank", "rank-0-only"),
     ),
     "envelope": Argument(
-        does="keep: each answer is made again in every order in which the same sums may be added up",
+        does="keep: each answer is made again in every order in which the same sums may be added up; some: in three of "
+        "them, and the next prompt's in the next three",
+        default="none",
+        choices=("none", "some", "keep"),
+    ),
+    "sensitivity": Argument(
+        does="keep: each answer is made again with the weights of a middle layer too large, by three sizes",
         default="none",
         choices=("none", "keep"),
     ),
@@ -60,8 +67,9 @@ EMITS = {
     "model.load.end": (),
     "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
     "shard": ("rank", "tensor", "slices", "sha256"),
-    "shards": ("bytes",),
+    "shards": ("bytes", "absent"),
     "tokenizer.ready": ("prompts",),
+    "vocabulary": ("rows", "tokens", "beyond"),
     "warm.up.begin": (),
     "warm.up.end": ("ids", "text"),
     "prefill.begin": (),
@@ -71,6 +79,7 @@ EMITS = {
     "generated": ("prompt", "ids"),
     "detokenized": ("prompt", "text"),
     "envelope": ("number", "prompt", "order"),
+    "sensitivity": ("defect", "size", "what"),
 }
 
 
@@ -90,11 +99,16 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
     from harness.models import ModelError, engines
 
+    folder = inputs[str(arguments["model"])]
     try:
-        config = engines.config_of(inputs[str(arguments["model"])])
-        return engines.refusal(name.replace("_", "-"), config, ranks=ranks)
-    except ModelError as error:
+        if why := engines.refusal(name.replace("_", "-"), engines.config_of(folder), ranks=ranks):
+            return why
+        checkpoint.stored(str(folder))
+        if name == "mlx_pipeline":
+            checkpoint.demand_index(str(folder))
+    except (ModelError, ValueError) as error:
         return str(error)
+    return ""
 
 
 def _subject(name: str, does: str, *backends: str) -> ReadySubject:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from . import layout, orders, stages
+from . import checkpoint, layout, orders, stages
 from .session import Piece
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -28,6 +28,7 @@ class Transformers:
         self.name = f"hf-{sharding}"
         self.architecture = ""
         self.device = "cpu"
+        self.rows = 0
         self.whole = size == 1
         self.has_logits = sharding != "pipeline" or rank == size - 1
         self._rank, self._size, self._sharding, self._distributed = rank, size, sharding, distributed
@@ -52,7 +53,8 @@ class Transformers:
         auto: Any = transformers.AutoModelForCausalLM
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         self.architecture = (config.architectures or [config.model_type])[0]
-        self._checkpoint = layout.names_of(folder)
+        self._checkpoint = checkpoint.shapes(folder)
+        self.rows = config.get_text_config().vocab_size
         of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
         told: Any = {"missing_keys": (), "unexpected_keys": ()}
         if self._sharding == "pipeline":
@@ -93,6 +95,15 @@ class Transformers:
                 box = local.detach()[tuple(slice(*one) for one in block.local)].contiguous()
                 data = box.reshape(-1).view(torch.uint8).numpy().tobytes()
                 yield Piece(tensor=block.tensor, slices=[list(one) for one in block.whole], data=data)
+
+    def stored(self) -> Collection[str]:
+        """See `session.Engine`."""
+        return self._checkpoint.keys()
+
+    def louder(self, size: float) -> AbstractContextManager[Any]:
+        """See `session.Engine`."""
+        layers = stages.layers_of(self._model)
+        return orders.louder(layers[len(layers) // 2], size)
 
     def begin(self) -> None:
         """See `session.Engine`."""

@@ -24,6 +24,7 @@ def run(
     warm_up: int = 0,
     tokenizer: str = "every-rank",
     envelope: str = "none",
+    sensitivity: str = "none",
     hidden: str = "none",
 ) -> None:
     """Entry: load, warm up, answer every prompt."""
@@ -38,6 +39,7 @@ def run(
         warm_up=warm_up,
         tokenizer=tokenizer,
         envelope=envelope,
+        sensitivity=sensitivity,
         hidden=hidden,
     )
     engine = Transformers(rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native)

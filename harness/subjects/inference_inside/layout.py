@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 # How checkpoints call gate, up and down of an expert.
@@ -30,29 +28,6 @@ class Block:
     whole: tuple[Range, ...]
 
 
-def names_of(folder: str) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a checkpoint with its shape, from the headers of its files.
-
-    Raises:
-        ValueError: a folder without safetensors files.
-    """
-    found: dict[str, tuple[int, ...]] = {}
-    for path in sorted(Path(folder).glob("*.safetensors")):
-        found |= {name: tuple(one["shape"]) for name, one in header_of(path)[0].items()}
-    if not found:
-        raise ValueError(f"{Path(folder).name} holds no safetensors file: convert the model first")
-    return found
-
-
-def header_of(path: Path) -> tuple[dict[str, Any], int]:
-    """What a safetensors file says of each of its tensors, and where in the file their bytes begin."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header: dict[str, Any] = json.loads(file.read(size))
-    header.pop("__metadata__", None)
-    return header, 8 + size
-
-
 def blocks(
     name: str, shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]], *, base: str = ""
 ) -> Iterator[Block]:
@@ -61,7 +36,7 @@ def blocks(
     Args:
         name: of the parameter in the running model.
         shares: for each dimension, the parts of the whole parameter that the rank holds, in the order it holds them.
-        checkpoint: what `names_of` gives.
+        checkpoint: tensors and shapes, as `checkpoint.shapes` gives them.
         base: prefix that the checkpoint may do without (GPT-2's `transformer.`).
 
     A parameter that nothing of the checkpoint goes by is told under its own name.

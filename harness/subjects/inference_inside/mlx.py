@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import mlx.core
 import mlx.nn
 from mlx.utils import tree_flatten
 
-from . import layout
+from . import checkpoint, layout
 from .session import Piece
 
 # Half of what is used has no types, and some of it wrong ones.
@@ -35,6 +35,7 @@ class MlxLm:
         self.architecture = ""
         self.device = "gpu" if mx.default_device() == mx.gpu else "cpu"
         self.whole = size == 1
+        self.rows = 0
         # The last stage's hidden state goes to all, and every rank has the head.
         self.has_logits = True
         self._rank, self._size, self._sharding, self._group = rank, size, sharding, group
@@ -53,14 +54,20 @@ class MlxLm:
 
         from mlx_lm import utils
 
-        self._checkpoint = layout.names_of(folder)
+        self._checkpoint = checkpoint.shapes(folder)
         config = utils.load_config(Path(folder))
         self.architecture = (config.get("architectures") or [config["model_type"]])[0]
+        self.rows = int((config.get("text_config") or config)["vocab_size"])
+        try:
+            skeleton, _ = utils.load_model(Path(folder), lazy=self._sharding != "single")
+        except TypeError as error:  # of ModelArgs, of which a key has no default
+            raise ValueError(f"mlx-lm {_version()} cannot read this config.json: {error}") from error
         if self._sharding == "single":
-            self._model, _ = utils.load_model(Path(folder))
+            self._model = skeleton
         else:
-            skeleton, _ = utils.load_model(Path(folder), lazy=True)
             refuse(skeleton, config, sharding=self._sharding, size=self._size)
+            if self._sharding == "pipeline":
+                checkpoint.demand_index(folder)
             groups = (self._group, None) if self._sharding == "pipeline" else (None, self._group)
             self._model, _ = utils.sharded_load(folder, *groups)
         if any(value.dtype != DTYPES[dtype] for _, value in _flat(self._model)):
@@ -69,7 +76,10 @@ class MlxLm:
         # mlx-lm does not mind a tensor that no file has, where it shards: it stays as it was drawn.
         absent = sorted(piece for piece in self._names() if piece not in self._checkpoint)
         if absent:
-            raise ValueError(f"the checkpoint lacks {absent[0]}: convert the model for mlx-lm {_version()}")
+            raise ValueError(
+                f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with other names: convert "
+                "the model with mlx_lm.convert"
+            )
         first = getattr(getattr(self._model, "model", None), "start_idx", 0)
         for number, layer in enumerate(self._model.layers, first):
             _watch(layer, number, self._layers, lambda: self._batch)
@@ -96,6 +106,21 @@ class MlxLm:
                     box, ranges = box.T, (ranges[1], ranges[0])
                 data = bytes(memoryview(mx.contiguous(box).flatten().view(mx.uint8)))
                 yield Piece(tensor=block.tensor, slices=[list(one) for one in ranges], data=data)
+
+    def stored(self) -> Collection[str]:
+        """See `session.Engine`."""
+        return self._checkpoint.keys()
+
+    @contextmanager
+    def louder(self, size: float) -> Iterator[None]:
+        """See `session.Engine`."""
+        layer = self._model.layers[len(self._model.layers) // 2]
+        before = [(name, value) for name, value in _flat(layer) if value.ndim > 1]
+        layer.load_weights([(name, (value * (1 + size)).astype(value.dtype)) for name, value in before], strict=False)
+        try:
+            yield
+        finally:
+            layer.load_weights(before, strict=False)
 
     def begin(self) -> None:
         """See `session.Engine`."""

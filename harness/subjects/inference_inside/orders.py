@@ -36,6 +36,19 @@ def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
+def louder(layer: nn.Module, size: float) -> Iterator[None]:
+    """Every matrix of a layer so much too large."""
+    before = [(one, one.data) for one in layer.parameters() if one.ndim > 1]
+    try:
+        for one, data in before:
+            one.data = data * (1 + size)
+        yield
+    finally:
+        for one, data in before:
+            one.data = data
+
+
+@contextmanager
 def split(model: nn.Module, parts: int) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 
@@ -59,8 +72,11 @@ def _split(module: nn.Module, parts: int) -> Callable[..., Tensor] | None:
         return _linear(module, parts)
     if type(module).__name__ == "Conv1D":  # GPT-2's, whose weight is [in, out]
         return _conv(module, parts)
-    if {"gate_up_proj", "down_proj"} <= dict(module.named_parameters(recurse=False)).keys():
-        return _experts(module, parts)
+    stacked = dict(module.named_parameters(recurse=False))
+    if {"gate_up_proj", "down_proj"} <= stacked.keys():
+        number, width, inner = stacked["down_proj"].shape
+        # Those of GPT-OSS lie the other way round, gate and up in turns: they stay as they are.
+        return _experts(module, parts) if stacked["gate_up_proj"].shape == (number, 2 * inner, width) else None
     return None
 
 

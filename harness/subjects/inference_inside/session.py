@@ -12,10 +12,15 @@ import json
 import math
 import random
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+SOME = 3
+"""Orders in which a prompt is answered again where not all are asked; the next prompt takes the next ones."""
+DEFECTS = (0.1, 0.01, 0.001)
+"""Sizes of defects that a reference tries on itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,7 @@ class Engine(Protocol):
         name: the engine and how it shares the model, such as `hf-pipeline`.
         architecture: as the configuration calls it.
         device: where it computes.
+        rows: tokens that the model has an embedding for.
         has_logits: whether this rank gets logits; inner stages of a pipeline do not.
         whole: whether this rank holds all of the model.
     """
@@ -47,6 +53,7 @@ class Engine(Protocol):
     name: str
     architecture: str
     device: str
+    rows: int
     has_logits: bool
     whole: bool
 
@@ -56,6 +63,14 @@ class Engine(Protocol):
 
     def pieces(self) -> Iterator[Piece]:
         """All that this rank holds."""
+        ...
+
+    def stored(self) -> Collection[str]:
+        """The names of all tensors of the checkpoint."""
+        ...
+
+    def louder(self, size: float) -> AbstractContextManager[Any]:
+        """The weights of a layer in the middle, so much too large: a defect of known size."""
         ...
 
     def begin(self) -> None:
@@ -104,6 +119,7 @@ class Request:
     warm_up: int
     tokenizer: str
     envelope: str
+    sensitivity: str
     hidden: str
 
 
@@ -133,32 +149,39 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
         has_logits=engine.has_logits,
         whole=engine.whole,
     )
-    held = 0
+    held, absent = 0, set(engine.stored())
     # What ranks hold is compared with what the reference holds, slice by slice.
-    kept = dict[str, Piece]() if request.envelope == "keep" and engine.whole else None
+    kept = dict[str, Piece]() if request.envelope != "none" and engine.whole else None
     for piece in engine.pieces():
         held += len(piece.data)
+        absent.discard(piece.tensor)
         if kept is not None:
             kept[piece.tensor] = piece
         digest = hashlib.sha256(piece.data).hexdigest()
         context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
-    context.emit("shards", bytes=held)
+    # Of the checkpoint; on a rank with the whole model, what nothing uses.
+    context.emit("shards", bytes=held, absent=sorted(absent))
     if kept is not None:
         context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
     tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
     context.emit("tokenizer.ready", prompts=prompts)
+    demand_rows(prompts, engine.rows)
+    if tokenizer is not None:
+        context.emit("vocabulary", rows=engine.rows, tokens=len(tokenizer), beyond=beyond(tokenizer, engine.rows))
     if request.warm_up:
         context.emit("warm.up.begin")
         assert tokenizer is not None
         first = _answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
         context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
     histories = _histories(context, request, len(prompts))
+    kept_fed = list[Sequence[int]]()
     for number, prompt in enumerate(prompts):
         answer = _answer(
             context, engine, request, prompt, steps=request.max_new_tokens, number=number, fed=histories[number]
         )
+        kept_fed.append(answer.fed)
         _keep(context, f"prefill.logits.{number}", answer.prefill)
         _keep(context, f"decode.logits.{number}", answer.decode)
         for layer, values in sorted(answer.hidden.items()):
@@ -166,8 +189,29 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
         context.emit("generated", prompt=number, ids=answer.ids)
         assert tokenizer is not None
         context.emit("detokenized", prompt=number, text=tokenizer.decode(answer.ids))
-        if request.envelope == "keep":
+        if request.envelope != "none":
             _envelope(context, engine, request, prompt, number=number, fed=answer.fed)
+    if request.sensitivity == "keep":
+        _sensitivity(context, engine, request, prompts, kept_fed)
+
+
+def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
+    """Demand an embedding for each token: MLX reads whatever lies beyond them, and says nothing.
+
+    Raises:
+        ValueError: a token has none.
+    """
+    for number, prompt in enumerate(prompts):
+        if odd := [token for token in prompt if not 0 <= token < rows]:
+            raise ValueError(
+                f"prompt {number} has the token {odd[0]}, and the model has rows for {rows}: its tokenizer is another "
+                "model's, or has tokens that were added without rows"
+            )
+
+
+def beyond(tokenizer: Any, rows: int) -> list[int]:
+    """The tokens of a tokenizer for which a model of so many rows has none."""
+    return sorted(token for token in tokenizer.get_vocab().values() if token >= rows)
 
 
 def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
@@ -285,18 +329,31 @@ def choose(logits: Any, sampling: str, dice: random.Random) -> int:
 def _envelope(
     context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, number: int, fed: Sequence[int]
 ) -> None:
-    """Answer again in every order that is allowed; what differs is what rounding may do."""
-    count = 0
+    """Answer again in every order that is allowed, or in some; what differs is what rounding may do."""
     chunks = sorted({1, max(1, len(prompt) // 2), len(prompt)} - {request.prefill_chunk or len(prompt)})
-    for chunk in chunks:
-        other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed, chunk=chunk, quiet=True)
-        _variant(context, count, f"prefill in chunks of {chunk}", other, number)
-        count += 1
-    for words, order in engine.orders():
+    orders: list[tuple[str, int | None, AbstractContextManager[Any]]] = [
+        (f"prefill in chunks of {chunk}", chunk, nullcontext()) for chunk in chunks
+    ]
+    orders += [(words, None, order) for words, order in engine.orders()]
+    for count, (words, chunk, order) in enumerate(orders):
+        if request.envelope == "some" and (count - SOME * number) % len(orders) >= SOME:
+            continue
         with order:
-            other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed, quiet=True)
+            other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed, chunk=chunk, quiet=True)
         _variant(context, count, words, other, number)
-        count += 1
+
+
+def _sensitivity(
+    context: Any, engine: Engine, request: Request, prompts: Sequence[Sequence[int]], fed: Sequence[Sequence[int]]
+) -> None:
+    """Answer again with a defect of known size: what a run like this could have seen."""
+    for count, size in enumerate(DEFECTS):
+        with engine.louder(size):
+            for number, prompt in enumerate(prompts):
+                other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed[number], quiet=True)
+                _keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
+                _keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
+        context.emit("sensitivity", defect=count, size=size, what="the weights of a middle layer too large")
 
 
 def _variant(context: Any, count: int, words: str, answer: Answer, number: int) -> None:

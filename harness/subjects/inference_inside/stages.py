@@ -1,23 +1,21 @@
 """A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on the hidden state.
 
-What lies beside the layers belongs to the ends. Embeddings are the first stage's, norms and the head the last one's;
-what has no parameters (rotary positions) every stage has. A decoder with something else beside its layers is refused,
+What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first stage's, other norms and
+the head the last one's; what has no parameters (rotary positions) every stage has. A decoder with something else beside its layers is refused,
 because nobody said where it belongs.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from . import layout
-
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+from . import checkpoint
 
 
 class Stage:
@@ -65,7 +63,8 @@ class Stage:
         beside = parts_beside(skeleton, path)
         tied = skeleton.get_output_embeddings() is not None and config.get_text_config().tie_word_embeddings
         foreign = [one for one, belongs in beside.items() if not self._has(belongs, tied=tied)]
-        own = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, skeleton.base_model_prefix))
+        base = skeleton.base_model_prefix
+        own = checkpoint.read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
         # transformers' own loader renames and stacks what checkpoints name otherwise. What is missing, the other
         # ranks' layers, it fills with numbers; they are removed below.
         model, told = type(skeleton).from_pretrained(
@@ -73,7 +72,8 @@ class Stage:
         )
         demand_whole(told, missing=lambda name: not self._is_foreign(name, foreign, begin, end, ""))
         for one in foreign:
-            _replace(model, one, nn.Identity() if beside[one] == "last" else Gap(text.hidden_size, dtype))
+            is_embedding = isinstance(model.get_submodule(one), nn.Embedding)
+            _replace(model, one, Gap(text.hidden_size, dtype) if is_embedding else nn.Identity())
         layers = layers_of(model)
         kept = nn.ModuleList(list(layers)[begin:end])
         _replace(model, path, kept)
@@ -82,8 +82,14 @@ class Stage:
                 setattr(module, "layer_idx", number - begin)  # noqa: B010 - a module has no such attribute for types
         # The cache, and the masks of layers that differ, are made from the configuration.
         text = model.config.get_text_config()
-        if getattr(text, "layer_types", None):
-            text.layer_types = text.layer_types[begin:end]
+        if types := getattr(text, "layer_types", None):
+            try:
+                text.layer_types = types[begin:end]
+            except AttributeError:
+                raise ValueError(
+                    f"{type(model).__name__} works out the types of its layers from their number: hf-pipeline cannot "
+                    "split it"
+                ) from None
         text.num_hidden_layers = end - begin
         kept[0].register_forward_pre_hook(self._enter, with_kwargs=True)
         kept[-1].register_forward_hook(self._leave)
@@ -209,14 +215,16 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
     tied = model.config.get_text_config().tie_word_embeddings
     holder = path.rpartition(".")[0]
     found: dict[str, str] = {}
+    before = True  # so far: modules stand in the order in which they are made
     for name, module in model.get_submodule(holder).named_children():
         full = f"{holder}.{name}"
+        before = before and full != path
         if full == path or not list(module.parameters()):
             continue
-        if isinstance(module, nn.Embedding):
+        if isinstance(module, nn.Embedding) and len(inspect.signature(module.forward).parameters) == 1:
             found[full] = "tied" if module is entrance and tied else "first"
-        elif "norm" in type(module).__name__.lower():
-            found[full] = "last"
+        elif "norm" in type(module).__name__.lower() and before == ("embed" in name):
+            found[full] = "first" if before else "last"  # BLOOM has one over its embeddings
         else:
             raise ValueError(
                 f"{type(model).__name__} has {full} ({type(module).__name__}) beside its layers: hf-pipeline does not "
@@ -225,27 +233,6 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
     for name, module in model.named_children():
         if module is head:
             found[name] = "last"
-    return found
-
-
-def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint but for those that are skipped, by name; of the others no byte is read.
-
-    Raises:
-        ValueError: a file that is cut off.
-        KeyError: a dtype that is not a float's.
-    """
-    found: dict[str, Tensor] = {}
-    for path in sorted(Path(folder).glob("*.safetensors")):
-        header, begin = layout.header_of(path)
-        with path.open("rb") as file:
-            for name, one in header.items():
-                if skip(name):
-                    continue
-                first, last = one["data_offsets"]
-                file.seek(begin + first)
-                data = torch.frombuffer(bytearray(file.read(last - first)), dtype=torch.uint8)
-                found[name] = data.view(DTYPES[one["dtype"]]).reshape(one["shape"])
     return found
 
 

@@ -1,0 +1,152 @@
+"""The files of a checkpoint: which of them holds each tensor, and whether all of it is there.
+
+Engines read a folder each in its own way. transformers takes `model.safetensors` where it is there, else what the index
+names; mlx-lm takes every `model*.safetensors`, in no order; its pipeline wants the index. Where they would not read the
+same, the folder is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+INDEX = "model.safetensors.index.json"
+PATTERN = "model*.safetensors"
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as it lies in a file.
+
+    Attributes:
+        file: which.
+        dtype: as safetensors calls it.
+        shape: of the whole tensor.
+        begin, end: of its bytes in the file.
+    """
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+    def read(self) -> bytearray:
+        """Its bytes, in C order, little-endian."""
+        with self.file.open("rb") as file:
+            file.seek(self.begin)
+            return bytearray(file.read(self.end - self.begin))
+
+
+def stored(folder: str) -> dict[str, Stored]:
+    """Every tensor of a checkpoint, by name.
+
+    Raises:
+        ValueError: no safetensors file, one that is missing, cut off or not of that format, a tensor in two files, or
+            an index that does not name what the files hold.
+    """
+    place = Path(folder)
+    named = _index(place / INDEX)
+    files = sorted({*place.glob(PATTERN), *(place / name for name in set(named.values()))})
+    if not files:
+        raise ValueError(f"{place.name} holds no {PATTERN} file: convert the model first")
+    if lost := [path.name for path in files if not path.is_file()]:
+        raise ValueError(f"{INDEX} names {lost[0]}, which is not there: fetch it")
+    found: dict[str, Stored] = {}
+    for path in files:
+        for name, one in _header(path).items():
+            if name in found:
+                raise ValueError(f"{name} lies in {found[name].file.name} and in {path.name}: remove one of them")
+            found[name] = one
+    for name, file in named.items():
+        if name not in found or found[name].file.name != file:
+            raise ValueError(f"{INDEX} says that {file} holds {name}, which it does not: fetch both of one revision")
+    if named and (lost := sorted(found.keys() - named.keys())):
+        raise ValueError(f"{INDEX} does not name {lost[0]}, which {found[lost[0]].file.name} holds: fetch it again")
+    if not named and place.joinpath("model.safetensors") not in files:
+        raise ValueError(f"{place.name} has {files[0].name} and no {INDEX}, which says what belongs to it: fetch it")
+    return found
+
+
+def shapes(folder: str) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a checkpoint with its shape. Raises ValueError, as `stored`."""
+    return {name: one.shape for name, one in stored(folder).items()}
+
+
+def demand_index(folder: str) -> None:
+    """Demand the index, which mlx-lm's pipeline reads even where one file holds all.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    if not Path(folder, INDEX).is_file():
+        raise ValueError(f"mlx-lm's pipeline reads {INDEX}, which is not in {Path(folder).name}: convert the model")
+
+
+def read(folder: str, *, skip: Callable[[str], bool] = lambda _name: False) -> dict[str, Any]:
+    """The tensors of a checkpoint as torch's, but for those that are skipped; of these no byte is read.
+
+    Raises:
+        ValueError: as `stored`, or a dtype that is not a float's.
+    """
+    import torch
+
+    dtypes = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    found = {}
+    for name, one in stored(folder).items():
+        if skip(name):
+            continue
+        if one.dtype not in dtypes:
+            raise ValueError(f"{name} is of dtype {one.dtype}: hf-pipeline takes {', '.join(dtypes)}")
+        found[name] = torch.frombuffer(one.read(), dtype=torch.uint8).view(dtypes[one.dtype]).reshape(one.shape)
+    return found
+
+
+def _index(path: Path) -> dict[str, str]:
+    """Tensor to file, as an index says; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())["weight_map"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path.name} cannot be read ({error}): fetch it again") from None
+    if not isinstance(found, dict) or not found or not all(map(_is_file_name, found.values())):
+        raise ValueError(f"{path.name} maps no tensors to files beside it: fetch it again")
+    return found
+
+
+def _is_file_name(value: object) -> bool:
+    return isinstance(value, str) and value == Path(value).name and value.endswith(".safetensors")
+
+
+def _header(path: Path) -> dict[str, Stored]:
+    """What a safetensors file says of each of its tensors."""
+    many = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header: dict[str, Any] = json.loads(file.read(min(size, many)))
+        header.pop("__metadata__", None)
+        found = {
+            name: Stored(
+                path,
+                str(one["dtype"]),
+                tuple(map(int, one["shape"])),
+                8 + size + int(one["data_offsets"][0]),
+                8 + size + int(one["data_offsets"][1]),
+            )
+            for name, one in header.items()
+        }
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{path.name} is not a safetensors file that can be read ({error}): fetch it again") from None
+    for name, one in found.items():
+        if one.end > many:
+            raise ValueError(f"{path.name} ends within {name}: it was cut off; fetch it again")
+        if one.end - one.begin != math.prod(one.shape) * WIDTHS.get(one.dtype, 0) and one.dtype in WIDTHS:
+            raise ValueError(f"{path.name} holds {name} in another number of bytes than its shape: fetch it again")
+    return found
