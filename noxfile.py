@@ -332,6 +332,12 @@ def matrix(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def search(session: nox.Session) -> None:
+    """Walk engines over models, shardings and prompts by the ladder; the arguments are those of `rankproof search`."""
+    ready(session).run(session, "-m", "harness.cli", "search", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def commits(session: nox.Session) -> None:
     """Compare what two commits decide of the shipped scenarios: `-- BEFORE [AFTER] [SCENARIO…]`."""
     ready(session).run(session, "-m", "tests.bench.commits", *session.posargs)

@@ -59,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "gate": ("apply a release policy to the signed reports of one commit", GATE_CODES),
     "compare": ("compare two runs of a scenario, cell by cell and check by check", COMPARED),
     "matrix": ("try every kind of fault against the checks that have to see it, and sign what came out", EPILOG),
+    "search": ("walk engines over models, shardings and prompts, and sign what diverged and what did not", EPILOG),
     "bundle": ("pack a run into one file, to send it to somebody", None),
     "reproduce": ("run a report or a bundle again, and say whether it is reproduced", REPRODUCED),
     "tokenizer": ("say what a tokenizer is, and what differs; find, fetch and lock one", FETCHED),

@@ -22,7 +22,7 @@ from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalforme
 from harness.trust.sshsig import SshsigError
 from harness.trust.verification import Verification
 
-MATRIX = "evidence/matrix.json"
+MATRIX, SEARCH = "evidence/matrix.json", "evidence/search.json"
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -79,11 +79,15 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
 
 
 def replay_of(report: Path) -> Replay:
-    """How what lies beside a report is judged again: as a run, or as a matrix of runs."""
+    """How what lies beside a report is judged again: as a run, or as a matrix or a search, which are made of runs."""
     if (report.parent / MATRIX).is_file():
         from harness.matrix.replay import MatrixReplay
 
         return MatrixReplay()
+    if (report.parent / SEARCH).is_file():
+        from harness.search.replay import SearchReplay
+
+        return SearchReplay()
     return RecordReplay()
 
 

@@ -61,6 +61,20 @@ def _sparse(
     return {"config": lambda: families.common(model_type, architecture, shape) | further, "tensors": tensors}
 
 
+def _first_dense(model_type: str, architecture: str, shape: Shape, *, inner: int, **further: Any) -> dict[str, Any]:
+    """A first layer without experts, and in the others one that every token takes beside those that are chosen."""
+
+    def tensors() -> dict[str, Tensor]:
+        sparse = dict(families.attention(shape)) | dict(families.experts("mlp", QWEN, shape))
+        sparse |= dict(families.gated("mlp.shared_experts", QWEN, shape))
+        sparse["mlp.gate.e_score_correction_bias"] = Tensor(shape=(EXPERTS,), deviation=0.05)
+        first = dict(families.attention(shape)) | dict(families.dense(replace(shape, inner=inner)))
+        return families.decoder(shape, sparse, first=first)
+
+    config = families.common(model_type, architecture, shape)
+    return {"config": lambda: config | {"intermediate_size": inner} | further, "tensors": tensors}
+
+
 def _gpt2() -> dict[str, Any]:
     shape = Shape(tied=True, heads=12, kv_heads=12)
     config = {
@@ -186,6 +200,51 @@ MODELS: dict[str, Recipe] = {
             shared_intermediate_size=0,
             scoring_func="sigmoid",
             use_qk_norm=True,
+        ),
+    ),
+    "ministral3": Recipe(
+        does="rotations scaled by YaRN, queries scaled by position in steps of 16",
+        **_dense(
+            "ministral3",
+            "Ministral3ForCausalLM",
+            LLAMA,
+            hidden_act="silu",
+            rope_parameters={
+                "rope_type": "yarn",
+                "type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 16.0,
+                "original_max_position_embeddings": 16,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+            },
+        ),
+    ),
+    "glm4-moe": Recipe(
+        does="a first layer without experts, then 12 behind a sigmoid router with a bias, and one for every token; "
+        "half of each head rotated",
+        **_first_dense(
+            "glm4_moe",
+            "Glm4MoeForCausalLM",
+            SPARSE,
+            inner=192,
+            hidden_act="silu",
+            moe_intermediate_size=SPARSE.inner,
+            n_routed_experts=EXPERTS,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            first_k_dense_replace=1,
+            n_group=1,
+            topk_group=1,
+            norm_topk_prob=True,
+            routed_scaling_factor=1.0,
+            attention_bias=False,
+            use_qk_norm=False,
+            partial_rotary_factor=0.5,
+            rope_scaling=None,
         ),
     ),
     "recall": Recipe(

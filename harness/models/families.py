@@ -111,11 +111,14 @@ def experts(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[
         yield from gated(f"{prefix}.experts.{number}", names, shape)
 
 
-def decoder(shape: Shape, layer: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The whole checkpoint of a model of Llama's build."""
+def decoder(
+    shape: Shape, layer: Mapping[str, Tensor], *, first: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """The whole checkpoint of a model of Llama's build; the first layer may be another."""
     out = {"model.embed_tokens.weight": Tensor(shape=(SIZE, shape.width), deviation=shape.embedding)}
     for number in range(shape.layers):
-        out |= {f"model.layers.{number}.{name}": tensor for name, tensor in layer.items()}
+        own = first if first is not None and number == 0 else layer
+        out |= {f"model.layers.{number}.{name}": tensor for name, tensor in own.items()}
     out["model.norm.weight"] = Tensor(shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle)
     if not shape.tied:
         out["lm_head.weight"] = Tensor(shape=(SIZE, shape.width), deviation=3 * root(shape.width))

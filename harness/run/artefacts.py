@@ -25,7 +25,7 @@ from harness.record.artefacts import LARGE, PER_RUN, PER_TRIAL, path_of
 from harness.record.results import ResultsFolder
 from harness.world.world import World
 
-MANY = 256
+MANY = 1024
 """Of a rank so many files are looked at."""
 FILE = re.compile(r"(?P<name>.+?)(?P<suffix>\.bfloat16\.npy|\.npy|\.bin)")
 

@@ -23,7 +23,7 @@ from harness.scenario.matrix import same
 from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
-from harness.scenario.ready_lint import ready
+from harness.scenario.ready_lint import is_of_the_ranks, ready
 from harness.scenario.sufficiency import TRIAL_RULES
 
 OF_ONE = "in a world of one rank nothing distributed is tried"
@@ -128,8 +128,9 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
         message = "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
         yield draft.problem(place, message, at_key=True)
     arguments, axes = reference.get("with"), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
-    if reference.get("once") == "scenario" and axes:
-        message = f"one reference cannot stand for the axis {axes[0]}, which it would be given; leave it at cell"
+    of_what = [axis for axis in axes if not is_of_the_ranks(draft, axis)]
+    if reference.get("once") == "scenario" and of_what:
+        message = f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave it at cell"
         yield draft.problem((*place, "once"), message)
     for axis in axes:
         if isinstance(arguments, dict) and axis in arguments:

@@ -38,6 +38,12 @@ def ready(draft: Draft) -> Iterator[Problem]:
     yield from _events(draft, name, subject)
 
 
+def is_of_the_ranks(draft: Draft, axis: str) -> bool:
+    """Whether an axis says how the ranks go about it, which their reference need not be given."""
+    subject = READY.get(str(draft.at("subject", "use")))
+    return subject is not None and axis in subject.arguments and subject.arguments[axis].of_the_ranks
+
+
 def _no_own_code(draft: Draft) -> Iterator[Problem]:
     places: list[Path] = [("subject", "path")] if draft.has("subject", "path") else []
     places += [(*arm, key) for arm in draft.arms().values() for key in OF_CODE if draft.has(*arm, key)]

@@ -1,6 +1,7 @@
 """`hf-single`, `hf-tensor`, `hf-pipeline`, `mlx-single`, `mlx-tensor`, `mlx-pipeline`: inference over the ranks.
 
-All take the same arguments and tell the same, so that one scenario asks the same of each.
+All take the same arguments and tell the same, so that one scenario asks the same of each. `hf-sharded` and
+`mlx-sharded` take the last part as an argument, so that one scenario asks it of all three.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.subjects.inference_inside import checkpoint
 from harness.subjects.subject import INSIDE, Argument, ReadySubject
@@ -19,7 +21,9 @@ ARGUMENTS = {
         does="what is asked: texts, or lists of token ids", default=("the quick brown fox", "hello world")
     ),
     "max_new_tokens": Argument(does="how many tokens are generated after each prompt", default=8, at_most=4096),
-    "prefill_chunk": Argument(does="tokens of a prompt at a time; 0: all at once", default=0, at_least=0),
+    "prefill_chunk": Argument(
+        does="tokens of a prompt at a time; 0: all at once", default=0, at_least=0, of_the_ranks=True
+    ),
     "dtype": Argument(
         does="type of weights and activations", default="float32", choices=("float32", "bfloat16", "float16")
     ),
@@ -52,7 +56,7 @@ ARGUMENTS = {
         choices=("none", "some", "keep"),
     ),
     "sensitivity": Argument(
-        does="keep: each answer is made again with the weights of a middle layer too large, by three sizes",
+        does="keep: each answer is made again with the weights of a middle layer too large, by 1 % and by 0.1 %",
         default="none",
         choices=("none", "keep"),
     ),
@@ -95,28 +99,41 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
     return None
 
 
+SHARDING = {
+    "sharding": Argument(
+        does="single: the whole model in each rank; tensor: each layer is split; pipeline: the layers are",
+        default="tensor",
+        choices=("single", "tensor", "pipeline"),
+        of_the_ranks=True,
+    )
+}
+
+
 def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
     from harness.models import ModelError, engines
 
     folder = inputs[str(arguments["model"])]
+    engine = f"{name.partition('_')[0]}-{arguments.get('sharding') or name.partition('_')[2]}"
     try:
-        if why := engines.refusal(name.replace("_", "-"), engines.config_of(folder), ranks=ranks):
+        if why := engines.refusal(engine, engines.config_of(folder), ranks=ranks):
             return why
         checkpoint.stored(str(folder))
-        if name == "mlx_pipeline":
+        if engine == "mlx-pipeline":
             checkpoint.demand_index(str(folder))
     except (ModelError, ValueError) as error:
         return str(error)
     return ""
 
 
-def _subject(name: str, does: str, *backends: str) -> ReadySubject:
+def _subject(
+    name: str, does: str, *backends: str, further: Mapping[str, Argument] = MappingProxyType({})
+) -> ReadySubject:
     return ReadySubject(
         does=does,
         file=FOLDER / f"{name}.py",
         backends=backends,
-        arguments=ARGUMENTS,
+        arguments={**further, **ARGUMENTS},
         emits=EMITS,
         reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
         refuses=partial(_refuses, name),
@@ -136,5 +153,11 @@ SUBJECTS = {
     "mlx-tensor": _subject("mlx_tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring"),
     "mlx-pipeline": _subject(
         "mlx_pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring"
+    ),
+    "hf-sharded": _subject(
+        "hf_sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
+    ),
+    "mlx-sharded": _subject(
+        "mlx_sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
     ),
 }

@@ -22,6 +22,8 @@ class Argument:
         at_least, at_most: bounds of a number.
         names_an_input: whether its value is the name of one of the scenario's inputs.
         texts: of a list, whether an item may be a text beside a list of token ids.
+        of_the_ranks: whether it says how the ranks go about it, and nothing of what has to come out: as an axis, it
+            leaves a reference that all cells share as it is.
     """
 
     does: str
@@ -31,6 +33,7 @@ class Argument:
     at_most: int = 1_000_000
     names_an_input: bool = False
     texts: bool = True
+    of_the_ranks: bool = False
 
     def complaint(self, value: object) -> str:
         """Why it cannot be this value; empty where it can."""

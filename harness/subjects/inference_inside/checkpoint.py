@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,25 +85,6 @@ def demand_index(folder: str) -> None:
     """
     if not Path(folder, INDEX).is_file():
         raise ValueError(f"mlx-lm's pipeline reads {INDEX}, which is not in {Path(folder).name}: convert the model")
-
-
-def read(folder: str, *, skip: Callable[[str], bool] = lambda _name: False) -> dict[str, Any]:
-    """The tensors of a checkpoint as torch's, but for those that are skipped; of these no byte is read.
-
-    Raises:
-        ValueError: as `stored`, or a dtype that is not a float's.
-    """
-    import torch
-
-    dtypes = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-    found = {}
-    for name, one in stored(folder).items():
-        if skip(name):
-            continue
-        if one.dtype not in dtypes:
-            raise ValueError(f"{name} is of dtype {one.dtype}: hf-pipeline takes {', '.join(dtypes)}")
-        found[name] = torch.frombuffer(one.read(), dtype=torch.uint8).view(dtypes[one.dtype]).reshape(one.shape)
-    return found
 
 
 def _index(path: Path) -> dict[str, str]:

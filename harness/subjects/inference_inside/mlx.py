@@ -77,8 +77,8 @@ class MlxLm:
         absent = sorted(piece for piece in self._names() if piece not in self._checkpoint)
         if absent:
             raise ValueError(
-                f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with other names: convert "
-                "the model with mlx_lm.convert"
+                f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with other names: "
+                "convert the model with mlx_lm.convert"
             )
         first = getattr(getattr(self._model, "model", None), "start_idx", 0)
         for number, layer in enumerate(self._model.layers, first):

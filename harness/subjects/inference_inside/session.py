@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 SOME = 3
 """Orders in which a prompt is answered again where not all are asked; the next prompt takes the next ones."""
-DEFECTS = (0.1, 0.01, 0.001)
+DEFECTS = (0.01, 0.001)
 """Sizes of defects that a reference tries on itself."""
 
 

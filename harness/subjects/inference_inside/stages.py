@@ -1,8 +1,8 @@
 """A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on the hidden state.
 
-What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first stage's, other norms and
-the head the last one's; what has no parameters (rotary positions) every stage has. A decoder with something else beside its layers is refused,
-because nobody said where it belongs.
+What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first stage's, other norms
+and the head the last one's; what has no parameters (rotary positions) every stage has. A decoder with something else
+beside its layers is refused, because nobody said where it belongs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from . import checkpoint
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class Stage:
@@ -64,7 +66,7 @@ class Stage:
         tied = skeleton.get_output_embeddings() is not None and config.get_text_config().tie_word_embeddings
         foreign = [one for one, belongs in beside.items() if not self._has(belongs, tied=tied)]
         base = skeleton.base_model_prefix
-        own = checkpoint.read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
+        own = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
         # transformers' own loader renames and stacks what checkpoints name otherwise. What is missing, the other
         # ranks' layers, it fills with numbers; they are removed below.
         model, told = type(skeleton).from_pretrained(
@@ -233,6 +235,23 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
     for name, module in model.named_children():
         if module is head:
             found[name] = "last"
+    return found
+
+
+def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint but for those that are skipped, by name; of the others no byte is read.
+
+    Raises:
+        ValueError: as `checkpoint.stored`, or a dtype that is not a float's.
+    """
+    found: dict[str, Tensor] = {}
+    for name, one in checkpoint.stored(folder).items():
+        if skip(name):
+            continue
+        if one.dtype not in DTYPES:
+            raise ValueError(f"{name} is of dtype {one.dtype}: hf-pipeline takes {', '.join(DTYPES)}")
+        data = torch.frombuffer(one.read(), dtype=torch.uint8)
+        found[name] = data.view(DTYPES[one.dtype]).reshape(one.shape)
     return found
 
 

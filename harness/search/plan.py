@@ -1,0 +1,140 @@
+"""The space of a search, and the ordinary scenarios by which it is walked: those of the ladder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from typing import Any, Literal
+
+import yaml
+
+from harness.forms.digest import sha256
+from harness.forms.problem import closest
+from harness.models import MODELS
+from harness.search.facts import Library, PartFacts
+from harness.search.prompts import CHUNK, STEPS, changed, prompts
+from harness.subjects import READY
+
+SPACE = ("qwen2", "qwen3-moe", "ministral3", "glm4-moe", "llama", "gemma2")
+"""The models; of the first four both engines offer every sharding."""
+LIBRARIES: tuple[Library, ...] = ("hf", "mlx")
+BACKENDS = {"hf": "gloo", "mlx": "mlx-ring"}
+# A world of one is not a ring: there whole models run in two ranks that have joined one.
+ALONE = {"hf": 1, "mlx": 2}
+SPLIT_OVER = (2, 3)
+SIZE = 0.01
+"""The size of defect that a cell must be able to show: of the weights of a layer in the middle."""
+SEED = "rankproof-search"
+RELEASES = ("transformers", "mlx-lm", "torch", "mlx")
+# What every rank may hold: per engine, and what it does not split.
+REPLICATED = {
+    "hf": ["*norm*", "*embed_tokens*", "*.mlp.gate.*"],
+    "mlx": ["*norm*", "*embed_tokens*", "lm_head.weight", "*.mlp.gate.*"],
+}
+Sharding = Literal["single", "tensor", "pipeline"]
+
+
+class Nothing(Exception):
+    """What was asked for is not there; the message says what there is."""
+
+
+def chosen(models: Sequence[str]) -> list[str]:
+    """The models of a search, all of the space where none is named.
+
+    Raises:
+        Nothing: one is not a model that is made here.
+    """
+    for model in models:
+        if model not in MODELS:
+            hint = f"; did you mean {near}?" if (near := closest(model, list(MODELS))) else ""
+            raise Nothing(f"--model {model}: is not a model that is made here{hint} `rankproof models list` tells them")
+    return list(dict.fromkeys(models)) or list(SPACE)
+
+
+def parts(models: Sequence[str]) -> list[PartFacts]:
+    """The parts of a search, in the order in which they are made."""
+    found = []
+    for model, library in product(models, LIBRARIES):
+        kinds: tuple[tuple[str, list[Sharding], list[int]], ...] = (
+            ("whole", ["single"], [ALONE[library]]),
+            ("split", ["tensor", "pipeline"], list(SPLIT_OVER)),
+        )
+        for kind, shardings, ranks in kinds:
+            part = PartFacts(
+                name=f"{model}-{library}-{kind}",
+                model=model,
+                library=library,
+                shardings=shardings,
+                ranks=ranks,
+                scenario="0" * 64,
+            )
+            found.append(part.model_copy(update={"scenario": sha256(scenario(part))}))
+    return found
+
+
+def scenario(part: PartFacts) -> bytes:
+    """The scenario of a part: ordinary YAML, the same bytes everywhere."""
+    asked: dict[str, Any] = {"prompts": prompts(), "max_new_tokens": STEPS}
+    given = {"prefill_chunk": CHUNK, "follow": "reference", "hidden": "keep"}
+    checks: list[dict[str, Any]] = [
+        {"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference", "sees": SIZE}
+    ]
+    # Whole models that lie on two ranks lie there twice.
+    if part.shardings != ["single"] or part.ranks == [1]:
+        cover: dict[str, Any] = {"id": "covers", "kind": "shards-cover", "ranks": "every", "against": "reference"}
+        checks.append(cover | {"replicated": REPLICATED[part.library]})
+    tree = {
+        "schema": 1,
+        "id": f"search-{part.name}",
+        "title": f"{part.model}, {' and '.join(part.shardings)}, by {part.library}",
+        "question": (
+            f"Does {part.model}, shared as {' and as '.join(part.shardings)} over {' and '.join(map(str, part.ranks))} "
+            "ranks, give the logits of the whole model, but for the noise of its own arithmetic?"
+        ),
+        "role": "claim",
+        "needs": {"memory": "4GiB"},
+        "inputs": {"model": {"made": part.model}},
+        "subject": {
+            "use": f"{part.library}-sharded",
+            "candidate": {"with": {**asked, **given}},
+            "control": {
+                "with": {**asked, **given, "prompts": changed()},
+                "must_fail": {"check": "same-model", "ranks": "every"},
+            },
+            "reference": {
+                "with": {**asked, "envelope": "some", "sensitivity": "keep", "hidden": "keep"},
+                "once": "scenario",
+            },
+        },
+        "matrix": {"ranks": part.ranks, "backend": [BACKENDS[part.library]], "sharding": part.shardings},
+        "world": {"start": "warm", "deadline": "300s"},
+        "seed": SEED,
+        # What a deterministic engine gives once it gives again: a search is not about races.
+        "trials": {"candidate": 1, "control": 1, "accept": {"failure_rate_below": "96%"}, "max_voids": 1},
+        "checks": [
+            *checks,
+            {"id": "all-finished", "kind": "exit", "ranks": "every", "code": 0},
+            {"id": "nobody-left", "kind": "no-survivors"},
+        ],
+    }
+    # By way of JSON, because a list that stands at two places would be written as an anchor.
+    plain = json.loads(json.dumps(tree))
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110).encode()
+
+
+def subject() -> dict[str, str]:
+    """The code of the ranks: file to sha256."""
+    return {name: sha256(data) for name, data in READY["hf-sharded"].files().items()}
+
+
+def versions() -> dict[str, str]:
+    """The releases that are searched, as they are installed here."""
+    found = {}
+    for name in RELEASES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

@@ -1,0 +1,158 @@
+"""The record of a search, worked out from its parts: by whoever made it, and again by whoever verifies it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Literal
+
+from harness.forms.model import Model
+from harness.reason import SkipCode
+from harness.record.facts import SOURCE_FOLDER
+from harness.record.model import PATH, Record, RecordError, read_model
+from harness.search.facts import PATH as FACTS
+from harness.search.facts import PartFacts, SearchFacts
+from harness.series.part import part_record
+from harness.series.series import Read
+from harness.stats.verdict import CellVerdict
+
+Word = Literal["IDENTICAL", "EQUIVALENT", "DIVERGENT", "INCONCLUSIVE", "REFUSED", "SKIPPED"]
+WORDS: tuple[Word, ...] = ("IDENTICAL", "EQUIVALENT", "DIVERGENT", "INCONCLUSIVE", "REFUSED", "SKIPPED")
+CHECK = "same-model"
+
+
+class SearchCell(Model):
+    """One point of the space: a model, an engine, a sharding and a world size, over all prompts.
+
+    Attributes:
+        word: DIVERGENT where any check failed in the candidate; IDENTICAL where every rank with logits gave the same
+            bits; REFUSED where the engine does not offer it; SKIPPED where this machine could not run it.
+        why: in words, for what is not IDENTICAL or EQUIVALENT.
+        found: how near the logits of the first rank that has any lie, and which defect would have been seen.
+        part: whose evidence shows it.
+    """
+
+    model: str
+    engine: str
+    ranks: int
+    backend: str
+    word: Word
+    why: str = ""
+    found: str = ""
+    part: str
+
+
+class SearchRecord(Model):
+    """The record of a search: `results.json`."""
+
+    format: Literal[1]
+    facts: SearchFacts
+    cells: list[SearchCell]
+    seconds: float
+
+    @property
+    def counts(self) -> dict[Word, int]:
+        """How many cells each word has; those it has none of are left out."""
+        many = Counter(cell.word for cell in self.cells)
+        return {word: many[word] for word in WORDS if many[word]}
+
+    def encode(self) -> bytes:
+        """The one way it is written."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> SearchRecord:
+        """Read it. Raises RecordError."""
+        return read_model(cls, data, name=PATH)
+
+
+def read_facts(data: bytes) -> SearchFacts:
+    """Read what a search was going to do. Raises RecordError."""
+    return read_model(SearchFacts, data, name=FACTS)
+
+
+def assemble(read: Read, names: Collection[str]) -> SearchRecord:
+    """Work out the record.
+
+    Args:
+        read: gives the bytes of a file by its path in the folder of the search.
+        names: the paths there are.
+
+    Raises: as harness.series.part.part_record, and RecordError for a part that is missing or too much.
+    """
+    facts = read_facts(read(FACTS))
+    planned = {part.path for part in facts.parts}
+    if len(planned) != len(facts.parts):
+        raise RecordError("two parts have one name")
+    if odd := sorted(set(names) ^ planned ^ {FACTS}):
+        raise RecordError(f"{odd[0]} is {'missing' if odd[0] in planned else 'not a part of this search'}")
+    subject = {
+        f"{SOURCE_FOLDER}/{arm}/{name}": digest
+        for arm in ("candidate", "control")
+        for name, digest in facts.subject.items()
+    }
+    cells, seconds = list[SearchCell](), 0.0
+    for part in facts.parts:
+        record = part_record(part, read(part.path), facts=facts, subject=subject)
+        digests = {one.name: one.digest for one in record.run.inputs}
+        if digests.get("model") != facts.models.get(part.model):
+            raise RecordError(f"{part.path} is a run of another {part.model} than was planned")
+        cells += _cells(part, record)
+        seconds += record.run.seconds
+    return SearchRecord(format=1, facts=facts, cells=cells, seconds=round(seconds, 1))
+
+
+def _cells(part: PartFacts, record: Record) -> Iterator[SearchCell]:
+    judged = {(one.ranks, _sharding(one)): one for one in record.judgement.cells}
+    for sharding in part.shardings:
+        for ranks in part.ranks:
+            if (one := judged.pop((ranks, sharding), None)) is None:
+                raise RecordError(f"{part.path} has no cell of {sharding} over {ranks} ranks")
+            word, why = _word(one)
+            yield SearchCell(
+                model=part.model,
+                engine=f"{part.library}-{sharding}",
+                ranks=ranks,
+                backend=one.backend,
+                word=word,
+                why=why,
+                found=_found(one),
+                part=part.path,
+            )
+    if judged:
+        raise RecordError(f"{part.path} has the cell {next(iter(judged.values())).id}, which was not planned")
+
+
+def _sharding(cell: CellVerdict) -> str:
+    """As the cell's id says it."""
+    axes = dict(axis.partition("=")[::2] for axis in cell.id.split(","))
+    return axes.get("sharding", "")
+
+
+def _word(cell: CellVerdict) -> tuple[Word, str]:
+    why = "; ".join(map(str, cell.reasons))
+    if cell.verdict == "SKIPPED":
+        refused = all(reason.code == SkipCode.CELL_MODEL for reason in cell.reasons)
+        return ("REFUSED" if refused else "SKIPPED"), why
+    tally = cell.candidate
+    if tally is not None and (failed := [trial for trial in tally.trials if trial.outcome == "fail"]):
+        told = [f"{one.check}: {reason}" for one in failed[0].failures for reason in one.reasons[:1]]
+        return "DIVERGENT", "; ".join(told)
+    if cell.verdict != "PASS":
+        return "INCONCLUSIVE", why
+    with_logits = [text for text in _shown(cell) if "it keeps no logits" not in text]
+    same = bool(with_logits) and all(text.startswith("IDENTICAL") for text in with_logits)
+    return ("IDENTICAL" if same else "EQUIVALENT"), ""
+
+
+def _shown(cell: CellVerdict) -> list[str]:
+    """What the check said of each rank of the candidate's trial that is shown."""
+    sample = cell.samples.get("candidate")
+    rows = [row for row in sample.rows if row.check == CHECK] if sample is not None else []
+    return [one.shown for row in rows for one in row.cells]
+
+
+def _found(cell: CellVerdict) -> str:
+    texts = [text for text in _shown(cell) if "it keeps no logits" not in text and ": " in text]
+    return texts[0].partition(": ")[2] if texts else ""

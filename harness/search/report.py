@@ -1,0 +1,132 @@
+"""The report of a search: the space, one table of its cells, and every cell that is not equivalent in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.forms.text import plural
+from harness.record.model import PATH
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Evidence,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Verbatim,
+)
+from harness.report.markdown import render_markdown
+from harness.search.facts import PATH as FACTS
+from harness.search.record import SearchCell, SearchRecord
+
+RECORD = Evidence(PATH)
+WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
+
+
+def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
+    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex digits."""
+    return render_markdown(_blocks(record, manifest_digest)).encode()
+
+
+def answer(record: SearchRecord) -> str:
+    """What was found, in a sentence."""
+    found = record.counts.get("DIVERGENT", 0)
+    many = sum(cell.word in WALKED for cell in record.cells)
+    rest = ", ".join(f"{count} {word}" for word, count in record.counts.items())
+    what = f"{plural(found, 'cell')} DIVERGENT" if found else "No divergence was found"
+    return f"{what} in {plural(many, 'cell')} that were walked with {len(record.facts.prompts)} prompts each ({rest})."
+
+
+def _blocks(record: SearchRecord, digest: str) -> Iterator[Block]:
+    facts = record.facts
+    yield Heading(1, "Search")
+    yield Paragraph(Claim(answer(record), (RECORD,)))
+    # The verifier reads the time from exactly this line.
+    yield Paragraph("Made: ", Verbatim(facts.made))
+    yield Note(
+        "A cell is a model, an engine with the way it shares the model, and a world size. Every prompt is read in "
+        "chunks, continued over the ranks with the tokens that the whole model chose, and its logits at every position "
+        "are compared with those of the whole model in a process of its own. What is allowed is measured: how far the "
+        "whole model's own logits move when it adds up the same sums in another order, twice that at most. In each "
+        "cell the same run on prompts with one other token failed; `seen would be` names the smallest defect of the "
+        "whole model that was tried and lies beyond what is allowed."
+    )
+    yield Heading(2, "The space")
+    yield Table(("what", "this search"), tuple(_space(record)))
+    yield Heading(2, "Every cell")
+    yield Table(
+        ("model", "engine", "ranks", "", "prefill and decode against the whole model"),
+        tuple(_row(cell) for cell in record.cells),
+        align=("left", "left", "right", "left", "left"),
+    )
+    yield from _told("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
+    rest = [cell for cell in record.cells if cell.word not in WALKED]
+    yield from _told("Not walked, or without an answer", rest)
+    yield Heading(2, "What this does not show")
+    yield BulletList(tuple(_unshown(record)))
+    yield Heading(2, "Evidence")
+    yield Table(
+        ("file", "what it holds"),
+        (
+            (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
+            (Claim("the record", (RECORD,)), "every cell above"),
+            (Verbatim("evidence/parts/"), "for each part a bundle of a signed run: `rankproof verify` takes each"),
+        ),
+    )
+    # The verifier looks for exactly this line.
+    yield Paragraph("Manifest: ", Verbatim("MANIFEST.sha256"), " sha256 ", Verbatim(digest))
+    yield Heading(2, "Check it yourself")
+    key = facts.signer.key if facts.signer is not None else "SHA256:..."
+    yield Verbatim(f"rankproof verify report.md --signer {key}\nsha256sum --quiet -c MANIFEST.sha256", "sh")
+
+
+def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
+    facts = record.facts
+    yield "rankproof", facts.rankproof
+    yield "commit", Verbatim(facts.source.commit or "not known")
+    yield "its own code", Verbatim(facts.code)
+    yield "releases", Foreign(", ".join(f"{name} {number}" for name, number in facts.versions.items()))
+    yield "models", Foreign(", ".join(facts.models))
+    engines = dict.fromkeys(cell.engine for cell in record.cells)
+    yield "engines", Foreign(", ".join(engines))
+    lengths = [len(one) for one in facts.prompts if isinstance(one, list)]
+    texts = len(facts.prompts) - len(lengths)
+    what = f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to {max(lengths)} tokens"
+    how = f"{facts.chunk} tokens at a time, {facts.steps} generated after each"
+    yield "prompts", f"{len(facts.prompts)} ({what}), {how}"
+    yield "cells", str(len(record.cells))
+    yield "time of all parts", f"{record.seconds:.0f} s"
+
+
+def _row(cell: SearchCell) -> tuple[Part, ...]:
+    word: Part = cell.word if cell.word in ("IDENTICAL", "EQUIVALENT") else Strong(cell.word)
+    return cell.model, Verbatim(cell.engine), str(cell.ranks), Claim(word, (Evidence(cell.part),)), Foreign(cell.found)
+
+
+def _told(title: str, cells: list[SearchCell]) -> Iterator[Block]:
+    yield Heading(2, title)
+    said: dict[tuple[str, str, str, str], list[SearchCell]] = {}
+    for cell in cells:
+        said.setdefault((cell.model, cell.engine, cell.word, cell.why), []).append(cell)
+    items: list[Part] = [
+        Claim(
+            Foreign(f"{model}, {engine} over {' and '.join(str(one.ranks) for one in same)} ranks: {word}: {why}"),
+            (Evidence(same[0].part),),
+        )
+        for (model, engine, word, why), same in said.items()
+    ]
+    yield BulletList(tuple(items)) if items else Paragraph("Nothing.")
+
+
+def _unshown(record: SearchRecord) -> Iterator[Part]:
+    yield "Other models: these are small ones with random weights, made here, in float32 on the CPU."
+    yield "Other prompts, longer ones, sampling, batches of several requests: none was tried."
+    yield "Races: every cell was tried once."
+    if len({cell.ranks for cell in record.cells}) < 4:
+        worlds = " and ".join(map(str, sorted({cell.ranks for cell in record.cells})))
+        yield f"Other world sizes than {worlds}, and worlds over several machines."
