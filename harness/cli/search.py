@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument(
-        "--model", action="append", default=[], metavar="NAME", help="only this model; again for more (default: six)"
+        "--model", action="append", default=[], metavar="NAME", help="only this model; again for more (default: four)"
     )
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with this unfinished search")
     new_runs(parser)

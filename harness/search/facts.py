@@ -17,23 +17,28 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Library = Literal["hf", "mlx"]
 
 
+class Asked(Model):
+    """How a model is shared, and over how many ranks."""
+
+    sharding: Literal["single", "tensor", "pipeline"]
+    ranks: Annotated[int, Field(ge=1)]
+
+
 class PartFacts(Model):
-    """One signed run of a search: a model with an engine, whole or split.
+    """One signed run of a search: a model with an engine.
 
     Attributes:
         name: of the part, and of its file.
         model: of the models that are made here.
         library: the engine.
-        shardings: how the model is shared.
-        ranks: world sizes.
+        cells: what is asked of it.
         scenario: sha256 of its scenario file.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     model: str
     library: Library
-    shardings: list[Literal["single", "tensor", "pipeline"]]
-    ranks: list[int]
+    cells: list[Asked]
     scenario: Digest
 
     @property

@@ -12,18 +12,24 @@ import yaml
 
 from harness.forms.digest import sha256
 from harness.forms.problem import closest
+from harness.forms.text import plural
 from harness.models import MODELS
-from harness.search.facts import Library, PartFacts
+from harness.search.facts import Asked, Library, PartFacts
 from harness.search.prompts import CHUNK, STEPS, changed, prompts
 from harness.subjects import READY
 
-SPACE = ("qwen2", "qwen3-moe", "ministral3", "glm4-moe", "llama", "gemma2")
-"""The models; of the first four both engines offer every sharding."""
+Sharding = Literal["single", "tensor", "pipeline"]
+SPACE = ("qwen2", "qwen3-moe", "ministral3", "glm4-moe")
+"""The models: of those that are made here, the ones of which both engines offer every sharding."""
 LIBRARIES: tuple[Library, ...] = ("hf", "mlx")
 BACKENDS = {"hf": "gloo", "mlx": "mlx-ring"}
-# A world of one is not a ring: there whole models run in two ranks that have joined one.
-ALONE = {"hf": 1, "mlx": 2}
-SPLIT_OVER = (2, 3)
+# A world of one is not a ring: there a whole model runs in both ranks of two that have joined one. That is a part of
+# its own, because whole models that lie on two ranks lie there twice, which no part that is split may do.
+CELLS: dict[Library, tuple[tuple[str, tuple[tuple[Sharding, int], ...]], ...]] = {
+    "hf": (("every", (("single", 1), ("tensor", 2), ("pipeline", 3))),),
+    "mlx": (("whole", (("single", 2),)), ("split", (("tensor", 2), ("pipeline", 3)))),
+}
+TWICE = "whole"
 SIZE = 0.01
 """The size of defect that a cell must be able to show: of the weights of a layer in the middle."""
 SEED = "rankproof-search"
@@ -33,7 +39,6 @@ REPLICATED = {
     "hf": ["*norm*", "*embed_tokens*", "*.mlp.gate.*"],
     "mlx": ["*norm*", "*embed_tokens*", "lm_head.weight", "*.mlp.gate.*"],
 }
-Sharding = Literal["single", "tensor", "pipeline"]
 
 
 class Nothing(Exception):
@@ -57,17 +62,12 @@ def parts(models: Sequence[str]) -> list[PartFacts]:
     """The parts of a search, in the order in which they are made."""
     found = []
     for model, library in product(models, LIBRARIES):
-        kinds: tuple[tuple[str, list[Sharding], list[int]], ...] = (
-            ("whole", ["single"], [ALONE[library]]),
-            ("split", ["tensor", "pipeline"], list(SPLIT_OVER)),
-        )
-        for kind, shardings, ranks in kinds:
+        for kind, cells in CELLS[library]:
             part = PartFacts(
                 name=f"{model}-{library}-{kind}",
                 model=model,
                 library=library,
-                shardings=shardings,
-                ranks=ranks,
+                cells=[Asked(sharding=sharding, ranks=ranks) for sharding, ranks in cells],
                 scenario="0" * 64,
             )
             found.append(part.model_copy(update={"scenario": sha256(scenario(part))}))
@@ -77,21 +77,29 @@ def parts(models: Sequence[str]) -> list[PartFacts]:
 def scenario(part: PartFacts) -> bytes:
     """The scenario of a part: ordinary YAML, the same bytes everywhere."""
     asked: dict[str, Any] = {"prompts": prompts(), "max_new_tokens": STEPS}
-    given = {"prefill_chunk": CHUNK, "follow": "reference", "hidden": "keep"}
+    given = {"prefill_chunk": CHUNK, "follow": "reference"}
+    how = [f"{one.sharding} over {plural(one.ranks, 'rank')}" for one in part.cells]
+    shardings = [one.sharding for one in part.cells]
+    worlds = sorted({one.ranks for one in part.cells})
+    chosen = {(one.sharding, one.ranks) for one in part.cells}
+    others = [
+        {"sharding": sharding, "ranks": ranks}
+        for sharding, ranks in product(shardings, worlds)
+        if (sharding, ranks) not in chosen
+    ]
     checks: list[dict[str, Any]] = [
         {"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference", "sees": SIZE}
     ]
-    # Whole models that lie on two ranks lie there twice.
-    if part.shardings != ["single"] or part.ranks == [1]:
+    if not part.name.endswith(TWICE):
         cover: dict[str, Any] = {"id": "covers", "kind": "shards-cover", "ranks": "every", "against": "reference"}
         checks.append(cover | {"replicated": REPLICATED[part.library]})
     tree = {
         "schema": 1,
         "id": f"search-{part.name}",
-        "title": f"{part.model}, {' and '.join(part.shardings)}, by {part.library}",
+        "title": f"{part.model} by {part.library}: {', '.join(shardings)}",
         "question": (
-            f"Does {part.model}, shared as {' and as '.join(part.shardings)} over {' and '.join(map(str, part.ranks))} "
-            "ranks, give the logits of the whole model, but for the noise of its own arithmetic?"
+            f"Does {part.model} give the logits of the whole model, but for the noise of its own arithmetic, where it "
+            f"is shared as {', '.join(how)}?"
         ),
         "role": "claim",
         "needs": {"memory": "4GiB"},
@@ -104,11 +112,16 @@ def scenario(part: PartFacts) -> bytes:
                 "must_fail": {"check": "same-model", "ranks": "every"},
             },
             "reference": {
-                "with": {**asked, "envelope": "some", "sensitivity": "keep", "hidden": "keep"},
+                "with": {**asked, "envelope": "some", "sensitivity": "keep"},
                 "once": "scenario",
             },
         },
-        "matrix": {"ranks": part.ranks, "backend": [BACKENDS[part.library]], "sharding": part.shardings},
+        "matrix": {
+            "ranks": worlds,
+            "backend": [BACKENDS[part.library]],
+            "sharding": shardings,
+            **({"exclude": others} if others else {}),
+        },
         "world": {"start": "warm", "deadline": "300s"},
         "seed": SEED,
         # What a deterministic engine gives once it gives again: a search is not about races.

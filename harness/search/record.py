@@ -105,21 +105,20 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
 
 def _cells(part: PartFacts, record: Record) -> Iterator[SearchCell]:
     judged = {(one.ranks, _sharding(one)): one for one in record.judgement.cells}
-    for sharding in part.shardings:
-        for ranks in part.ranks:
-            if (one := judged.pop((ranks, sharding), None)) is None:
-                raise RecordError(f"{part.path} has no cell of {sharding} over {ranks} ranks")
-            word, why = _word(one)
-            yield SearchCell(
-                model=part.model,
-                engine=f"{part.library}-{sharding}",
-                ranks=ranks,
-                backend=one.backend,
-                word=word,
-                why=why,
-                found=_found(one),
-                part=part.path,
-            )
+    for asked in part.cells:
+        if (one := judged.pop((asked.ranks, asked.sharding), None)) is None:
+            raise RecordError(f"{part.path} has no cell of {asked.sharding} over {asked.ranks} ranks")
+        word, why = _word(one)
+        yield SearchCell(
+            model=part.model,
+            engine=f"{part.library}-{asked.sharding}",
+            ranks=asked.ranks,
+            backend=one.backend,
+            word=word,
+            why=why,
+            found=_found(one),
+            part=part.path,
+        )
     if judged:
         raise RecordError(f"{part.path} has the cell {next(iter(judged.values())).id}, which was not planned")
 

@@ -50,13 +50,13 @@ ARGUMENTS = {
         choices=("every-rank", "rank-0-only"),
     ),
     "envelope": Argument(
-        does="keep: each answer is made again in every order in which the same sums may be added up; some: in three of "
-        "them, and the next prompt's in the next three",
+        does="keep: each answer is made again in every order in which the same sums may be added up; some: in two of "
+        "them, and the next prompt's in the next two",
         default="none",
         choices=("none", "some", "keep"),
     ),
     "sensitivity": Argument(
-        does="keep: each answer is made again with the weights of a middle layer too large, by 1 % and by 0.1 %",
+        does="keep: each answer is made again with the weights of a middle layer 1 % too large",
         default="none",
         choices=("none", "keep"),
     ),

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-SOME = 3
+SOME = 2
 """Orders in which a prompt is answered again where not all are asked; the next prompt takes the next ones."""
-DEFECTS = (0.01, 0.001)
-"""Sizes of defects that a reference tries on itself."""
+DEFECTS = (0.01,)
+"""Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
 
 @dataclass(frozen=True, kw_only=True)
