@@ -57,6 +57,7 @@ class SearchFacts(Model):
         prompts: texts, and lists of token ids.
         chunk: tokens of a prompt that are read at a time.
         steps: tokens that are generated after each.
+        trials: how often each cell is walked.
         subject: the code of the ranks, file to sha256.
         parts: in the order in which they are made.
     """
@@ -73,5 +74,6 @@ class SearchFacts(Model):
     prompts: list[str | list[int]]
     chunk: int
     steps: int
+    trials: int
     subject: dict[str, Digest]
     parts: list[PartFacts]

@@ -76,6 +76,7 @@ def begin(
             prompts=prompts(),
             chunk=CHUNK,
             steps=STEPS,
+            trials=plan.TRIALS,
             subject=plan.subject(),
             parts=plan.parts(chosen),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.forms.text import plural
+from harness.forms.text import listed, plural
 from harness.record.model import PATH
 from harness.report.blocks import (
     Block,
@@ -115,7 +115,7 @@ def _told(title: str, cells: list[SearchCell]) -> Iterator[Block]:
         said.setdefault((cell.model, cell.engine, cell.word, cell.why), []).append(cell)
     items: list[Part] = [
         Claim(
-            Foreign(f"{model}, {engine} over {' and '.join(str(one.ranks) for one in same)} ranks: {word}: {why}"),
+            Foreign(f"{model}, {engine} over {' and '.join(plural(one.ranks, 'rank') for one in same)}: {word}: {why}"),
             (Evidence(same[0].part),),
         )
         for (model, engine, word, why), same in said.items()
@@ -126,7 +126,7 @@ def _told(title: str, cells: list[SearchCell]) -> Iterator[Block]:
 def _unshown(record: SearchRecord) -> Iterator[Part]:
     yield "Other models: these are small ones with random weights, made here, in float32 on the CPU."
     yield "Other prompts, longer ones, sampling, batches of several requests: none was tried."
-    yield "Races: every cell was tried once."
+    yield f"Races: every cell was walked {plural(record.facts.trials, 'time')}."
     if len({cell.ranks for cell in record.cells}) < 4:
-        worlds = " and ".join(map(str, sorted({cell.ranks for cell in record.cells})))
+        worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])
         yield f"Other world sizes than {worlds}, and worlds over several machines."

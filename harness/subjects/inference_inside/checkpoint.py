@@ -58,7 +58,7 @@ def stored(folder: str) -> dict[str, Stored]:
         raise ValueError(f"{INDEX} names {lost[0]}, which is not there: fetch it")
     found: dict[str, Stored] = {}
     for path in files:
-        for name, one in _header(path).items():
+        for name, one in header(path).items():
             if name in found:
                 raise ValueError(f"{name} lies in {found[name].file.name} and in {path.name}: remove one of them")
             found[name] = one
@@ -104,14 +104,18 @@ def _is_file_name(value: object) -> bool:
     return isinstance(value, str) and value == Path(value).name and value.endswith(".safetensors")
 
 
-def _header(path: Path) -> dict[str, Stored]:
-    """What a safetensors file says of each of its tensors."""
+def header(path: Path) -> dict[str, Stored]:
+    """What a safetensors file says of each of its tensors.
+
+    Raises:
+        ValueError: it is cut off, or not of that format.
+    """
     many = path.stat().st_size
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header: dict[str, Any] = json.loads(file.read(min(size, many)))
-        header.pop("__metadata__", None)
+            told: dict[str, Any] = json.loads(file.read(min(size, many)))
+        told.pop("__metadata__", None)
         found = {
             name: Stored(
                 path,
@@ -120,7 +124,7 @@ def _header(path: Path) -> dict[str, Stored]:
                 8 + size + int(one["data_offsets"][0]),
                 8 + size + int(one["data_offsets"][1]),
             )
-            for name, one in header.items()
+            for name, one in told.items()
         }
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{path.name} is not a safetensors file that can be read ({error}): fetch it again") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -73,13 +73,7 @@ class MlxLm:
         if any(value.dtype != DTYPES[dtype] for _, value in _flat(self._model)):
             self._model.set_dtype(DTYPES[dtype])
         mx.eval(self._model.parameters())
-        # mlx-lm does not mind a tensor that no file has, where it shards: it stays as it was drawn.
-        absent = sorted(piece for piece in self._names() if piece not in self._checkpoint)
-        if absent:
-            raise ValueError(
-                f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with other names: "
-                "convert the model with mlx_lm.convert"
-            )
+        demand_known(self._names(), self._checkpoint)
         first = getattr(getattr(self._model, "model", None), "start_idx", 0)
         for number, layer in enumerate(self._model.layers, first):
             _watch(layer, number, self._layers, lambda: self._batch)
@@ -192,6 +186,19 @@ def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> N
         )
     elif len(model.layers) < size:
         raise ValueError(f"{len(model.layers)} layers cannot be split over {size} ranks: take fewer ranks")
+
+
+def demand_known(names: Iterable[str], stored: Container[str]) -> None:
+    """Demand that the checkpoint has each tensor: where it shards, mlx-lm leaves others as they were drawn.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if absent := sorted(name for name in names if name not in stored):
+        raise ValueError(
+            f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with other names: "
+            "convert the model with mlx_lm.convert"
+        )
 
 
 @contextmanager

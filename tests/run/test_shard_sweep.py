@@ -1,0 +1,51 @@
+"""The sweep of shard rules: it leaves out what is refused and nothing else, and sees rules that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from harness.models import MODELS, engines
+from harness.scenario import load_scenario
+from harness.scenario.plan import cells
+from tests.run.conftest import ROOT, Ran
+
+FOLDER = ROOT / "scenarios" / "shard-rule-sweep"
+ENGINES = ("hf-tensor", "hf-pipeline", "mlx-tensor", "mlx-pipeline")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_model_that_an_engine_splits_is_swept(engine: str) -> None:
+    """Over 2, 3 and 4 ranks, but where the engine refuses."""
+    scenario = load_scenario(FOLDER / f"{engine}.yaml").scenario
+    swept = {(str(cell.axes["model"]), cell.ranks) for cell in cells(scenario)}
+    offered = {
+        (model, ranks)
+        for model, ranks in product(MODELS, (2, 3, 4))
+        if not engines.refusal(engine, MODELS[model].config(), ranks=ranks)
+    }
+    assert swept == offered
+    assert scenario.tags == ("on-demand",)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("engine", "model", "rule"), [("hf-tensor", "mixtral", "plain"), ("mlx-pipeline", "qwen2", "gap")]
+)
+def test_a_wrong_rule_is_seen(rankproof: Callable[..., Ran], engine: str, model: str, rule: str) -> None:
+    """The engine's own rule covers the checkpoint; with one tensor cut plainly, or a layer left out, it does not."""
+    few = ("trials.candidate=1", "trials.control=1")  # too few for a verdict, and enough for what is asked here
+    sets = (f"matrix.model=[{model}]", "matrix.ranks=[2]", f"subject.control.with.rule={rule}", *few)
+    options = [word for one in sets for word in ("--set", one)]
+    ran = rankproof("run", str(FOLDER / f"{engine}.yaml"), "--unsigned", *options, *_all_of(engine))
+    (cell,) = ran.record.judgement.cells
+    assert cell.candidate is not None
+    assert cell.control is not None
+    assert (cell.candidate.failed, cell.control.as_stated) == (0, 1), ran.out + ran.err
+
+
+def _all_of(engine: str) -> tuple[str, ...]:
+    """What a file leaves out has to be put back where only one model is swept."""
+    return ("--set", "matrix.exclude=[]") if engine.endswith("tensor") else ()
