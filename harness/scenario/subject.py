@@ -34,8 +34,8 @@ class Reference(Model):
     )
     once: Literal["cell", "scenario"] = Field(
         "cell",
-        description="Whether each cell has a reference of its own, or all share one (with no further axes than sharding and "
-        "prefill_chunk of a ready subject, which say how ranks go about it).",
+        description="Whether each cell has a reference of its own, or all share one (with no further axes than "
+        "sharding and prefill_chunk of a ready subject, which say how ranks go about it).",
     )
 
 

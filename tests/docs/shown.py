@@ -130,6 +130,14 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         ),
         NotRun("takes minutes to hours; tests/matrix makes, kills, resumes and verifies a small one"),
     ),
+    "docs/search.md": dict.fromkeys(
+        (
+            "rankproof search",
+            "rankproof search --model qwen2",
+            "rankproof search --resume results/search/20261122T163628Z-b179e7db.unfinished",
+        ),
+        NotRun("takes a quarter of an hour; tests/search makes and verifies a small one"),
+    ),
     "docs/nix.md": {
         **dict.fromkeys(
             (
