@@ -5,6 +5,8 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from harness.subjects.inference_inside import checkpoint, session
 
 FILE = "model.safetensors"
@@ -14,7 +16,7 @@ HALVES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 SPLIT = ("two-files", "file-missing", "file-cut-off", "index-truncated", "index-damaged", "tensor-twice")
 ROWS = 12
 NOTHING = "nothing was loaded"
-# What has to come of each case: nothing is lacking, or a word of the reason why it is not loaded.
+# Of what must not be loaded, what the reason has to say; where mlx-lm says it itself, in its words.
 REFUSED = {
     "tensor-missing": "lacks",
     "file-missing": "which is not there",
@@ -22,9 +24,10 @@ REFUSED = {
     "index-truncated": "does not name",
     "index-damaged": "cannot be read",
     "tensor-twice": "and in",
-    "tensor-unknown": "holds",
+    "tensor-unknown": "holds 1 tensors that the model has not",
     "vocabulary-short": "and the model has rows for",
 }
+BY_MLX_LM = {"tensor-missing": "Missing 1 parameters", "tensor-unknown": "Received 1 parameters not in model"}
 
 
 def open_checkpoint(context, *, engine, case, loader="strict"):
@@ -46,10 +49,11 @@ def open_checkpoint(context, *, engine, case, loader="strict"):
         if loader == "strict":
             session.demand_rows([prompt], subject.rows)
         pieces = list(subject.pieces())
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, SafetensorError) as error:
         said = str(error).splitlines()[0]
-        why = REFUSED.get(case, "nothing")
-        context.emit("judged", outcome=f"refused: {why if why in said else said[:200]}", digest=NOTHING, unused=NOTHING)
+        why = REFUSED.get(case, NOTHING)
+        named = why in said or BY_MLX_LM.get(case, why) in said
+        context.emit("judged", outcome=f"refused: {why if named else said[:200]}", digest=NOTHING, unused=NOTHING)
         return
     stored = tensors_of(folder)
     used = {one.tensor for one in pieces}

@@ -207,6 +207,12 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run scenarios/silent-wrong-tokenizer --set 'matrix.layouts=[\"llama2\"]' --set "
         "'matrix.kinds=[\"missing\"]' --set 'matrix.when=[\"always once\"]'": SCENARIO,
     },
+    "scenarios/checkpoint-and-vocabulary/README.md": {"rankproof run scenarios/checkpoint-and-vocabulary": SCENARIO},
+    "scenarios/shard-rule-sweep/README.md": {
+        "rankproof run scenarios/shard-rule-sweep/hf-tensor.yaml": SCENARIO,
+        "rankproof run scenarios/shard-rule-sweep/hf-tensor.yaml --set inputs.llama=FOLDER --set "
+        '"matrix.model=[llama]" --set "matrix.exclude=[]"': SCENARIO,
+    },
     "scenarios/threads-and-forks/README.md": {
         'rankproof run scenarios/threads-and-forks/remote-code-copy.yaml --set "faults=[]" --set '
         "subject.candidate.with.stands=false --set subject.control.with.stands=false": SCENARIO,

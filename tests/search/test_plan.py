@@ -27,21 +27,28 @@ def test_fifty_prompts_lie_around_the_boundaries() -> None:
 
 
 def test_the_space_is_four_models_in_every_sharding_of_both_engines() -> None:
-    """None of its cells is one that an engine refuses, and all prompts are asked of each."""
-    walked = []
-    for part in plan.parts(plan.chosen([])):
-        scenario = parse_scenario(plan.scenario(part), name="scenario.yaml")
-        own = [(cell.axes["sharding"], cell.ranks) for cell in cells(scenario)]
-        assert sorted(own) == sorted((one.sharding, one.ranks) for one in part.cells)
-        # One reference for all of them, which is not told how the ranks go about it.
-        references = [reference_of(scenario, cell) for cell in cells(scenario)]
-        assert {one.place for one in references if one is not None} == {"reference"}
-        assert not any("sharding" in one.arguments for one in references if one is not None)
-        for sharding, ranks in own:
-            engine = f"{part.library}-{sharding}"
-            assert engines.refusal(engine, MODELS[part.model].config(), ranks=ranks) == ""
-            walked.append((part.model, engine))
-    assert len(walked) == len(set(walked)) == 4 * 6
+    """None of its cells is one that an engine refuses."""
+    walked = [
+        (model, f"{library}-{sharding}", ranks)
+        for model in plan.chosen([])
+        for library, kinds in plan.CELLS.items()
+        for _, own in kinds
+        for sharding, ranks in own
+    ]
+    assert len({(model, engine) for model, engine, _ in walked}) == len(walked) == 4 * 6
+    for model, engine, ranks in walked:
+        assert engines.refusal(engine, MODELS[model].config(), ranks=ranks) == ""
+
+
+def test_a_part_is_an_ordinary_scenario() -> None:
+    """It lints, asks its cells and no others, and shares one reference that is not told how the ranks go about it."""
+    *_, part = plan.parts(["qwen2"])
+    scenario = parse_scenario(plan.scenario(part), name="scenario.yaml")
+    own = [(cell.axes["sharding"], cell.ranks) for cell in cells(scenario)]
+    assert own == [(one.sharding, one.ranks) for one in part.cells] == [("tensor", 2), ("pipeline", 3)]
+    references = [reference_of(scenario, cell) for cell in cells(scenario)]
+    assert {one.place for one in references if one is not None} == {"reference"}
+    assert not any("sharding" in one.arguments for one in references if one is not None)
 
 
 def test_what_is_not_a_model_is_named() -> None:

@@ -44,6 +44,32 @@ def problems(text: str) -> list[Any]:
     return []
 
 
+SHARED = """\
+schema: 1
+id: shared
+title: One reference for all
+question: Is it?
+inputs: {model: {made: qwen2}}
+subject:
+  use: hf-sharded
+  candidate: {with: {}}
+  control: {with: {tokenizer: rank-0-only}, must_fail: {check: same, ranks: nonzero}}
+  reference: {with: {}, once: scenario}
+matrix: {ranks: [2], AXIS}
+seed: "7"
+trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+checks: [{id: same, kind: equal, ranks: every, value: generated.ids, against: reference}]
+"""
+
+
+def test_one_reference_stands_for_axes_that_change_nothing_of_what_comes_out() -> None:
+    """How the model is shared and in which chunks it is read may differ between cells, and what is asked may not."""
+    for axis in ("sharding: [tensor, pipeline]", "prefill_chunk: [0, 3]"):
+        assert problems(SHARED.replace("AXIS", axis)) == []
+    (found,) = problems(SHARED.replace("AXIS", "max_new_tokens: [4, 8]"))
+    assert "subject.reference.once: one reference cannot stand for the axis max_new_tokens" in str(found)
+
+
 def test_a_scenario_needs_no_python() -> None:
     """It loads, and its function is the ready subject's."""
     scenario = parse_scenario(SCENARIO.encode(), name="s.yaml")
