@@ -12,8 +12,9 @@ from harness.cli import INCONCLUSIVE, USAGE, VERDICT_CODES, give_up
 from harness.cli.arguments import new_runs, positive
 
 if TYPE_CHECKING:
-    from harness.matrix.facts import MatrixFacts, PartFacts
+    from harness.matrix.facts import MatrixFacts
     from harness.matrix.record import MatrixRecord
+    from harness.series.series import Part
 
 SEEDS = 20
 
@@ -47,10 +48,11 @@ def main(options: argparse.Namespace) -> int:
     from harness.matrix import make
     from harness.matrix.plan import Nothing
     from harness.run.run import Interrupted
+    from harness.series.make import Account, SeriesError
     from harness.trust.key import KeyProblem
     from harness.trust.sshsig import SshsigError
 
-    class Printed(make.Account):
+    class Printed(Account["MatrixFacts"]):
         """A line for each part, as it begins and as it is kept."""
 
         parts = 0
@@ -63,10 +65,10 @@ def main(options: argparse.Namespace) -> int:
             for lacking, why in facts.without.items():
                 print(f"  without {lacking}: {why}", flush=True)
 
-        def began(self, part: PartFacts, number: int) -> None:
+        def began(self, part: Part, number: int) -> None:
             print(f"  {number}/{self.parts} {part.name} ...", flush=True)
 
-        def kept(self, part: PartFacts, number: int, seconds: float) -> None:
+        def kept(self, part: Part, number: int, seconds: float) -> None:
             print(f"  {number}/{self.parts} {part.name} kept, {seconds} s", flush=True)
 
     try:
@@ -87,7 +89,7 @@ def main(options: argparse.Namespace) -> int:
             )
     except (KeyProblem, SshsigError, Nothing) as error:
         return give_up("matrix", error, USAGE)
-    except (make.MatrixError, Interrupted) as error:
+    except (SeriesError, Interrupted) as error:
         return give_up("matrix", error, INCONCLUSIVE)
     _print(finished.record)
     report = finished.folder / "report.md"

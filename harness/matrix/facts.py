@@ -9,11 +9,10 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model
 from harness.record.facts import SignerFacts, Source
+from harness.series.series import FOLDER, SUFFIX
 
 PATH = "evidence/matrix.json"
-FOLDER = "evidence/parts"
 STANDARD = "standard.py"
-SUFFIX = ".rankproof.tar.xz"
 FORMAT: Literal[2] = 2
 Format = Literal[1, 2]
 """Since 2 a part may have another file of subjects than standard.py, and the report says more on its first page."""
@@ -97,6 +96,11 @@ class MatrixFacts(Model):
     parts: list[PartFacts]
     without: dict[str, str]
     unused: list[str]
+
+    @property
+    def what(self) -> str:
+        """What it is called in messages."""
+        return "matrix"
 
     @model_serializer(mode="wrap")
     def _as_its_format(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -2,72 +2,25 @@
 
 from __future__ import annotations
 
-import io
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
-from harness.forms import manifest
-from harness.forms.digest import sha256
-from harness.forms.problem import ScenarioError
 from harness.matrix.facts import MatrixFacts, PartFacts
 from harness.matrix.ground import HANG
-from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.model import Record, RecordError
-from harness.reproduce.archive import ArchiveError, unpack
-from harness.run.replay import RecordReplay
-from harness.scenario import Scenario, parse_scenario
-
-SCENARIO = "scenario.yaml"
+from harness.record.model import Record
+from harness.scenario import Scenario
+from harness.series import part as judged
 
 
 def part_record(part: PartFacts, data: bytes, *, facts: MatrixFacts) -> Record:
-    """The record of one part, worked out again from the evidence in its bundle.
+    """The record of one part, worked out again from the evidence in its bundle. Raises as series.part.part_record."""
 
-    Raises:
-        RecordError: it is unreadable, not what the matrix planned, or its verdicts do not follow from its evidence.
-        harness.trust.replay.CannotJudge: this version cannot judge it.
-        harness.trust.verification.Refused: its evidence contradicts itself.
-    """
-    with tempfile.TemporaryDirectory(prefix="rankproof-part-") as place:
-        top = Path(place).resolve() / "part"
-        try:
-            unpack(io.BytesIO(data), top)
-        except ArchiveError as error:
-            raise RecordError(f"{part.path}: {error}") from None
-        run = top / "run"
-
-        def read(name: str) -> bytes:
-            try:
-                return (run / name).read_bytes()
-            except OSError:
-                raise RecordError(f"{part.path} lacks {name}") from None
-
-        try:
-            listed = manifest.parse(read(manifest.NAME))
-        except manifest.ManifestMalformed as error:
-            raise RecordError(f"{part.path}: {error}") from None
-        for name, digest in listed.items():
-            if sha256(read(name)) != digest:
-                raise RecordError(f"{part.path}: {name} is not what its manifest lists")
-        if sha256(read(SCENARIO_PATH)) != part.scenario:
-            raise RecordError(f"{part.path} is a run of another scenario than the matrix plans")
-        try:
-            scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
-        except ScenarioError as error:
-            raise RecordError(f"{part.path}: {error.problems[0]}") from None
+    def other(scenario: Scenario, listed: Mapping[str, str]) -> str:
         if why := unlike(part, scenario):
-            raise RecordError(f"{part.path}: the matrix says of it what its scenario does not: {why}")
-        if why := other_code(scenario, listed, facts):
-            raise RecordError(f"{part.path}: {why}")
-        replay = RecordReplay()
-        difference = replay.judge(read, tuple(listed))
-        if difference is not None or replay.record is None:
-            raise RecordError(f"{part.path}: {difference}")
-        if why := not_of(replay.record, facts):
-            raise RecordError(f"{part.path} {why}")
-        return replay.record
+            return f"the matrix says of it what its scenario does not: {why}"
+        return other_code(scenario, listed, facts)
+
+    return judged.part_record(part, data, facts=facts, unlike=other)
 
 
 def unlike(part: PartFacts, scenario: Scenario) -> str:
@@ -114,31 +67,12 @@ def unlike(part: PartFacts, scenario: Scenario) -> str:
 
 
 def other_code(scenario: Scenario, listed: Mapping[str, str], facts: MatrixFacts) -> str:
-    """How the code of a part's arms is not the standard one; empty where it is.
-
-    A file beside it could take the place of a module of the standard library.
-    """
+    """How the code of a part's arms is not the standard one; empty where it is."""
     file = f"{str(scenario.subject.entry).partition(':')[0]}.py"
     if (standard := facts.subject_of(file)) is None:
         return f"{file} is not a file of standard subjects"
-    for arm in ("candidate", "control"):
-        folder = f"{SOURCE_FOLDER}/{arm}/"
-        there = {name.removeprefix(folder): digest for name, digest in listed.items() if name.startswith(folder)}
-        there.pop(SCENARIO, None)
-        if there != {file: standard}:
-            return f"the code of the {arm} is not the standard one"
-    return ""
-
-
-def not_of(record: Record, facts: MatrixFacts) -> str:
-    """Why a run is not a part of this matrix; empty where it is."""
-    run = record.run
-    signer = None if run.signer is None else run.signer.key
-    if signer != (None if facts.signer is None else facts.signer.key):
-        return "was made for another key than the matrix"
-    if run.overrides or run.rankproof != facts.rankproof:
-        return "was made with overrides, or by another version than the matrix"
-    return f"was made at {run.made}, before the matrix was begun" if run.made < facts.made else ""
+    arm = judged.other_files(listed, {file: standard})
+    return f"the code of the {arm} is not the standard one" if arm else ""
 
 
 def flaw(facts: MatrixFacts) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
-import harness
 from harness import checks, faults
-from harness.forms.digest import fold, sha256
+from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.matrix.case import Case
 from harness.matrix.catalogue import CASES, SENTINELS
@@ -29,12 +27,6 @@ class Nothing(Exception):
 def subject(file: str) -> bytes:
     """The code of standard subjects, by the name of their file."""
     return resources.files("harness.matrix").joinpath(file).read_bytes()
-
-
-def code() -> str:
-    """One digest of Rankproof's own modules: parts of two versions make no matrix."""
-    top = Path(harness.__file__).resolve().parent
-    return fold({path.relative_to(top).as_posix(): sha256(path.read_bytes()) for path in top.rglob("*.py")})
 
 
 def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> list[tuple[Case, str]]:

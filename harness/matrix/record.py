@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
@@ -18,11 +18,11 @@ from harness.matrix.facts import Format, MatrixFacts, PartFacts
 from harness.matrix.ground import HANG
 from harness.matrix.part import flaw, part_record
 from harness.record.model import PATH, Record, RecordError, read_model
+from harness.series.series import Read
 from harness.stats.outcome import Trial
 from harness.stats.rates import lower_bound
 from harness.stats.tally import Word
 
-Read = Callable[[str], bytes]
 CONFIDENCE = 0.95
 MOST_REASONS = 5
 

@@ -10,6 +10,7 @@ from harness.matrix.record import MatrixRecord, assemble
 from harness.matrix.report import render
 from harness.record.assemble import difference
 from harness.record.model import PATH, RecordError
+from harness.series.series import code
 from harness.trust.replay import CannotRender, Read, Replay
 
 LEFT_OUT = {"without": "what has no case", "unused": "which checks no case needs"}
@@ -62,7 +63,7 @@ class MatrixReplay(Replay):
 
 def refusal(facts: MatrixFacts) -> str:
     """Why a plan cannot be what it says: this very code made it, and would have planned otherwise."""
-    if facts.code != plan.code() or not (other := other_plan(facts)):
+    if facts.code != code() or not (other := other_plan(facts)):
         return ""
     return f"it says that this very code made it, which would have planned otherwise: {other}"
 

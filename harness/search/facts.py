@@ -77,3 +77,8 @@ class SearchFacts(Model):
     trials: int
     subject: dict[str, Digest]
     parts: list[PartFacts]
+
+    @property
+    def what(self) -> str:
+        """What it is called in messages."""
+        return "search"

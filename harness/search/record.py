@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Literal
 
 from harness.forms.model import Model
 from harness.reason import SkipCode
-from harness.record.facts import SOURCE_FOLDER
 from harness.record.model import PATH, Record, RecordError, read_model
+from harness.scenario import Scenario
 from harness.search.facts import PATH as FACTS
 from harness.search.facts import PartFacts, SearchFacts
-from harness.series.part import part_record
+from harness.series.part import other_files, part_record
 from harness.series.series import Read
 from harness.stats.verdict import CellVerdict
 
@@ -87,20 +88,45 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         raise RecordError("two parts have one name")
     if odd := sorted(set(names) ^ planned ^ {FACTS}):
         raise RecordError(f"{odd[0]} is {'missing' if odd[0] in planned else 'not a part of this search'}")
-    subject = {
-        f"{SOURCE_FOLDER}/{arm}/{name}": digest
-        for arm in ("candidate", "control")
-        for name, digest in facts.subject.items()
-    }
     cells, seconds = list[SearchCell](), 0.0
     for part in facts.parts:
-        record = part_record(part, read(part.path), facts=facts, subject=subject)
+        record = part_record(part, read(part.path), facts=facts, unlike=partial(_unlike, part, facts))
         digests = {one.name: one.digest for one in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
             raise RecordError(f"{part.path} is a run of another {part.model} than was planned")
         cells += _cells(part, record)
         seconds += record.run.seconds
     return SearchRecord(format=1, facts=facts, cells=cells, seconds=round(seconds, 1))
+
+
+def _unlike(part: PartFacts, facts: SearchFacts, scenario: Scenario, listed: Mapping[str, str]) -> str:
+    """What a search says of a part, and its scenario or its code does not; empty where they agree.
+
+    Whatever version made it: what a part is counted as has to be what it ran.
+    """
+    subject, trials = scenario.subject, scenario.trials
+    candidate, control = subject.candidate.with_, subject.control
+    check = next((one for one in scenario.checks if one.id == CHECK), None)
+    asked = [list(one) if isinstance(one, tuple) else one for one in _tuple(candidate.get("prompts"))]
+    said: dict[str, tuple[object, object]] = {
+        "its engine": (f"{part.library}-sharded", subject.use),
+        "its model": ({"made": part.model}, scenario.inputs["model"].model_dump(exclude_none=True)),
+        "its prompts": (facts.prompts, asked),
+        "its chunk": (facts.chunk, candidate.get("prefill_chunk")),
+        "its steps": (facts.steps, candidate.get("max_new_tokens")),
+        "its trials": (facts.trials, trials.candidate),
+        "how it is compared": (("equivalent", 2.0), (getattr(check, "kind", ""), getattr(check, "margin", 0.0))),
+        "what its control must fail": (CHECK, control.must_fail.check if control is not None else None),
+    }
+    for what, (ours, theirs) in said.items():
+        if ours != theirs:
+            return f"the search says of it what its scenario does not: {what}"
+    arm = other_files(listed, facts.subject)
+    return f"the code of the {arm} is not the one that was planned" if arm else ""
+
+
+def _tuple(value: object) -> tuple[object, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else ()
 
 
 def _cells(part: PartFacts, record: Record) -> Iterator[SearchCell]:

@@ -11,6 +11,7 @@ from harness.search.facts import SearchFacts
 from harness.search.prompts import prompts
 from harness.search.record import SearchRecord, assemble
 from harness.search.report import render
+from harness.series.series import code
 from harness.trust.replay import CannotRender, Read, Replay
 
 
@@ -29,8 +30,13 @@ class SearchReplay(Replay):
             return str(error)
         if (found := difference(read(PATH), record.encode())) is not None:
             return found
+        other = _other_plan(record.facts)
+        if other and record.facts.code == code():
+            return f"it says that this very code made it, which would have planned otherwise: {other}"
         self.record = record
-        self.arrays = _other_plan(record.facts)
+        # Whoever signs could leave out a part or a prompt, or ask less of one, and say that other code did: what this
+        # version would plan is said beside.
+        self.arrays = f"its plan is not the one of this version: {other}" if other else "its plan is this version's"
         return None
 
     def render(self, read: Read, manifest_digest: str) -> bytes:
@@ -52,11 +58,7 @@ class SearchReplay(Replay):
 
 
 def _other_plan(facts: SearchFacts) -> str:
-    """How its plan differs from what this version would make of the same models.
-
-    Whoever signs could leave out a part or a prompt, or ask less of one: what this version would have planned is said
-    beside.
-    """
+    """How its plan differs from what this version would make of the same models; empty where it does not."""
     try:
         own = {part.name: part for part in plan.parts(plan.chosen(list(facts.models)))}
     except plan.Nothing as error:
@@ -65,6 +67,4 @@ def _other_plan(facts: SearchFacts) -> str:
     odd = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
     odd += ["the prompts"] if facts.prompts != prompts() else []
     odd += ["the code of the ranks"] if facts.subject != plan.subject() else []
-    if not odd:
-        return "its plan is this version's"
-    return f"its plan is not the one of this version: it asks otherwise of {', '.join(odd[:3])}"
+    return f"it asks otherwise of {', '.join(odd[:3])}" if odd else ""

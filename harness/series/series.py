@@ -39,6 +39,14 @@ class Facts(Protocol):
     """What a series was going to do, written before its first part."""
 
     @property
+    def what(self) -> str:
+        """What it is called in messages: a matrix, a search."""
+
+    @property
+    def made(self) -> str:
+        """When it was begun, in UTC."""
+
+    @property
     def id(self) -> str:
         """Of the series."""
 

@@ -17,6 +17,7 @@ from harness.matrix.replay import other_plan, refusal
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.record.model import RecordError
 from harness.scenario import Scenario, parse_scenario
+from harness.series.series import code
 from harness.stats.outcome import Failure, Strike, Trial
 
 SEEDS = 2 * plan.BATCH
@@ -32,7 +33,7 @@ def facts(*only: str, seeds: int = SEEDS) -> MatrixFacts:
         made="2026-11-22T12:00:00Z",
         signer=None,
         source=NOWHERE,
-        code=plan.code(),
+        code=code(),
         seeds=seeds,
         seed=plan.SEED,
         sample=False,

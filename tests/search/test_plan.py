@@ -6,12 +6,16 @@ import pytest
 
 from harness.models import MODELS, engines
 from harness.reason import Skip, SkipCode, VerdictCode, VerdictReason
+from harness.record.facts import SOURCE_FOLDER, Source
 from harness.scenario import parse_scenario
 from harness.scenario.plan import cells, reference_of
 from harness.search import plan
-from harness.search.prompts import CHUNK, changed, prompts
-from harness.search.record import _word
+from harness.search.facts import SearchFacts
+from harness.search.prompts import CHUNK, STEPS, changed, prompts
+from harness.search.record import _unlike, _word
 from harness.stats.verdict import CellVerdict
+
+ARMS = ("candidate", "control")
 
 
 def test_fifty_prompts_lie_around_the_boundaries() -> None:
@@ -49,6 +53,41 @@ def test_a_part_is_an_ordinary_scenario() -> None:
     references = [reference_of(scenario, cell) for cell in cells(scenario)]
     assert {one.place for one in references if one is not None} == {"reference"}
     assert not any("sharding" in one.arguments for one in references if one is not None)
+
+
+def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
+    """Whoever signs counts no other run for it: another engine, fewer prompts, a wider margin, other code."""
+    part, *_ = plan.parts(["qwen2"])
+    text = plan.scenario(part)
+    listed = {f"{SOURCE_FOLDER}/{arm}/{name}": one for arm in ARMS for name, one in plan.subject().items()}
+    facts = SearchFacts(
+        format=1,
+        rankproof="0",
+        id="x",
+        made="",
+        signer=None,
+        source=Source(commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None),
+        code="0" * 64,
+        versions={},
+        models={"qwen2": "0" * 64},
+        prompts=prompts(),
+        chunk=CHUNK,
+        steps=STEPS,
+        trials=plan.TRIALS,
+        subject=plan.subject(),
+        parts=[part],
+    )
+
+    def said(changed: bytes = text, files: dict[str, str] = listed, **other: object) -> str:
+        named = part.model_copy(update=other)
+        return _unlike(named, facts, parse_scenario(changed, name="s.yaml"), files)
+
+    assert said() == ""
+    assert "its engine" in said(library="mlx")
+    assert "its model" in said(model="llama")
+    assert "its prompts" in said(text.replace(b"- the quick brown", b"- the quick", 1))
+    assert "how it is compared" in said(text.replace(b"kind: equivalent", b"kind: equivalent\n  margin: 100.0"))
+    assert "the code of the control" in said(files=listed | {f"{SOURCE_FOLDER}/control/json.py": "0" * 64})
 
 
 def test_what_is_not_a_model_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,23 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
-    """A search of one part: a model whole in one rank, and split by layers over two, with two prompts."""
+def small() -> Iterator[None]:
+    """A plan of one part: a model whole in one rank, and split by layers over two, with two prompts."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (plan, make, replaying):
             patch.setattr(module, "prompts", lambda: PROMPTS)
         patch.setattr(plan, "changed", lambda: CHANGED)
         patch.setattr(plan, "LIBRARIES", ("hf",))
         patch.setattr(plan, "CELLS", {"hf": (("every", (("single", 1), ("pipeline", 2))),)})
-        results = tmp_path_factory.mktemp("results")
-        return make.begin(results=results, signer=find_signer(explicit=str(key)), models=["llama"]).folder
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, key: Path, small: None) -> Path:
+    """A search by that plan."""
+    del small
+    results = tmp_path_factory.mktemp("results")
+    return make.begin(results=results, signer=find_signer(explicit=str(key)), models=["llama"]).folder
 
 
 def verified(folder: Path, key: Path) -> Verification:
@@ -57,14 +65,24 @@ def verified(folder: Path, key: Path) -> Verification:
 
 
 def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -> None:
-    """Every cell is near the whole model, could have shown 1 %, and the plan is said to be another than this one's."""
+    """Every cell is near the whole model, and could have shown 1 %."""
     record = SearchRecord.decode((made / PATH).read_bytes())
     assert [(cell.engine, cell.ranks) for cell in record.cells] == [("hf-single", 1), ("hf-pipeline", 2)]
     assert {cell.word for cell in record.cells} <= {"IDENTICAL", "EQUIVALENT"}, record.cells
     assert all("seen would be the weights of a middle layer" in cell.found for cell in record.cells)
     found = verified(made, key)
     assert found.ok, found.steps
-    assert "its plan is not the one of this version" in str(found.steps)
+    assert "its plan is this version's" in str(found.steps)
+
+
+def test_a_search_of_less_is_refused_where_this_code_would_ask_more(
+    made: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its facts name this very code, which plans other prompts."""
+    monkeypatch.setattr(replaying, "prompts", lambda: [*PROMPTS, [1]])
+    found = verified(made, key)
+    assert not found.ok
+    assert "it asks otherwise of the prompts" in str(found.steps)
 
 
 def test_a_changed_word_is_refused_under_a_good_signature(made: Path, tmp_path: Path, key: Path) -> None:
