@@ -34,11 +34,13 @@ class Offer:
         single: whether it knows the architecture at all.
         tensor: whether it has a plan by which the layers are split.
         pipeline: whether it can split by layers itself.
+        wants: keys of config.json without which it raises; of some architectures releases of transformers write others.
     """
 
     single: bool = False
     tensor: bool = False
     pipeline: bool = False
+    wants: tuple[str, ...] = ()
 
 
 def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
@@ -65,6 +67,8 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
         return f"{called} does not split the layers of {kind}; take mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
         return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
+    if "text_config" not in config and (lacking := [key for key in offer.wants if key not in config]):
+        return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
     return uneven(engine, config, ranks=ranks)
 
 
@@ -207,7 +211,15 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
         single=True,
         tensor="shard" in own or any(one.tensor for one in above if one),
         pipeline=mixed or any(one.pipeline for one in above if one),
+        wants=tuple(_without_default(classes["ModelArgs"])) if "ModelArgs" in classes else (),
     )
+
+
+def _without_default(node: ast.ClassDef) -> Iterator[str]:
+    """The fields of a dataclass that have no default."""
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and one.value is None and isinstance(one.target, ast.Name):
+            yield one.target.id
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:

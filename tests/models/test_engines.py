@@ -163,6 +163,15 @@ def test_a_library_that_is_not_understood_offers_nothing(tmp_path: Path, monkeyp
         offers.cache_clear()
 
 
+def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
+    """transformers 5 writes rope_parameters, and mlx-lm's class for GLM-4.5 reads the keys of before."""
+    config = MODELS["glm4-moe"].config()
+    assert refusal("mlx-tensor", config, ranks=2) == ""
+    del config["rope_theta"]
+    assert "wants rope_theta in the config.json of glm4_moe" in refusal("mlx-tensor", config, ranks=2)
+    assert refusal("hf-tensor", config, ranks=2) == ""
+
+
 def test_a_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
     """What is not a model's folder is said to be none."""
     with pytest.raises(ModelError, match=r"holds no config\.json"):
