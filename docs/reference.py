@@ -49,9 +49,12 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "The integrity library",
         "[integrity.md](integrity.md) says what each part promises, and names the rest.",
         "harness.integrity",
-        ("ReliableMessageTransport", "DistributedBarrier", "TokenStreamSynchronizer", "DeviceCommunicationManager")
-        + ("TokenTransferValidator", "NetworkHealthMonitor", "TokenValidator", "SequenceIntegrityChecker")
-        + ("EncodingValidator", "CorruptionDetector", "RecoveryManager", "FallbackCoordinator"),
+        (
+            *("ReliableMessageTransport", "DistributedBarrier", "TokenStreamSynchronizer"),
+            *("DeviceCommunicationManager", "TokenTransferValidator", "NetworkHealthMonitor"),
+            *("TokenValidator", "SequenceIntegrityChecker", "EncodingValidator", "CorruptionDetector"),
+            *("RecoveryManager", "FallbackCoordinator"),
+        ),
     ),
     ("GGUF files", "[gguf.md](gguf.md) lists what is found.", "harness.tokenizer.gguf", ()),
     ("A hub that fails on purpose", "[hub.md](hub.md) has the rules and the log.", "harness.hub", ()),

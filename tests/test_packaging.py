@@ -114,8 +114,8 @@ UNUSED = {"accelerate"}
 RANKS_CODE = re.compile(r"_inside(\.py|/)")
 # pydantic's other half: its documentation imports from it, and pydantic pins it.
 BROUGHT = {"pydantic_core"}
-# What nothing here installs (an engine of tokenizers, what metrics go to): used where somebody has it, said to be missing
-# elsewhere.
+# What nothing here installs, an engine of tokenizers and what metrics go to: used where somebody has it, and said to be
+# missing elsewhere.
 FOUND = {"llama_cpp", "opentelemetry"}
 FREE = sys.stdlib_module_names | BROUGHT | FOUND | {"harness"}
 
