@@ -12,9 +12,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from harness.subjects.inference_inside import checkpoint
-from harness.subjects.subject import INSIDE, Argument, ReadySubject
+from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
+# Defects that a rank has by itself, and those that begin where a model is split.
+AT_ONE = ("rope-base", "scaled-layer")
+DEFECTS = (
+    *("bias-per-rank", "stale-position", "half-message", "swapped-heads", "dropped-layer", "norm-split"),
+    *("fused-interleave", "other-router", *AT_ONE),
+)
 ARGUMENTS = {
     "model": Argument(does="the input that holds the model, a folder", default="model", names_an_input=True),
     "prompts": Argument(
@@ -56,7 +62,7 @@ ARGUMENTS = {
         choices=("none", "some", "keep"),
     ),
     "sensitivity": Argument(
-        does="keep: each answer is made again with the weights of a middle layer 1 % too large",
+        does="keep: each answer is made again with the matrices of the last layer 1 % too large",
         default="none",
         choices=("none", "keep"),
     ),
@@ -64,6 +70,17 @@ ARGUMENTS = {
         does="keep: what came out of each layer while the prompt was read is kept",
         default="none",
         choices=("none", "keep"),
+    ),
+    "influence": Argument(
+        does="keep: the first prompt is read once more for each rank, with that rank's first layer half as large again",
+        default="none",
+        choices=("none", "keep"),
+    ),
+    "defect": Argument(
+        does="what a control computes wrong, as found in the field; "
+        f"in a world of one only {' and '.join(AT_ONE)} are",
+        default=NO_DEFECT,
+        choices=(NO_DEFECT, *DEFECTS),
     ),
 }
 EMITS = {
@@ -84,6 +101,7 @@ EMITS = {
     "detokenized": ("prompt", "text"),
     "envelope": ("number", "prompt", "order"),
     "sensitivity": ("defect", "size", "what"),
+    "perturbed": ("number", "layer", "factor"),
 }
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint, layout, orders, stages
+from . import checkpoint, defects_hf, layout, orders, stages
 from .session import Piece
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -35,11 +35,12 @@ class Transformers:
         self._model: Any = None
         self._stage: stages.Stage | None = None
         self._cache: Any = None
-        self._seen = 0
+        self._seen = self._tokens = 0
         self._padding = 0
         self._layers: dict[int, Tensor] = {}
+        self._decided: list[Tensor] = []
 
-    def load(self, folder: str, *, dtype: str) -> None:
+    def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
         """Load the model, this rank's slices or this rank's layers.
 
         Raises:
@@ -70,16 +71,33 @@ class Transformers:
             self._model, told = auto.from_pretrained(folder, **of_all)
         stages.demand_whole(told)
         self._model.eval()
+        if defect != "none":
+            share = defects_hf.Share(
+                model=self._model, stage=self._stage, rank=self._rank, size=self._size, folder=folder
+            )
+            with torch.no_grad():
+                defects_hf.spoil(share, defect)
         first = self._stage.first if self._stage is not None else 0
         for number, layer in enumerate(stages.layers_of(self._model), first):
             layer.register_forward_hook(self._watch(number))
+        for module in self._model.modules():
+            if type(module).__name__.endswith("TopKRouter"):
+                module.register_forward_hook(self._watch_router)
 
     def _watch(self, number: int) -> Any:
         def note(_module: nn.Module, _given: Any, output: Any) -> None:
             state = output[0] if isinstance(output, tuple) else output
-            self._layers[number] = state[-1, self._padding :].detach()
+            self._layers[number] = state[-1, -self._tokens :].detach()
 
         return note
+
+    def _watch_router(self, module: Any, given: Any, output: Any) -> None:
+        scores = output[0].float()
+        if len(given) > 1:  # what is added before the best are chosen
+            scores = scores.sigmoid() + given[1].float()
+        best = scores.topk(module.top_k + 1).values
+        # Of a batch the prompt is the last; what is before it is padding.
+        self._decided.append((best[:, -2] - best[:, -1])[-self._tokens :])
 
     def pieces(self) -> Iterator[Piece]:
         """See `session.Engine`. Of tied tensors only the one that the checkpoint has is told."""
@@ -100,11 +118,6 @@ class Transformers:
         """See `session.Engine`."""
         return self._checkpoint.keys()
 
-    def louder(self, size: float) -> AbstractContextManager[Any]:
-        """See `session.Engine`."""
-        layers = stages.layers_of(self._model)
-        return orders.louder(layers[len(layers) // 2], size)
-
     def begin(self) -> None:
         """See `session.Engine`."""
         from transformers import DynamicCache
@@ -114,7 +127,8 @@ class Transformers:
     def step(self, ids: Sequence[int]) -> Tensor | None:
         """See `session.Engine`."""
         places = torch.arange(self._seen, self._seen + len(ids))[None]
-        given = torch.tensor([list(ids)])
+        given, self._tokens = torch.tensor([list(ids)]), len(ids)
+        self._decided.clear()
         with torch.no_grad():
             more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
             if self._stage is not None:
@@ -134,6 +148,29 @@ class Transformers:
         """See `session.Engine`."""
         found, self._layers = self._layers, {}
         return found
+
+    def decided(self) -> Tensor | None:
+        """See `session.Engine`."""
+        return torch.stack(self._decided).amin(0) if self._decided else None
+
+    @contextmanager
+    def scaled(self, layer: int, factor: float) -> Iterator[None]:
+        """See `session.Engine`."""
+        held = [
+            found.to_local() if hasattr(found, "to_local") else found
+            for name, found in stages.layers_of(self._model)[layer].named_parameters()
+            if found.ndim > 1 and ".gate." not in name
+        ]
+        before = [found.detach().clone() for found in held]
+        try:
+            with torch.no_grad():
+                for found in held:
+                    found.mul_(factor)
+            yield
+        finally:
+            with torch.no_grad():
+                for found, kept in zip(held, before, strict=True):
+                    found.copy_(kept)
 
     def together(self, parts: Sequence[Tensor]) -> Tensor:
         """See `session.Engine`."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import mlx.core
 import mlx.nn
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_unflatten
 
-from . import checkpoint, layout
+from . import checkpoint, defects_mlx, layout
 from .session import Piece
 
 # Half of what is used has no types, and some of it wrong ones.
@@ -43,8 +43,9 @@ class MlxLm:
         self._cache: list[Any] = []
         self._batch = 1
         self._layers: dict[int, Any] = {}
+        self._decided: list[Any] = []
 
-    def load(self, folder: str, *, dtype: str) -> None:
+    def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
         """Load the model or this rank's share as mlx-lm does.
 
         Raises:
@@ -74,9 +75,18 @@ class MlxLm:
             self._model.set_dtype(DTYPES[dtype])
         mx.eval(self._model.parameters())
         demand_known(self._names(), self._checkpoint)
+        if defect != "none":
+            share = defects_mlx.Share(
+                model=self._model, sharding=self._sharding, rank=self._rank, size=self._size, folder=folder
+            )
+            defects_mlx.spoil(share, defect)
+            mx.eval(self._model.parameters())
         first = getattr(getattr(self._model, "model", None), "start_idx", 0)
         for number, layer in enumerate(self._model.layers, first):
             _watch(layer, number, self._layers, lambda: self._batch)
+        for module in self._model.modules() if self._sharding == "single" else ():
+            if "gate" in module and "switch_mlp" in module:
+                _watch_router(module, self._decided)
 
     def _names(self) -> Iterator[str]:
         for name, value in _flat(self._model):
@@ -105,17 +115,6 @@ class MlxLm:
         """See `session.Engine`."""
         return self._checkpoint.keys()
 
-    @contextmanager
-    def louder(self, size: float) -> Iterator[None]:
-        """See `session.Engine`."""
-        layer = self._model.layers[len(self._model.layers) // 2]
-        before = [(name, value) for name, value in _flat(layer) if value.ndim > 1]
-        layer.load_weights([(name, (value * (1 + size)).astype(value.dtype)) for name, value in before], strict=False)
-        try:
-            yield
-        finally:
-            layer.load_weights(before, strict=False)
-
     def begin(self) -> None:
         """See `session.Engine`."""
         from mlx_lm.models.cache import make_prompt_cache
@@ -125,6 +124,7 @@ class MlxLm:
     def step(self, ids: Sequence[int]) -> Any:
         """See `session.Engine`."""
         rows = [list(ids)] if self._batch == 1 else [list(reversed(ids)), list(ids)]
+        self._decided.clear()
         logits = self._model(mx.array(rows), cache=self._cache)[-1]
         # MLX is lazy: what is not evaluated is neither computed nor sent.
         mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()))
@@ -135,6 +135,21 @@ class MlxLm:
         found = dict(self._layers)
         self._layers.clear()
         return found
+
+    def decided(self) -> Any:
+        """See `session.Engine`."""
+        return mx.contiguous(mx.min(mx.stack([gap[-1] for gap in self._decided]), axis=0)) if self._decided else None
+
+    @contextmanager
+    def scaled(self, layer: int, factor: float) -> Iterator[None]:
+        """See `session.Engine`."""
+        held = self._model.layers[layer]
+        before = [(name, value) for name, value in _flat(held) if value.ndim > 1 and ".gate." not in name]
+        held.update(tree_unflatten([(name, value * factor) for name, value in before]))
+        try:
+            yield
+        finally:
+            held.update(tree_unflatten(before))
 
     def together(self, parts: Sequence[Any]) -> Any:
         """See `session.Engine`."""
@@ -265,6 +280,22 @@ def _watch(layer: Any, number: int, found: dict[int, Any], batch: Any) -> None:
         return output
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+
+def _watch_router(block: Any, found: list[Any]) -> None:
+    """Note by how much the last expert chosen lies above the first that is not, `[batch, tokens]`."""
+    kind = type(block)
+    many = getattr(block, "num_experts_per_tok", None) or block.top_k
+
+    def call(self: Any, given: Any) -> Any:
+        scores = self.gate(given).astype(mx.float32)
+        if "e_score_correction_bias" in self:
+            scores = mx.sigmoid(scores) + self.e_score_correction_bias.astype(mx.float32)
+        best = mx.sort(scores, axis=-1)
+        found.append(best[..., -many] - best[..., -many - 1])
+        return kind.__call__(self, given)
+
+    block.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
 def _flat(model: Any) -> list[tuple[str, Any]]:

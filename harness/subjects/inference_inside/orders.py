@@ -36,19 +36,6 @@ def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def louder(layer: nn.Module, size: float) -> Iterator[None]:
-    """Every matrix of a layer so much too large."""
-    before = [(one, one.data) for one in layer.parameters() if one.ndim > 1]
-    try:
-        for one, data in before:
-            one.data = data * (1 + size)
-        yield
-    finally:
-        for one, data in before:
-            one.data = data
-
-
-@contextmanager
 def split(model: nn.Module, parts: int) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 

@@ -19,8 +19,11 @@ from typing import Any, Protocol
 
 SOME = 2
 """Orders in which a prompt is answered again where not all are asked; the next prompt takes the next ones."""
-DEFECTS = (0.01,)
+
+SIZES, ONE_SIZE = (0.3, 0.1, 0.01, 0.001, 0.0001), (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
+LOUDER = 1.5
+"""By this the share of a rank is changed, to show that it takes part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +60,8 @@ class Engine(Protocol):
     has_logits: bool
     whole: bool
 
-    def load(self, folder: str, *, dtype: str) -> None:
-        """Load the model of a folder, or this rank's share."""
+    def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
+        """Load the model of a folder, or this rank's share; with a defect in it unless that is `none`."""
         ...
 
     def pieces(self) -> Iterator[Piece]:
@@ -67,10 +70,6 @@ class Engine(Protocol):
 
     def stored(self) -> Collection[str]:
         """The names of all tensors of the checkpoint."""
-        ...
-
-    def louder(self, size: float) -> AbstractContextManager[Any]:
-        """The weights of a layer in the middle, so much too large: a defect of known size."""
         ...
 
     def begin(self) -> None:
@@ -86,6 +85,17 @@ class Engine(Protocol):
 
     def hidden(self) -> dict[int, Any]:
         """What came out of each layer of this rank in the last step, `[tokens, width]`, by the layer's number."""
+        ...
+
+    def decided(self) -> Any:
+        """By how much, in the last step, the last expert chosen lay above the first that was not, `[tokens]`.
+
+        Of all layers the least; None of a model without experts.
+        """
+        ...
+
+    def scaled(self, layer: int, factor: float) -> AbstractContextManager[None]:
+        """Inside of it the matrices of one of this rank's layers, but for a router's, are so many times as large."""
         ...
 
     def together(self, parts: Sequence[Any]) -> Any:
@@ -121,6 +131,8 @@ class Request:
     envelope: str
     sensitivity: str
     hidden: str
+    influence: str
+    defect: str
 
 
 @dataclass(frozen=True)
@@ -132,12 +144,13 @@ class Answer:
     ids: list[int]
     fed: list[int]
     hidden: dict[int, Any]
+    decided: dict[str, Any]
 
 
 def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: str) -> None:
     """Load, warm up, and answer every prompt."""
     context.emit("model.load.begin")
-    engine.load(folder, dtype=dtype)
+    engine.load(folder, dtype=dtype, defect=request.defect)
     context.emit("model.load.end")
     context.emit(
         "engine.ready",
@@ -184,6 +197,8 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
         kept_fed.append(answer.fed)
         _keep(context, f"prefill.logits.{number}", answer.prefill)
         _keep(context, f"decode.logits.{number}", answer.decode)
+        for phase, gaps in answer.decided.items():
+            context.keep(f"{phase}.router.{number}", gaps)
         for layer, values in sorted(answer.hidden.items()):
             context.keep(f"hidden.{layer}.{number}", values)
         context.emit("generated", prompt=number, ids=answer.ids)
@@ -191,8 +206,10 @@ def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: s
         context.emit("detokenized", prompt=number, text=tokenizer.decode(answer.ids))
         if request.envelope != "none":
             _envelope(context, engine, request, prompt, number=number, fed=answer.fed)
-    if request.sensitivity == "keep":
-        _sensitivity(context, engine, request, prompts, kept_fed)
+    sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
+    _sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes)
+    if request.influence == "keep":
+        _influence(context, engine, request, prompts[0])
 
 
 def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
@@ -290,9 +307,11 @@ def _answer(
     if not quiet:
         context.emit("prefill.begin")
     parts, layers = [], list[dict[int, Any]]()
+    gaps: dict[str, list[Any]] = {"prefill": [], "decode": []}
     for begin in range(0, len(prompt), size):
         parts.append(engine.step(prompt[begin : begin + size]))
         layers.append(engine.hidden() if request.hidden == "keep" else {})
+        gaps["prefill"].append(engine.decided() if request.envelope == "keep" else None)
     if not quiet:
         context.emit("prefill.end")
     prefill = engine.together(parts) if engine.has_logits else None
@@ -310,10 +329,12 @@ def _answer(
             context.emit("decode.begin")
         last = engine.step([given[len(ids) - 1] if given is not None else ids[-1]])
         rows.append(last)
+        gaps["decode"].append(engine.decided() if request.envelope == "keep" else None)
         if not quiet:
             context.emit("decode.end")
     decode = engine.together(rows) if engine.has_logits and rows else None
-    return Answer(prefill, decode, ids, given or ids, hidden)
+    decided = {phase: engine.together(told) for phase, told in gaps.items() if told and told[0] is not None}
+    return Answer(prefill, decode, ids, given or ids, hidden, decided)
 
 
 def choose(logits: Any, sampling: str, dice: random.Random) -> int:
@@ -344,22 +365,42 @@ def _envelope(
 
 
 def _sensitivity(
-    context: Any, engine: Engine, request: Request, prompts: Sequence[Sequence[int]], fed: Sequence[Sequence[int]]
+    context: Any,
+    engine: Engine,
+    request: Request,
+    prompts: Sequence[Sequence[int]],
+    fed: Sequence[Sequence[int]],
+    *,
+    sizes: Sequence[float],
 ) -> None:
-    """Answer again with a defect of known size: what a run like this could have seen."""
-    for count, size in enumerate(DEFECTS):
-        with engine.louder(size):
+    """Answer again with defects of known size: what a run like this could have seen."""
+    for count, size in enumerate(sizes):
+        with engine.scaled(-1, 1 + size):
             for number, prompt in enumerate(prompts):
                 other = _answer(context, engine, request, prompt, steps=0, number=number, fed=fed[number], quiet=True)
                 _keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
                 _keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
-        context.emit("sensitivity", defect=count, size=size, what="the weights of a middle layer too large")
+        context.emit("sensitivity", defect=count, size=size, what="the matrices of the last layer too large")
+
+
+def _influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int]) -> None:
+    """Read the first prompt once more for each rank, whose share is changed meanwhile, and no other's."""
+    for rank in range(context.size):
+        changed: AbstractContextManager[None] = nullcontext()
+        if rank == context.rank:
+            context.emit("perturbed", number=rank, layer=0, factor=LOUDER)
+            changed = engine.scaled(0, LOUDER)
+        with changed:
+            answer = _answer(context, engine, request, prompt, steps=0, number=0, fed=[], quiet=True)
+        _keep(context, f"influence.{rank}.prefill.logits.0", answer.prefill)
 
 
 def _variant(context: Any, count: int, words: str, answer: Answer, number: int) -> None:
     context.emit("envelope", number=count, prompt=number, order=words)
     _keep(context, f"envelope.{count}.prefill.logits.{number}", answer.prefill)
     _keep(context, f"envelope.{count}.decode.logits.{number}", answer.decode)
+    for phase, gaps in answer.decided.items():
+        context.keep(f"envelope.{count}.{phase}.router.{number}", gaps)
     for layer, values in sorted(answer.hidden.items()):
         context.keep(f"envelope.{count}.hidden.{layer}.{number}", values)
 

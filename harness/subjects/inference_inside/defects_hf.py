@@ -1,0 +1,262 @@
+"""Defects as they are found in the field, put into a share of a decoder of transformers on purpose.
+
+Each is what a control of a scenario computes with. In a world of one there are those alone that are in the code of a
+single rank too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from . import stages
+
+LOUDER, BASE = 1.01, 500_000.0
+AT_ONE = ("rope-base", "scaled-layer")
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one rank holds of a model.
+
+    Attributes:
+        model: with its layers alone, or its slices of every layer.
+        stage: of a pipeline.
+        rank, size: of this process and its world.
+        folder: where the whole checkpoint lies.
+    """
+
+    model: Any
+    stage: stages.Stage | None
+    rank: int
+    size: int
+    folder: str
+
+    @property
+    def layers(self) -> list[Any]:
+        return list(stages.layers_of(self.model))
+
+    @property
+    def is_last(self) -> bool:
+        return self.rank == self.size - 1
+
+
+def spoil(share: Share, defect: str) -> None:
+    """Put a defect in.
+
+    Raises:
+        ValueError: the model, or the way in which it is split, has nothing that this defect is about.
+    """
+    if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
+        how = "split by layers" if share.stage is not None else "split in every layer"
+        raise ValueError(f"{type(share.model).__name__}, {how}, has nothing that the defect {defect} is about")
+
+
+def stale() -> Change:
+    """The last position is the one before it, of the message before where there is one alone."""
+    before: list[Tensor] = []
+
+    def change(message: Tensor) -> Tensor:
+        found, newest = message.clone(), message[:, -1:].clone()
+        found[:, -1:] = message[:, -2:-1] if message.shape[1] > 1 else before[-1] if before else newest
+        before[:] = [newest]
+        return found
+
+    return change
+
+
+def half(message: Tensor) -> Tensor:
+    """The second half is zeros."""
+    found = message.clone()
+    found[..., found.shape[-1] // 2 :] = 0
+    return found
+
+
+def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
+    """Change what the last rank puts into a sum, or gets of the stage before it."""
+
+    def act(share: Share) -> bool:
+        if not share.is_last:
+            return True
+        if share.stage is None:
+            return _summed_anew(share.layers[0], share, change())
+        share.stage.altered = change()
+        return True
+
+    return act
+
+
+def _bias_per_rank(share: Share) -> bool:
+    # Not a list of what is lazy: each layer is to be changed.
+    return share.stage is None and all([_summed_anew(layer, share, None) for layer in share.layers])
+
+
+def _summed_anew(layer: Any, share: Share, change: Change | None) -> bool:
+    """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
+    out = _out_of(layer)
+    bias = _local(out.bias) if out.bias is not None else None
+    if change is None and bias is None:
+        return False
+
+    def forward(given: Tensor) -> Tensor:
+        weight = _local(out.weight)
+        if given.shape[-1] != weight.shape[1]:  # some models have all heads on every rank
+            given = given[..., share.rank * weight.shape[1] : (share.rank + 1) * weight.shape[1]]
+        part = functional.linear(given, weight, bias if change is None else None)
+        total = part if change is None else change(part)
+        torch.distributed.all_reduce(total)
+        return total if change is None or bias is None else total + bias
+
+    out.forward = forward
+    return True
+
+
+def _swapped_heads(share: Share) -> bool:
+    out, size = _out_of(share.layers[-1]), _attention_of(share.layers[-1]).head_dim
+
+    def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        # Some models have all heads on every rank: of those, the first two of its own.
+        width, own = given[0].shape[-1], _local(out.weight).shape[1]
+        begin = share.rank * own if share.stage is None and own < width else 0
+        before, one, other, rest = given[0].split([begin, size, size, width - begin - 2 * size], -1)
+        return torch.cat([before, other, one, rest], -1), *given[1:]
+
+    if share.is_last:
+        out.register_forward_pre_hook(swap)
+    return True
+
+
+def _dropped_layer(share: Share) -> bool:
+    def drop(_module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+        state = given[0] if given else named["hidden_states"]
+        return (state, *output[1:]) if isinstance(output, tuple) else state
+
+    # Of a layer that all ranks compute together, all leave it out: one alone would hang.
+    if share.is_last or share.stage is None:
+        share.layers[-1].register_forward_hook(drop, with_kwargs=True, prepend=True)
+    return True
+
+
+def _norm_split(share: Share) -> bool:
+    """A norm over all heads becomes one over those of each rank."""
+    found = False
+    for layer in share.layers if share.stage is None else ():
+        attention = _attention_of(layer)
+        for name in ("q_norm", "k_norm"):
+            norm = getattr(attention, name, None)
+            if norm is None or norm.weight.shape[0] == attention.head_dim:
+                continue
+
+            def forward(state: Tensor, norm: Any = norm) -> Tensor:
+                parts = state.unflatten(-1, (share.size, -1)).float()
+                near = parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + norm.variance_epsilon)
+                return _local(norm.weight) * near.flatten(-2).to(state.dtype)
+
+            norm.forward, found = forward, True
+    return found
+
+
+def _fused_interleave(share: Share) -> bool:
+    """Queries, keys and values joined in one matrix are cut as if they were of one kind."""
+    if share.stage is not None:
+        return _other_order(share)
+    path = stages.path_of_layers(share.model)
+    for number, layer in enumerate(share.layers):
+        attention = _attention_of(layer)
+        here = f"{path}.{number}.self_attn."
+        whole = stages.read(share.folder, skip=lambda name: not name.startswith(here))  # noqa: B023 - called at once
+        for kind in ("weight", "bias"):
+            given = [getattr(getattr(attention, f"{name}_proj"), kind) for name in "qkv"]
+            if given[0] is None:
+                continue
+            parts = [_local(one) for one in given]
+            fused = torch.cat([whole[f"{here}{name}_proj.{kind}"] for name in "qkv"])
+            begin = fused.shape[0] * share.rank // share.size
+            for part in parts:
+                part.copy_(fused[begin : begin + part.shape[0]])
+                begin += part.shape[0]
+    return True
+
+
+def _other_order(share: Share) -> bool:
+    """Read a fused matrix head by head, which is kind by kind."""
+    for layer in share.layers:
+        if (fused := getattr(_attention_of(layer), "c_attn", None)) is None:
+            return False
+        size = _attention_of(layer).head_dim
+        for tensor in (fused.weight, fused.bias) if share.is_last else ():
+            tensor.copy_(tensor.unflatten(-1, (-1, 3, size)).transpose(-3, -2).flatten(-3).clone())
+    return True
+
+
+def _rope_base(share: Share) -> bool:
+    found = False
+    for module in share.model.modules():
+        if isinstance(inverse := getattr(module, "inv_freq", None), Tensor):
+            theta = share.model.config.get_text_config().rope_parameters["rope_theta"]
+            inverse.copy_(inverse ** (math.log(BASE) / math.log(theta)))
+            found = True
+    return found
+
+
+def _other_router(share: Share) -> bool:
+    """The last rank asks the experts as another rank's router says."""
+    routers = [_router_of(layer) for layer in share.layers]
+    if routers[-1] is None or (share.stage is not None and share.stage.first == 0):
+        return routers[-1] is not None
+    if share.is_last and share.stage is None:
+        for router in routers:
+            weight = _local(router.weight)
+            weight.copy_(weight.roll(weight.shape[0] // share.size, 0))
+    elif share.is_last:
+        names = ("mlp.gate.weight", "block_sparse_moe.gate.weight")
+        first = f"{stages.path_of_layers(share.model)}.0."
+        whole = stages.read(share.folder, skip=lambda name: name not in {f"{first}{one}" for one in names})
+        routers[-1].weight.copy_(next(iter(whole.values())))
+    return True
+
+
+def _scaled_layer(share: Share) -> bool:
+    for parameter in share.layers[-1].parameters() if share.is_last else ():
+        if parameter.ndim > 1:
+            _local(parameter).mul_(LOUDER)
+    return True
+
+
+def _attention_of(layer: Any) -> Any:
+    return layer.self_attn if hasattr(layer, "self_attn") else layer.attn
+
+
+def _out_of(layer: Any) -> Any:
+    attention = _attention_of(layer)
+    return attention.o_proj if hasattr(attention, "o_proj") else attention.c_proj
+
+
+def _router_of(layer: Any) -> Any:
+    return getattr(getattr(layer, "mlp", None), "gate", None)
+
+
+def _local(tensor: Any) -> Tensor:
+    found: Tensor = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()
+    return found
+
+
+DEFECTS: dict[str, Callable[[Share], bool]] = {
+    "bias-per-rank": _bias_per_rank,
+    "stale-position": _message(stale),
+    "half-message": _message(lambda: half),
+    "swapped-heads": _swapped_heads,
+    "dropped-layer": _dropped_layer,
+    "norm-split": _norm_split,
+    "fused-interleave": _fused_interleave,
+    "rope-base": _rope_base,
+    "other-router": _other_router,
+    "scaled-layer": _scaled_layer,
+}
