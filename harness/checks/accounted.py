@@ -50,6 +50,9 @@ class AccountedCheck(RankCheck):
         """Whether the account is of artefacts of this name."""
         raise NotImplementedError
 
+    def is_answer(self, name: str) -> bool:
+        return self.wants(name)
+
     def account(self, sources: Sources) -> dict[str, JSON]:
         """Make it. Needs NumPy; the same wherever it is made.
 

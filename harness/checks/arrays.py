@@ -60,6 +60,9 @@ class AgainstCheck(RankCheck):
         """Judge a rank by what `compare` gave. Pure, and never raises, whatever the values are."""
         raise NotImplementedError
 
+    def is_answer(self, name: str) -> bool:
+        return self.of == ("reference", name)
+
     @property
     def whose(self) -> str:
         """Whom a rank is compared with, in words."""

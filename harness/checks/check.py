@@ -99,6 +99,11 @@ class Check(Model):
         """Judge one trial. Pure, and never raises, whatever the events are."""
         raise NotImplementedError
 
+    def is_answer(self, name: str) -> bool:
+        """Whether what the reference keeps under this name is what ranks are compared with: none may read it."""
+        del name
+        return False
+
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """What is wrong or unwise about a scenario's checks of this kind, by their place in the list."""

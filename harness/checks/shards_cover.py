@@ -53,6 +53,9 @@ class ShardsCoverCheck(AccountedCheck):
     def wants(self, name: str) -> bool:
         return name == CHECKPOINT
 
+    def is_answer(self, name: str) -> bool:
+        return False  # ranks load their shares from it
+
     def account(self, sources: Sources) -> dict[str, JSON]:
         """Shapes of the checkpoint's tensors, and the digests of the slices that ranks say they hold."""
         if (file := sources.reference.get(CHECKPOINT)) is None:

@@ -8,7 +8,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.checks.accounted import note_accounts
@@ -23,6 +23,7 @@ from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
 from harness.record.artefacts import LARGE, PER_RUN, PER_TRIAL, path_of
 from harness.record.results import ResultsFolder
+from harness.run.spool import Piece, Spool
 from harness.world.world import World
 
 MANY = 1024
@@ -32,10 +33,11 @@ FILE = re.compile(r"(?P<name>.+?)(?P<suffix>\.bfloat16\.npy|\.npy|\.bin)")
 
 @dataclass(frozen=True)
 class Found:
-    """A file in a rank's folder: its path, and the values of the event that tells of it."""
+    """A file in a rank's folder: its path, the values of the event that tells of it, and where it is kept."""
 
     path: Path
     values: dict[str, JSON]
+    piece: Piece | None = None
 
 
 Kept = Mapping[tuple[int, str], Found]
@@ -44,18 +46,46 @@ Kept = Mapping[tuple[int, str], Found]
 
 @dataclass
 class Artefacts:
-    """Those of a run. Worlds that live at the same time share it.
+    """Those of a run. Worlds that live at the same time share it. To be closed.
 
     Attributes:
-        results: takes them into its evidence, each file once, whoever kept it.
+        results: takes them into its evidence, each file once, whoever kept it; not before the last trial is over.
         checks: those that compare them.
     """
 
     results: ResultsFolder
     checks: Sequence[AgainstCheck]
-    _stored: set[str] = field(default_factory=set)
+    _known: set[str] = field(default_factory=set)
+    _stored: dict[str, Piece] = field(default_factory=dict)
+    _spool: Spool | None = None
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def spool(self, found: Found) -> Found:
+        """The same where no rank finds it, in place of the rank's folder.
+
+        Raises:
+            OSError: it cannot be read, or there is no space.
+        """
+        with self._lock:
+            if self._spool is None:
+                self._spool = Spool(self.results.path)
+        return found if found.piece is not None else replace(found, piece=self._spool.add(found.path))
+
+    def write(self) -> None:
+        """Write into the evidence what was taken: no rank is left that could read it.
+
+        Raises:
+            OSError: there is no space.
+        """
+        for path, piece in self._stored.items():
+            self.results.write(path, bytes(piece.content()))
+        self._stored.clear()
+
+    def close(self) -> None:
+        """Give up what was not written."""
+        if self._spool is not None:
+            self._spool.close()
 
     def take(self, world: World, scratch: Path, *, size: int) -> Kept:
         """Take those of a world whose ranks have ended, and tell of each.
@@ -74,8 +104,8 @@ class Artefacts:
             for found in look(scratch / f"rank-{rank}" / FOLDER):
                 values = found.values
                 if "why" not in values:
-                    kept[rank, str(values["artefact"])] = found
-                    room -= self._store(found, room=room)
+                    kept[rank, str(values["artefact"])], many = self._store(found, room=room)
+                    room -= many
                 world.note(ARTEFACT_FOUND, rank=rank, **values)
         return kept
 
@@ -124,18 +154,20 @@ class Artefacts:
         for values in list(note_accounts(checks, history, file=lambda found: _file(files[found["sha256"]]))):
             world.note(ARTEFACTS_ACCOUNTED, **values)
 
-    def _store(self, found: Found, *, room: int) -> int:
-        """Take a file into the evidence where it fits, and say so; returns how many bytes of the trial's it takes."""
+    def _store(self, found: Found, *, room: int) -> tuple[Found, int]:
+        """Take a file in where it fits, and say so; with how many bytes of the trial's it takes."""
         path, many = path_of(found.values), int(found.values["bytes"])
         with self._lock:
-            new = path not in self._stored
+            new = path not in self._known
             found.values["stored"] = not new or (many <= room and self._bytes + many <= PER_RUN)
             if not new or not found.values["stored"]:
-                return 0
-            self.results.write(path, found.path.read_bytes())
-            self._stored.add(path)
+                return found, 0
+            self._known.add(path)
             self._bytes += many
-        return many
+        kept = self.spool(found)
+        assert kept.piece is not None
+        self._stored[path] = kept.piece
+        return kept, many
 
     def _compare(
         self, world: World, check: AgainstCheck, rank: int, found: Found | None, expected: Found | None
@@ -160,6 +192,8 @@ def _array(found: Found) -> ArrayFile:
 
 
 def _file(found: Found) -> ArrayFile:
+    if found.piece is not None:
+        return ArrayFile(found.path.name, found.piece.content())
     if not found.values["bytes"]:
         return ArrayFile(found.path.name, b"")  # nothing cannot be mapped
     with found.path.open("rb") as file:

@@ -37,7 +37,7 @@ class Made:
     Attributes:
         history: its events.
         folder: what ranks read; None of a comparison, in which b must not see what a gave.
-        kept: what it kept, in a folder that ranks are not told of.
+        kept: what it kept, where no rank finds it.
         stands: what the files that ranks read are, but for their content.
     """
 
@@ -114,8 +114,6 @@ class References:
             return
         histories: list[History] = []
         kept = dict[tuple[int, str], Found]()
-        own = self._scratch / f"{len(self._made)}.kept"
-        own.mkdir(parents=True)
         order = self._order(launch(plan.arm), plan)
         for index, place in enumerate(places):
 
@@ -130,11 +128,8 @@ class References:
                     reference=kept,
                     runs=histories[0] if histories else None,
                 )
-                for (rank, name), one in found.items() if first else ():
-                    path = own / f"{rank}-{one.values['file']}"
-                    shutil.copyfile(one.path, path)
-                    path.chmod(0o444)
-                    kept[rank, name] = replace(one, path=path)
+                for place, one in found.items() if first else ():
+                    kept[place] = self._artefacts.spool(one)
 
             capture = start(replace(order, about={**order.about, "trial": index}), on_left=left).run()
             keep(plan.arm, place, capture)
@@ -168,12 +163,17 @@ class References:
         )
 
     def _lay(self, history: History, kept: Kept) -> Path:
-        """Lay out what ranks read: the values, and the arrays by name."""
+        """Lay out what ranks read: the values, and by name what no check compares ranks with.
+
+        Who could read what is compared could hand it in.
+        """
         folder = self._scratch / str(len(self._made))
-        folder.mkdir()
-        for one in kept.values():
+        folder.mkdir(parents=True)
+        for (_, name), one in kept.items():
+            if one.piece is None or any(check.is_answer(name) for check in self._scenario.checks):
+                continue
             path = folder / str(one.values["file"])
-            shutil.copyfile(one.path, path)
+            path.write_bytes(one.piece.content())
             path.chmod(0o444)
         (folder / VALUES).write_text(json.dumps(values_of(history), sort_keys=True))
         return folder

@@ -209,6 +209,7 @@ class Trials:
                         wait(running)
                     running.add(self._submit(executor, counts, *item))
                 if not running:
+                    self._artefacts.write()
                     return counts
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -225,6 +226,7 @@ class Trials:
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
             self._references.close()
+            self._artefacts.close()
 
     def _plan(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Arm]]:
         """Control trials are spread among the candidate's, so that both arms meet the same weather."""

@@ -38,6 +38,23 @@ class Session:
     kept: list[dict[str, ArrayFile]]
     said: list[list[tuple[str, dict[str, Any]]]]
 
+    def of(self, prompts: range) -> Session:
+        """These prompts alone, counted from 0."""
+        kept: list[dict[str, ArrayFile]] = []
+        for files in self.kept:
+            ends = ((*name.rpartition("."), file) for name, file in files.items())
+            own = {f"{stem}.{int(end) - prompts.start}": one for stem, _, end, one in ends if int(end) in prompts}
+            kept.append(own)
+        said = [
+            [
+                (name, values | {"prompt": values["prompt"] - prompts.start} if "prompt" in values else values)
+                for name, values in events
+                if values.get("prompt", prompts.start) in prompts
+            ]
+            for events in self.said
+        ]
+        return Session(kept, said)
+
 
 @dataclass
 class Worlds:

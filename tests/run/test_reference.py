@@ -33,10 +33,11 @@ def score(context, *, broken, way="plain"):
     else:
         found = json.loads(Path(context.inputs["reference"], "values.json").read_text())
         assert found == {"score.loss": [4.0]}, found
-        assert Path(context.inputs["reference"], "logits.npy").stat().st_size > 64
+        assert Path(context.inputs["reference"], "weights.npy").stat().st_size > 64
     off = 0.25 if broken and context.rank else os.getpid() * 1.0 if way == "differs" and context.size == 1 else 0.0
     context.emit("score", loss=4.0)
     context.keep("logits", array.array("d", [1.0, 2.0 + off]))
+    context.keep("weights", array.array("d", [5.0]))
 """
 SCENARIO = """
 schema: 1
@@ -93,7 +94,10 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
         assert reference.evidence == [f"evidence/{cell.slug}/reference-0000{index}/events.jsonl" for index in (0, 1)]
         assert all(ms > 0 for ms in reference.ms)
         assert reference.reported == {"score.loss": "4.0"}
-        assert [(one.name, one.dtype, one.shape) for one in reference.arrays] == [("logits", "float64", [2])]
+        assert [(one.name, one.dtype, one.shape) for one in reference.arrays] == [
+            ("logits", "float64", [2]),
+            ("weights", "float64", [1]),
+        ]
     assert (
         "off by 0.25 at \\[1\\] (1 of 2 beyond atol 0.125): 2.25, expected 2" in (ran.folder / "report.md").read_text()
     )
@@ -145,7 +149,7 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert not (ran.results / "latest").exists()
 
 
-@pytest.mark.parametrize("what", ["kept['logits'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"])
+@pytest.mark.parametrize("what", ["kept['weights'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"])
 def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: str) -> None:
     """A rank that saves its own array there would be compared with itself."""
     subject = (
@@ -154,17 +158,37 @@ def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: s
     if context.size > 1 and context.rank:
         there = Path(context.inputs["reference"])
         kept = {{path.stem: path for path in there.glob("*.npy")}}
-        mine = kept["logits"].read_bytes()
-        kept["logits"].chmod(0o644)
+        mine = kept["weights"].read_bytes()
+        kept["weights"].chmod(0o644)
         {what}
 """
     )
     ran = run(tmp_path, subject=subject)
     assert ran.code != 0, ran.out
-    name = "logits.npy" if "kept[" in what else "mine.npy"
+    name = "weights.npy" if "kept[" in what else "mine.npy"
     message = f"{name} of the reference, which ranks read, was changed by a rank of cell ranks=2,backend=none"
     assert message in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err
+
+
+@pytest.mark.whole
+def test_no_rank_finds_what_it_is_compared_with(tmp_path: Path) -> None:
+    """Whoever walks the whole run's folder finds what the reference gave to be read, and no answer to hand in."""
+    subject = (
+        SUBJECT
+        + """
+    if context.size > 1:
+        run = Path(context.inputs["reference"]).parents[1]
+        context.emit("thief", found=sorted(path.name for path in run.rglob("*.npy")), sees=(run / "evidence").is_dir())
+"""
+    )
+    checks = "".join(
+        f"  - {{id: {key}, kind: equal, ranks: every, value: thief.{key}, to: {to}}}\n"
+        for key, to in (("found", "[weights.npy]"), ("sees", "true"))
+    )
+    ran = run(tmp_path, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]") + checks, subject=subject)
+    assert ran.code == 0, ran.out + ran.err
+    assert verify(tmp_path, ran.folder / "report.md").code == 0
 
 
 GROUPED = """
