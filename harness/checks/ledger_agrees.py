@@ -16,7 +16,7 @@ from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.account import in_words
+from harness.ledger.account import NO_CALL, in_words
 
 
 class LedgerAgreesCheck(RankCheck):
@@ -50,6 +50,7 @@ class LedgerAgreesCheck(RankCheck):
             reason, compared = self._reason(rank, summaries, difference, many, lost_by, history)
             calls = summaries[rank].get("calls")
             shown = f"{plural(calls, 'call')}{_as_called(summaries[rank])}" if isinstance(calls, int) else None
+            shown = f"{shown}; a world of one has nobody to agree with" if shown and history.size == 1 else shown
             parts.append(
                 RankFinding(
                     rank=rank, passed=not reason, observed=shown, reason=reason, line=line, uncompared=not compared
@@ -67,7 +68,10 @@ class LedgerAgreesCheck(RankCheck):
         history: History,
     ) -> tuple[str, bool]:
         """Why a rank does not agree, empty where it does; and whether something was compared that shows it."""
-        if why := summaries[rank].get("why", "it was not looked at"):
+        why = summaries[rank].get("why", "it was not looked at")
+        if history.size == 1:  # whole it has to be, and there is nobody to agree with
+            return str(summaries[rank].get("partly", "") if why in ("", NO_CALL) else why), False
+        if why:
             return str(why), False
         if rank in _listed(difference.get("ranks")):
             return _in_words(difference, history), True
@@ -88,7 +92,7 @@ class LedgerAgreesCheck(RankCheck):
             if not isinstance(observed, list) or "collectives" not in observed:
                 yield draft.problem((*place, "kind"), "needs the ranks' ledgers; add observe: [collectives]")
             alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
-            if alone or draft.sizes()[:1] == (1,):
+            if alone or draft.sizes() == (1,):
                 message = "asks one rank alone, which always agrees with itself; ask two or more"
                 yield draft.problem((*place, "ranks"), message)
 

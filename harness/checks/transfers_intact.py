@@ -16,7 +16,7 @@ from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.account import in_words
+from harness.ledger.account import NO_CALL, in_words
 
 
 class TransfersIntactCheck(RankCheck):
@@ -41,8 +41,9 @@ class TransfersIntactCheck(RankCheck):
         line, damage = noted[0].line, _mapping(found.get("damage"))
         parts = []
         for rank, many, missed in zip(asked, compared, left, strict=True):
-            reason, is_shown = _reason(rank, _mapping(ranks[rank]), damage, many, missed)
+            reason, is_shown = _reason(rank, _mapping(ranks[rank]), damage, many, missed, size=history.size)
             shown = f"{plural(many, 'call')} compared" if isinstance(many, int) else None
+            shown = f"{shown}; a world of one sends to nobody" if shown and history.size == 1 else shown
             part = RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=line)
             parts.append(part._replace(uncompared=bool(reason) and not is_shown))
         return over_ranks(self.id, self.kind, parts)
@@ -58,7 +59,7 @@ class TransfersIntactCheck(RankCheck):
                     (*place, "kind"), "needs digests in the ledgers; add observe: [collectives, digests]"
                 )
             alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
-            if alone or draft.sizes()[:1] == (1,):
+            if alone or draft.sizes() == (1,):
                 yield draft.problem((*place, "ranks"), "asks one rank alone, which sends to nobody; ask two or more")
 
 
@@ -68,10 +69,13 @@ def asks_digests(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, 
 
 
 def _reason(
-    rank: int, summary: Mapping[str, Any], damage: Mapping[str, Any], compared: object, left: object
+    rank: int, summary: Mapping[str, Any], damage: Mapping[str, Any], compared: object, left: object, *, size: int
 ) -> tuple[str, bool]:
     """Why a rank's transfers are not intact, empty where they are; and whether something was compared that shows it."""
-    if why := summary.get("why", "it was not looked at"):
+    why = summary.get("why", "it was not looked at")
+    if size == 1 and why in ("", NO_CALL):  # whole it has to be, and there is nobody to send to
+        return str(summary.get("partly", "")), False
+    if why:
         return str(why), False
     if "undigested" not in summary:
         return "its ledger has no digests", False

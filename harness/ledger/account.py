@@ -13,6 +13,9 @@ from harness.ledger.agreement import agree
 from harness.ledger.file import Group, Ledger, NotALedger, parse
 from harness.ledger.transfers import transfers
 
+NO_CALL = "it made no call"
+"""Why a ledger with no call shows nothing; in a world of one there may be none."""
+
 
 def account(
     files: Mapping[int, bytes],
@@ -98,7 +101,7 @@ def _nothing(ledger: Ledger) -> str:
         return f"its calls were not observed: {ledger.why}"
     if ledger.children:
         return f"{plural(ledger.children, 'call')} of processes that it forked were not observed"
-    return "" if ledger.made else "it made no call"
+    return "" if ledger.made else NO_CALL
 
 
 def _partly(ledger: Ledger) -> str:

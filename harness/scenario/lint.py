@@ -9,6 +9,9 @@ from harness.backends import KINDS as BACKENDS
 from harness.checks import KINDS as CHECKS
 from harness.checks.accounted import AccountedCheck
 from harness.checks.arrays import AgainstCheck
+from harness.checks.equivalent import EquivalentCheck
+from harness.checks.influence import InfluenceCheck
+from harness.checks.shards_cover import ShardsCoverCheck
 from harness.faults import KINDS as FAULTS
 from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
@@ -298,6 +301,21 @@ def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("checks",), words, at_key=True, kind="note")
 
 
+def unsplit(checks: Iterable[Any], size: int) -> str:
+    """Why a model that nobody split would pass in a world of this size, in words; empty where it would not."""
+    asked = list(checks)
+    split = any(isinstance(check, InfluenceCheck | ShardsCoverCheck) for check in asked)
+    if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
+        return ""
+    return "no check asks whether the model is split (influence, shards-cover): the whole of it on each rank would pass"
+
+
+def a_model_that_nobody_split(draft: Draft) -> Iterator[Problem]:
+    """Ranks that compute everything for themselves give the logits of the whole."""
+    if words := unsplit(draft.checks.values(), max(draft.sizes(), default=1)):
+        yield draft.problem(("checks",), words, at_key=True, kind="note")
+
+
 def a_world_of_one(draft: Draft) -> Iterator[Problem]:
     """One rank meets nobody."""
     for index, size in enumerate(draft.axes().get("ranks", [])):
@@ -339,6 +357,7 @@ RULES = (
     made_exist,
     ready,
     ranks_that_nobody_asks,
+    a_model_that_nobody_split,
     a_world_of_one,
     faults_after_the_work,
 )

@@ -19,7 +19,7 @@ from harness.forms.model import Model
 from harness.forms.problem import closest
 from harness.history import History
 from harness.scenario import Cell, Scenario
-from harness.scenario.lint import OF_ONE, unasked
+from harness.scenario.lint import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
 
@@ -111,6 +111,7 @@ class Unshown:
         """Everything that is left open, one sentence each."""
         left: list[str] = []
         left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
+        left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
         left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
         left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]

@@ -95,6 +95,16 @@ def test_calls_of_its_own_are_no_agreement() -> None:
     assert [part.reason for part in found.ranks] == ["none of its 1 calls was made together with another rank"] * 2
 
 
+def test_a_world_of_one_has_nobody_to_agree_with() -> None:
+    """It holds with calls of its own and with none, and says so; a ledger that is not there, or not whole, does not."""
+    for own in ((call(group=Group("torch", "0", (0,))),), ()):
+        found = noted(ledger(0, *own, size=1))
+        assert found.passed, found
+        assert "a world of one has nobody to agree with" in str(found.ranks[0].observed)
+    assert not noted(None).passed
+    assert not noted(last(ledger(0, *[call(group=Group("torch", "0", (0,)))] * 5, size=1), kept=2)).passed
+
+
 def test_only_the_ranks_that_are_asked_have_to_agree() -> None:
     """A rank that a fault ended is left out by name."""
     calls = (call(), call())

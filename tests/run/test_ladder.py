@@ -49,6 +49,72 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
     assert "seen would be the weights of layer 1 too large by 0.0001" in shown["same-model"]
 
 
+# The whole model on every rank, which tells the truth of what it holds, and sums that nobody needs.
+UNSPLIT = """
+import subject
+import torch
+from model import Whole, content_of, weights
+
+class Unsplit(subject.Distributed):
+    def load(self):
+        for name in self.file.keys():
+            self.take(name)
+        self.whole = Whole(self.weights)
+
+    def begin(self, *, notes=False):
+        self.tokens, self.hidden = [], {}
+
+    def end_notes(self):
+        return {}
+
+    def forward(self, tokens):
+        self.wire.summed(torch.zeros(8))
+        self.tokens += tokens
+        return self.whole.forward(self.tokens)[0][-len(tokens):]
+
+def distributed(context, *, unsplit=True, **given):
+    if unsplit or context.size == 1:
+        subject.Distributed = Unsplit
+    subject.distributed(context, **given)
+
+whole = subject.whole
+"""
+FEW = ("matrix.ranks=[2]", "matrix.backend=[gloo]", "matrix.exclude=[]", "trials.candidate=1", "trials.control=1")
+
+
+def few(place: Path, folder: Path, *sets: str) -> Ran:
+    """A run of one trial of each arm, in two ranks."""
+    holds = "subject.control.must_fail.cells={ranks: [2]}"
+    options = [word for one in (*FEW, holds, *sets) for word in ("--set", one)]
+    return run_command(place, "run", str(folder / "scenario.yaml"), *options)
+
+
+def test_a_model_that_lies_whole_on_every_rank_does_not_pass(tmp_path: Path) -> None:
+    """Its logits are those of the whole to the bit, and it sums zeros: no rank moves another one, and all lies twice."""
+    folder = tmp_path / "scenario"
+    shutil.copytree(ROOT / "scenarios/single-vs-distributed", folder)
+    (folder / "unsplit.py").write_text(UNSPLIT)
+    entries = ("subject.entry=unsplit:distributed", "subject.reference.entry=unsplit:whole")
+    ran = few(tmp_path, folder, *entries, "subject.control.with={unsplit: false, defect: bias-per-rank}")
+    assert ran.code == 1, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert cell.candidate is not None
+    failed = {failure.check: failure.reasons[0] for trial in cell.candidate.trials for failure in trial.failures}
+    assert failed.keys() == {"takes-part", "covers"}
+    assert "it has no influence" in failed["takes-part"]
+    assert "lies on ranks 0 and 1" in failed["covers"]
+
+
+def test_two_arms_that_are_wrong_alike_do_not_pass(tmp_path: Path) -> None:
+    """The same code in both is refused before it runs; where the candidate fails as the control does, it is FAIL."""
+    folder = ROOT / "scenarios/single-vs-distributed"
+    ran = few(tmp_path, folder, "subject.candidate.with.defect=bias-per-rank")
+    assert ran.code not in (0, 1), ran.out + ran.err
+    assert not (ran.results / "latest").exists()
+    ran = few(tmp_path, folder, "subject.candidate.with.defect=half-message")
+    assert (ran.code, ran.record.judgement.verdict) == (1, "FAIL"), ran.out + ran.err
+
+
 def edit(folder: Path, trial: str, change: Callable[[dict[str, Any]], None]) -> None:
     """Change the account of `same-model` in a trial."""
     path = folder / f"evidence/{CELL}/{trial}/events.jsonl"

@@ -83,7 +83,7 @@ class MlxLm:
             mx.eval(self._model.parameters())
         first = getattr(getattr(self._model, "model", None), "start_idx", 0)
         for number, layer in enumerate(self._model.layers, first):
-            _watch(layer, number, self._layers, lambda: self._batch)
+            _watch(layer, number, self._layers)
         for module in self._model.modules() if self._sharding == "single" else ():
             if "gate" in module and "switch_mlp" in module:
                 _watch_router(module, self._decided)
@@ -269,14 +269,13 @@ def _experts(kind: type, parts: int) -> type:
     return type("Split", (kind,), {"__call__": call})
 
 
-def _watch(layer: Any, number: int, found: dict[int, Any], batch: Any) -> None:
-    """Note what comes out of a layer: MLX has no hooks, so its class is one that notes."""
+def _watch(layer: Any, number: int, found: dict[int, Any]) -> None:
+    """Note what comes out of a layer, of a batch for the last: MLX has no hooks, so its class is one that notes."""
     kind = type(layer)
 
     def call(self: Any, *given: Any, **named: Any) -> Any:
         output = kind.__call__(self, *given, **named)
-        if batch() == 1:
-            found[number] = (output[0] if isinstance(output, tuple) else output)[0]
+        found[number] = (output[0] if isinstance(output, tuple) else output)[-1]
         return output
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
