@@ -54,6 +54,7 @@ class ShardsCoverCheck(AccountedCheck):
         return name == CHECKPOINT
 
     def is_answer(self, name: str) -> bool:
+        del name
         return False  # ranks load their shares from it
 
     def account(self, sources: Sources) -> dict[str, JSON]:

@@ -42,7 +42,7 @@ class Spool:
         Raises:
             OSError: it cannot be made.
         """
-        self._file: BinaryIO = tempfile.TemporaryFile(dir=folder)
+        self._file: BinaryIO = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with it
         self._end = 0
         self._lock = threading.Lock()
 

@@ -77,8 +77,7 @@ ARGUMENTS = {
         choices=("none", "keep"),
     ),
     "defect": Argument(
-        does="what a control computes wrong, as found in the field; "
-        f"in a world of one only {' and '.join(AT_ONE)} are",
+        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} are",
         default=NO_DEFECT,
         choices=(NO_DEFECT, *DEFECTS),
     ),

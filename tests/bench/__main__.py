@@ -1,7 +1,8 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
 And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's calls, and
-the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step.
+the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step, and
+a model over ranks.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
+from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
-from tests.bench import gguf_files, hosts, integrity, ledger, transport, verifying
+from tests.bench import gguf_files, hosts, inference, integrity, ledger, transport, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -70,7 +72,7 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport", "validators")
+    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport", "validators", "inference")
     given.add_argument("--only", choices=parts, help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
@@ -92,11 +94,23 @@ def main() -> None:
             print(f"a tokenizer of {TOKENS} tokens and merges, CPU time")
             for name, (low, middle, high) in found["tokenizers"].items():
                 print(f"  {name:<18} {middle:.3f} s ({low:.3f} to {high:.3f})")
+    found |= over_ranks(options)
+    if options.json:
+        print(json.dumps(found))
+
+
+def over_ranks(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the ledger of calls, and a model that is split."""
+    found: dict[str, Any] = {}
     if options.only in (None, "ledger") and KINDS["gloo"].refusal(size=2) is None:
         with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
             found["ledger"] = ledger.measure(pool, Path(name))
         if not options.json:
             ledger.show(found["ledger"])
+    if options.only in (None, "inference") and missing("transformers") is None and missing("torch") is None:
+        found["inference"] = inference.measure(rounds=options.rounds)
+        if not options.json:
+            inference.show(found["inference"])
     found |= messages(options)
     found |= validators(options)
     if options.json:

@@ -40,7 +40,7 @@ def asked(seeds: range, dtype: str) -> dict[str, Any]:
     """What each seed asks: prompts around the chunk of the prefill, and what is fed after them."""
     prompts, teacher = [], []
     for seed in seeds:
-        dice = random.Random(seed)  # noqa: S311 - the same again
+        dice = random.Random(seed)
         prompts += [[dice.randrange(20, 520) for _ in range(length)] for length in LENGTHS]
         teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in LENGTHS]
     return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "keep"}
@@ -67,9 +67,17 @@ def main() -> None:
                 counts: dict[tuple[str, int], Counter[str]] = {}
                 for begin in range(given.first, given.first + given.seeds, MANY):
                     seeds = range(begin, min(begin + MANY, given.first + given.seeds))
-                    for defect, size, word in climb(
-                        worlds, check, engine, model, defects, given.ranks, seeds, given.dtype, Path(text)
-                    ):
+                    climbed = climb(
+                        worlds,
+                        check,
+                        engine=engine,
+                        model=folder(model, seeds.start, Path(text)),
+                        defects=defects,
+                        sizes=given.ranks,
+                        seeds=seeds,
+                        dtype=given.dtype,
+                    )
+                    for defect, size, word in climbed:
                         counts.setdefault((defect, size), Counter())[word] += 1
                 for (defect, size), words in sorted(counts.items(), key=str):
                     row = {"engine": engine, "model": model, "dtype": given.dtype, "ranks": size, "defect": defect}
@@ -79,23 +87,22 @@ def main() -> None:
 def climb(
     worlds: Worlds,
     check: EquivalentCheck,
+    *,
     engine: str,
-    model: str,
+    model: Path,
     defects: tuple[str, ...],
     sizes: list[int],
     seeds: range,
     dtype: str,
-    below: Path,
 ) -> Iterator[tuple[str, int, str]]:
     """What is said of each session: defect, world size, and a word with the layer that is named."""
-    here = str(folder(model, seeds.start, below))
     family, given = engine.partition("-")[0], asked(seeds, dtype)
-    whole = {"number": 0, "model": here, "with": given | {"envelope": "keep"}}
+    whole = {"number": 0, "model": str(model), "with": given | {"envelope": "keep"}}
     (reference,) = worlds.run(f"{family}-single", size=1, sessions=[whole])
     for size in sizes:
         plan = [defect for defect in ("none", *defects) if size > 1 or defect in ("none", *AT_ONE)]
         sessions = [
-            {"number": number, "model": here, "with": given | {"prefill_chunk": CHUNK, "defect": defect}}
+            {"number": number, "model": str(model), "with": given | {"prefill_chunk": CHUNK, "defect": defect}}
             for number, defect in enumerate(plan)
         ]
         for defect, session in zip(plan, worlds.run(engine, size=size, sessions=sessions), strict=True):
@@ -104,7 +111,7 @@ def climb(
                 word = say(check, session.of(own), reference.of(own))
                 yield defect, size, word
                 if defect == "none" and not word.startswith(("EQUIVALENT", "IDENTICAL")):
-                    print(f"{engine} {model} {dtype} {size} seed {seed}: {word}", file=sys.stderr, flush=True)
+                    print(f"{engine} {model.name} {dtype} {size} seed {seed}: {word}", file=sys.stderr, flush=True)
 
 
 def say(check: EquivalentCheck, session: Session, reference: Session) -> str:

@@ -23,7 +23,9 @@ def folder(name: str, seed: int, below: Path) -> Path:
     if name == BIASED:
         config |= {"attention_bias": True, "mlp_bias": True}
         weights = [one for one in tensors if one.endswith("_proj.weight")]
-        tensors |= {one.replace(".weight", ".bias"): Tensor(shape=tensors[one].shape[:1], deviation=0.3) for one in weights}
+        tensors |= {
+            one.replace(".weight", ".bias"): Tensor(shape=tensors[one].shape[:1], deviation=0.3) for one in weights
+        }
     content = models.files("llama" if name == BIASED else name)
     arrays = {one: draw(one, tensor, seed=seed) for one, tensor in tensors.items()}
     index = {"metadata": {}, "weight_map": dict.fromkeys(sorted(tensors), "model.safetensors")}

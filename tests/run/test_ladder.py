@@ -90,7 +90,7 @@ def few(place: Path, folder: Path, *sets: str) -> Ran:
 
 
 def test_a_model_that_lies_whole_on_every_rank_does_not_pass(tmp_path: Path) -> None:
-    """Its logits are those of the whole to the bit, and it sums zeros: no rank moves another one, and all lies twice."""
+    """Its logits are those of the whole, and it sums zeros: no rank moves another one, and everything lies twice."""
     folder = tmp_path / "scenario"
     shutil.copytree(ROOT / "scenarios/single-vs-distributed", folder)
     (folder / "unsplit.py").write_text(UNSPLIT)

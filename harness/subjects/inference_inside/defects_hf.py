@@ -94,8 +94,8 @@ def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
 
 
 def _bias_per_rank(share: Share) -> bool:
-    # Not a list of what is lazy: each layer is to be changed.
-    return share.stage is None and all([_summed_anew(layer, share, None) for layer in share.layers])
+    done = [_summed_anew(layer, share, None) for layer in share.layers if share.stage is None]
+    return bool(done) and all(done)
 
 
 def _summed_anew(layer: Any, share: Share, change: Change | None) -> bool:

@@ -97,13 +97,14 @@ def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
 
 
 def _bias_per_rank(share: Share) -> bool:
-    return share.sharding == "tensor" and all([_summed_anew(layer, None) for layer in share.layers])
+    done = [_summed_anew(layer, None) for layer in share.layers if share.sharding == "tensor"]
+    return bool(done) and all(done)
 
 
 def _summed_anew(layer: Any, change: Change | None) -> bool:
     """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
     out = layer.self_attn.o_proj
-    bias = out["bias"] if "bias" in out else None
+    bias = out.get("bias")
     if change is None and bias is None:
         return False
 
@@ -216,7 +217,7 @@ def scale(layer: Any, factor: float) -> None:
 
 
 def _around(module: Any, act: Callable[..., Any]) -> None:
-    """Have `act` called in place of a module, with what calls the module itself: MLX has no hooks, but for its class."""
+    """Have `act` called in place of a module, with what calls the module itself: MLX has no hooks, but classes."""
     kind = type(module)
 
     def call(self: Any, *given: Any, **named: Any) -> Any:

@@ -27,6 +27,8 @@ def run(
     envelope: str = "none",
     sensitivity: str = "none",
     hidden: str = "none",
+    influence: str = "none",
+    defect: str = "none",
 ) -> None:
     """Entry: load, warm up, answer every prompt."""
     request = session.Request(
@@ -42,6 +44,8 @@ def run(
         envelope=envelope,
         sensitivity=sensitivity,
         hidden=hidden,
+        influence=influence,
+        defect=defect,
     )
     engine = MlxLm(rank=context.rank, size=context.size, sharding=sharding, group=context.group.native)
     session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)
