@@ -111,10 +111,7 @@ def over_ranks(options: argparse.Namespace) -> dict[str, Any]:
         found["inference"] = inference.measure(rounds=options.rounds)
         if not options.json:
             inference.show(found["inference"])
-    found |= messages(options)
-    found |= validators(options)
-    if options.json:
-        print(json.dumps(found))
+    return found | messages(options) | validators(options)
 
 
 def messages(options: argparse.Namespace) -> dict[str, Any]:
