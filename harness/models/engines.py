@@ -43,13 +43,18 @@ class Offer:
     wants: tuple[str, ...] = ()
 
 
-def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
+# What the grouped product that transformers' experts use asks of the bytes of a row.
+ALIGNED = 16
+
+
+def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
     """Why an engine cannot run a model over so many ranks; empty where it can.
 
     Args:
         engine: of `ENGINES`.
         config: what stands in the model's config.json.
         ranks: world size.
+        dtype: of its weights.
 
     Raises:
         ModelError: the engine's library is not installed here, or its files are not what is understood.
@@ -69,10 +74,10 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
         return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
     if "text_config" not in config and (lacking := [key for key in offer.wants if key not in config]):
         return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
-    return uneven(engine, config, ranks=ranks)
+    return uneven(engine, config, ranks=ranks, dtype=dtype)
 
 
-def uneven(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
+def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
     """What of a model an engine that has the architecture cannot split over so many ranks; empty where it can.
 
     Follows from the arguments alone, whatever is installed. The engines accept some of it: transformers fails in a
@@ -94,6 +99,12 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int) -> str:
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
             return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
+    if library == "hf" and _number(text, "num_local_experts", "num_experts", "n_routed_experts"):
+        inner = _number(text, "moe_intermediate_size", "intermediate_size")
+        share = -(-inner // ranks)
+        if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in (share, inner - share * (ranks - 1))):
+            why = f"transformers multiplies experts in rows of {ALIGNED} bytes or multiples of it"
+            return f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take fewer ranks"
     return ""
 
 

@@ -133,7 +133,8 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
     folder = inputs[str(arguments["model"])]
     engine = f"{name.partition('_')[0]}-{arguments.get('sharding') or name.partition('_')[2]}"
     try:
-        if why := engines.refusal(engine, engines.config_of(folder), ranks=ranks):
+        config = engines.config_of(folder)
+        if why := engines.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
             return why
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":

@@ -84,6 +84,19 @@ def test_what_is_not_offered_is_refused(engine: str, model: str, ranks: int, say
     assert refusal(engine.partition("-")[0] + "-single", config, ranks=ranks) == ""
 
 
+def test_experts_whose_rows_are_not_a_multiple_of_16_bytes_are_refused() -> None:
+    """48 wide over 4 ranks is 24 bytes a row in bfloat16, in which transformers crashes, and 48 in float32."""
+    config = MODELS["qwen3-moe"].config()
+    found = {
+        (ranks, dtype): refusal("hf-tensor", config, ranks=ranks, dtype=dtype)
+        for ranks in (2, 3, 4)
+        for dtype in ("float32", "bfloat16")
+    }
+    assert {place for place, why in found.items() if why} == {(4, "bfloat16")}
+    assert "12 of an expert's 48 in bfloat16 on each of 4 ranks" in found[4, "bfloat16"]
+    assert refusal("hf-pipeline", config, ranks=4, dtype="bfloat16") == ""
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(("engine", "model", "ranks", "says", "raised"), REFUSED)
 def test_what_is_refused_fails_without_the_refusal(

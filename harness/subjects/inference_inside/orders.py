@@ -67,8 +67,14 @@ def _split(module: nn.Module, parts: int) -> Callable[..., Tensor] | None:
     return None
 
 
-def _bounds(length: int, parts: int) -> Iterator[slice]:
+# Grouped products of transformers take rows whose bytes are a multiple of this.
+ALIGNED = 16
+
+
+def _bounds(length: int, parts: int, *, multiple: int = 1) -> Iterator[slice]:
+    """Even parts, each but the last a multiple of so many."""
     most = -(-length // parts)
+    most += -most % multiple
     return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
 
 
@@ -102,7 +108,7 @@ def _experts(module: Any, parts: int) -> Callable[..., Tensor]:
         gate, up = both.chunk(2, dim=1)
         total: Any = 0
         try:
-            for part in _bounds(gate.shape[1], parts):
+            for part in _bounds(gate.shape[1], parts, multiple=max(1, ALIGNED // gate.element_size())):
                 module.gate_up_proj = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
                 module.down_proj = nn.Parameter(down[..., part].contiguous(), requires_grad=False)
                 total = total + whole(module, *given, **named)

@@ -25,11 +25,13 @@ class Stage:
 
     Attributes:
         first: number of its first layer in the whole model.
+        altered: what a defect makes of each message that it gets.
     """
 
     def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
         self._distributed, self._rank, self._size = distributed, rank, size
         self.first = 0
+        self.altered: Callable[[Tensor], Tensor] | None = None
         self._received: Tensor | None = None
         self._left: Tensor | None = None
         self._like = torch.zeros(0)
@@ -123,6 +125,8 @@ class Stage:
         if not self.is_first:
             self._received = self._like.new_empty(1, tokens, self._like.shape[2])
             self._distributed.recv(self._received, src=self._rank - 1)
+            if self.altered is not None:
+                self._received = self.altered(self._received)
 
     def _enter(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self._received is None:
