@@ -48,6 +48,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             'rankproof run scenarios/single-vs-distributed/scenario.yaml --set "matrix.ranks=[1, 2, 3, 4]" '
             '--set "subject.control.must_fail.cells={ranks: [2, 3, 4]}"'
         ): SCENARIO,
+        (
+            'rankproof run scenarios/single-vs-distributed/scenario.yaml --set "matrix.ranks=[2, 3]" '
+            '--set "matrix.backend=[mlx-ring]" --set "matrix.exclude=[]"'
+        ): SCENARIO,
     },
     "README.md": {
         "git clone REPOSITORY_URL rankproof": RUN,

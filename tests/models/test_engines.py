@@ -16,7 +16,7 @@ import pytest
 
 from harness.models import MODELS, ModelError, engines, write
 from harness.models.catalogue import LLAMA, Recipe, _dense
-from harness.models.engines import Offer, config_of, offers, refusal
+from harness.models.engines import Offer, config_of, offers, refusal, uneven
 from harness.subjects import READY
 from tests.subjects.worlds import Worlds
 
@@ -88,13 +88,13 @@ def test_experts_whose_rows_are_not_a_multiple_of_16_bytes_are_refused() -> None
     """48 wide over 4 ranks is 24 bytes a row in bfloat16, in which transformers crashes, and 48 in float32."""
     config = MODELS["qwen3-moe"].config()
     found = {
-        (ranks, dtype): refusal("hf-tensor", config, ranks=ranks, dtype=dtype)
+        (ranks, dtype): uneven("hf-tensor", config, ranks=ranks, dtype=dtype)
         for ranks in (2, 3, 4)
         for dtype in ("float32", "bfloat16")
     }
     assert {place for place, why in found.items() if why} == {(4, "bfloat16")}
     assert "12 of an expert's 48 in bfloat16 on each of 4 ranks" in found[4, "bfloat16"]
-    assert refusal("hf-pipeline", config, ranks=4, dtype="bfloat16") == ""
+    assert uneven("hf-pipeline", config, ranks=4, dtype="bfloat16") == ""
 
 
 @pytest.mark.whole

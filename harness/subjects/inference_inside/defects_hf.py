@@ -123,10 +123,11 @@ def _swapped_heads(share: Share) -> bool:
 
     def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Some models have all heads on every rank: of those, the first two of its own.
-        width, own = given[0].shape[-1], _local(out.weight).shape[1]
-        begin = share.rank * own if share.stage is None and own < width else 0
-        before, one, other, rest = given[0].split([begin, size, size, width - begin - 2 * size], -1)
-        return torch.cat([before, other, one, rest], -1), *given[1:]
+        heads, own = given[0], _local(out.weight).shape[1]
+        begin = share.rank * own if share.stage is None and own < heads.shape[-1] else 0
+        middle, end = begin + size, begin + 2 * size
+        parts = [heads[..., :begin], heads[..., middle:end], heads[..., begin:middle], heads[..., end:]]
+        return torch.cat(parts, -1), *given[1:]
 
     if share.is_last:
         out.register_forward_pre_hook(swap)
@@ -155,9 +156,10 @@ def _norm_split(share: Share) -> bool:
                 continue
 
             def forward(state: Tensor, norm: Any = norm) -> Tensor:
-                parts = state.unflatten(-1, (share.size, -1)).float()
+                parts = state.reshape(*state.shape[:-1], share.size, -1).float()
                 near = parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + norm.variance_epsilon)
-                return _local(norm.weight) * near.flatten(-2).to(state.dtype)
+                weighed: Tensor = _local(norm.weight) * near.flatten(-2).to(state.dtype)
+                return weighed
 
             norm.forward, found = forward, True
     return found

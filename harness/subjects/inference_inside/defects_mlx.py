@@ -180,7 +180,7 @@ def _fused_interleave(share: Share) -> bool:
 def _rope_base(share: Share) -> bool:
     found = False
     for layer in share.layers:
-        rope = getattr(layer.self_attn, "rope", None)
+        rope: Any = getattr(layer.self_attn, "rope", None)
         if isinstance(getattr(rope, "base", None), float | int):
             rope.base, found = BASE, True
     return found
