@@ -165,7 +165,8 @@ class Whole:
             return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
         if gaps.keys() != of.keys():
             raise NotAnArray(f"{phase}.router and {phase}.logits of the reference are of other prompts")
-        noise, kept = 0.0, {prompt: _column(file) for prompt, file in gaps.items()}
+        kept = {prompt: _column(file) for prompt, file in gaps.items()}
+        noise = {prompt: np.zeros(gap.shape) for prompt, gap in kept.items()}
         for variant in self._like(gaps, phase, "router").values():
             for prompt, gap in kept.items():
                 if prompt not in variant.of:
@@ -173,12 +174,16 @@ class Whole:
                 other = _column(variant.of[prompt])
                 if other.shape != gap.shape:
                     raise NotAnArray(f"{phase}.router.{prompt} has another shape in a variant")
-                noise = max(noise, float(np.abs(other - gap).max(initial=0.0)))
+                noise[prompt] = np.maximum(noise[prompt], np.abs(other - gap))
+        # Behind a router that chose otherwise everything is something else, which is not noise of what comes before:
+        # what counts is the noise so far, and no less than that of half of all positions.
+        half = float(np.median(np.concatenate([*noise.values(), np.zeros(0)]))) if noise else 0.0
         many = {}
         for prompt, gap in kept.items():
             if gap.shape[0] != numbers(of[prompt]).shape[0]:
                 raise NotAnArray(f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}")
-            tied = np.flatnonzero(~(gap > self.margin * noise))
+            so_far = np.maximum(np.maximum.accumulate(noise[prompt]), half)
+            tied = np.flatnonzero(~(gap > self.margin * so_far))
             many[prompt] = int(tied[0]) if tied.size else int(gap.shape[0])
         return many
 

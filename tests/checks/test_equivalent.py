@@ -166,6 +166,20 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
     assert not judged(CHECK, reference, [answer]).passed
 
 
+def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> None:
+    """Behind the first tie gaps are of another sequence of experts: the positions before it are judged all the same."""
+    reference = Reference()
+    for prefix in ("", "envelope.0.", "envelope.1."):
+        for name in [name for name in reference.answer if ".logits." in name]:
+            gaps = np.full(len(reference.answer[name]), 0.1 if not prefix else 0.101, "float32")
+            if name == "prefill.logits.1":
+                gaps[6:] = 1e-4 if not prefix else 3.0
+            reference.kept[prefix + name.replace("logits", "router")] = gaps
+    found = judged(CHECK, reference, [reference.answer]).ranks[0].observed
+    assert found is not None
+    assert found.startswith("IDENTICAL: 11 prefill positions (3 apart: a router was undecided) bit for bit, 4 decode")
+
+
 def test_the_first_layer_that_differs_is_named() -> None:
     """Parts of a layer come before what leaves it, and are held against the noise of their own."""
     reference = Reference()
