@@ -13,7 +13,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     scenarios(parser)
     overrides(parser)
     parser.add_argument(
-        "--repo", type=Path, metavar="PATH", help="take both arms from this git repository (default rev: HEAD)"
+        "--repo",
+        type=Path,
+        metavar="PATH",
+        help="take both arms from this git repository (default rev: the scenario's, else HEAD)",
     )
     parser.add_argument("--candidate", metavar="REV", help="run this revision of the repository as the candidate")
     parser.add_argument("--control", metavar="REV", help="run this revision of the repository as the control")

@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     Nothing that ended UNSIGNED for want of a key is a PASS.
     A scenario whose code cannot be called as it says is a mistake like one in its file: 64, whatever the others say.
     """
-    loaded, problems = load_all(options.scenarios, [*options.overrides, *_revisions(options)])
+    loaded, problems = load_all(options.scenarios, [*options.overrides, *revisions(options)])
     if problems:
         print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
         return USAGE
@@ -87,14 +87,14 @@ def main(options: argparse.Namespace) -> int:
     return USAGE if slipped else demand_signed(code, signer, unsigned=options.unsigned)
 
 
-def _revisions(options: argparse.Namespace) -> list[str]:
+def revisions(options: argparse.Namespace) -> list[str]:
     """`--repo`, `--candidate` and `--control` as the overrides they stand for, so that the record holds them."""
     overrides = []
     for arm, rev in (("candidate", options.candidate), ("control", options.control)):
         if options.repo is not None:
             overrides.append(f"subject.{arm}.repo={options.repo}")
-        if rev is not None or options.repo is not None:
-            overrides.append(f"subject.{arm}.rev={'HEAD' if rev is None else rev}")
+        if rev is not None:
+            overrides.append(f"subject.{arm}.rev={rev}")
     return overrides
 
 

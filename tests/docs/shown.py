@@ -201,6 +201,13 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "locks/dev.txt": INDEX,
         "pip install --no-deps --no-build-isolation -e .": INDEX,
     },
+    "scenarios/exo-runner/README.md": {
+        "rankproof run scenarios/exo-runner/scenario.yaml --repo PATH": SCENARIO,
+        "rankproof run scenarios/exo-runner/scenario.yaml --repo PATH --set subject.environment.torch=any": SCENARIO,
+    },
+    "scenarios/minimax-over-two-ranks/README.md": {
+        "rankproof run scenarios/minimax-over-two-ranks/scenario.yaml": SCENARIO,
+    },
     "scenarios/mlx-lm-uneven-pipeline/README.md": {"rankproof run scenarios/mlx-lm-uneven-pipeline": SCENARIO},
     "scenarios/ranks-agree-on-tokenizer/README.md": {
         "rankproof run scenarios/ranks-agree-on-tokenizer": SCENARIO,

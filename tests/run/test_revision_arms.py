@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.cli import run, running
 from harness.record.results import ResultsFolder
 from harness.run.arms.staging import ArmError, StagedArm, stage_arms
 from harness.scenario import ScenarioError, load_scenario
@@ -104,6 +106,19 @@ def test_every_kind_of_repository_will_do(tmp_path: Path, staged: Callable[..., 
     arms = staged(folder, f"subject.candidate.repo={repo}", f"subject.control.repo={repo}")
     assert code(arms["candidate"])["proj.py"] == FIXED
     assert code(arms["control"])["proj.py"] == BROKEN
+
+
+def test_repo_alone_leaves_the_revisions_that_the_scenario_states(
+    tmp_path: Path, staged: Callable[..., Staged]
+) -> None:
+    """`--repo` says where the code lies; which commits of it are held against one another the scenario says."""
+    repo, folder = make(tmp_path / "proj"), scenario_in(tmp_path / "meet")
+    parser = argparse.ArgumentParser()
+    run.arguments(parser)
+    arms = staged(folder, *running.revisions(parser.parse_args([str(folder), "--repo", str(repo)])))
+    assert (code(arms["candidate"])["proj.py"], code(arms["control"])["proj.py"]) == (FIXED, BROKEN)
+    given = parser.parse_args([str(folder), "--repo", str(repo), "--control", "fixed"])
+    assert code(staged(folder, *running.revisions(given))["control"])["proj.py"] == FIXED
 
 
 def test_a_scenario_that_only_one_revision_holds_is_no_difference(
@@ -215,7 +230,7 @@ def test_a_patch_that_does_not_apply_names_the_hunk(
     ("rev", "said"),
     [
         ("fxied", "did you mean fixed?"),
-        ("0123456", "names no commit"),
+        ("0123456", "names no commit of the scenario's repository; --repo PATH takes it from another repository"),
         ("fixed:proj.py", "names no commit"),
         ("broken..fixed", "names no commit"),
         ("twice", "ambiguous in the scenario's repository: write refs/heads/twice or refs/tags/twice"),

@@ -123,6 +123,26 @@ def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("engine", ["hf-single", "mlx-single"])
+def test_each_order_keeps_what_left_the_layers(worlds: Worlds, engine: str) -> None:
+    """In a batch too the hidden states are those of the prompt, at each of its positions and near the first answer's."""
+    if engine.startswith("mlx"):
+        pytest.importorskip("mlx.core")
+    import numpy as np
+
+    asked: dict[str, Any] = {"prompts": [[40, 41, 42, 43, 44]], "max_new_tokens": 3, "envelope": "keep"}
+    history = worlds.run(engine, size=1, model=cached("llama"), hidden="keep", **asked)
+    kept = arrays(worlds)
+    orders = said(history, "envelope", "order")[0]
+    assert "in a batch of two" in str(orders[-1])
+    for number in range(len(orders)):
+        for layer in range(4):
+            plain, other = kept[0, f"hidden.{layer}.0"], kept[0, f"envelope.{number}.hidden.{layer}.0"]
+            assert plain.shape == other.shape == (5, 96)
+            assert float(np.abs(plain - other).max()) < NEAR
+
+
+@pytest.mark.whole
 @pytest.mark.parametrize("engine", ["hf-single", "hf-pipeline", "mlx-tensor"])
 def test_a_tensor_that_is_missing_is_an_error(worlds: Worlds, tmp_path: Path, engine: str) -> None:
     """No engine goes on with numbers that are in no checkpoint."""

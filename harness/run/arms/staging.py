@@ -198,7 +198,12 @@ class _Staging:
         place = self._folder if arm.repo is None else real_place(arm.repo, folder=self._folder)
         shown = "the scenario's repository" if arm.repo is None else shown_repo(arm.repo, folder=self._folder)
         repository = GitRepository(place, given=shown)
-        commit = repository.commit(arm.rev or HEAD)
+        try:
+            commit = repository.commit(arm.rev or HEAD)
+        except RevisionError as error:
+            if arm.repo is not None:
+                raise
+            raise RevisionError(f"{error}; --repo PATH takes it from another repository") from None
         text = None
         if arm.patch is not None:
             try:

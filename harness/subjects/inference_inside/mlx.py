@@ -65,6 +65,8 @@ class MlxLm:
             raise ValueError(f"mlx-lm {_version()} cannot read this config.json: {error}") from error
         if self._sharding == "single":
             self._model = skeleton
+        elif not hasattr(utils, "sharded_load"):
+            raise ValueError(f"mlx-lm {_version()} splits no model: take 0.30.0 or a later one")
         else:
             refuse(skeleton, config, sharding=self._sharding, size=self._size)
             if self._sharding == "pipeline":
