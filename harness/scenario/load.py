@@ -133,11 +133,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def _from_here(given: str, folder: Path) -> str:
-    """Rewrite an override that names the path of an input or a repository: here it starts at the current folder."""
+    """Rewrite an override that names the path of an input, repository or checkout: here it starts where we are."""
     key, equals, value = given.partition("=")
     is_repo = override.is_repo(key)
     is_input = key.startswith("inputs.") and key.count(".") == 1 and "[" not in key
-    if not equals or not value or "\0" in value or not (is_input or is_repo):
+    is_checkout = override.is_checkout(key)
+    if not equals or not value or "\0" in value or not (is_input or is_repo or is_checkout):
         return given
     if is_repo and (value.startswith(("'", '"')) or ":" in value):
         return given  # an address, which is refused as it stands
@@ -147,4 +148,5 @@ def _from_here(given: str, folder: Path) -> str:
         here = Path(value).expanduser()
     except RuntimeError:  # a home folder of nobody; the path then is what it says
         here = Path(value)
-    return f"{key}={here if here.is_absolute() else os.path.relpath(here, folder)}"
+    absolute = here.is_absolute() and not is_checkout  # a scenario's checkouts lie relative to it
+    return f"{key}={here if absolute else os.path.relpath(here, folder)}"

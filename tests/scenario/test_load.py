@@ -100,6 +100,18 @@ def test_a_path_given_on_the_command_line_is_relative_to_where_it_is_typed(
     assert absolute.scenario.inputs["tokenizer"].path == str(tmp_path)
 
 
+def test_a_checkout_given_on_the_command_line_starts_at_the_current_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative or not: the scenario holds the way there from its own folder, as it has to for another machine."""
+    monkeypatch.chdir(tmp_path)
+    key = "subject.control.environment.packages.mlx-lm.path"
+    for given in ("engines/mlx-lm", str(tmp_path / "engines" / "mlx-lm")):
+        environment = load_scenario(folder, overrides=[f"{key}={given}"]).scenario.subject.control.environment
+        assert environment is not None
+        assert (folder / environment.checkouts["mlx-lm"].path).resolve() == (tmp_path / "engines/mlx-lm").resolve()
+
+
 @pytest.mark.parametrize(
     ("override", "column", "key", "suggestion", "words"),
     [
