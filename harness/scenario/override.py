@@ -30,7 +30,9 @@ ARM_TEXTS = {(*arm, key) for arm in ARMS for key in ("repo", "rev")}
 ENVIRONMENTS: list[Path] = [("subject", "environment"), *((*arm, "environment") for arm in ARMS)]
 """Versions are texts too: 5.10 is not 5.1."""
 
-_CHECKOUT = re.compile(rf"({'|'.join(re.escape('.'.join(place)) for place in ENVIRONMENTS)})\.packages\.[^.]+\.path")
+_CHECKOUT = re.compile(
+    rf"({'|'.join(re.escape('.'.join(map(str, place))) for place in ENVIRONMENTS)})\.packages\.[^.]+\.path"
+)
 _PATH = re.compile(r"[^.\[\]=]+(\[[0-9]{1,5}\])*(\.[^.\[\]=]+(\[[0-9]{1,5}\])*)*")
 
 

@@ -17,10 +17,9 @@ def serve(context):
     """Connect, load, warm up, answer a prompt and shut down; tell every status of the runner and every token."""
     os.environ["EXO_MODELS_DIR"] = str(Path(context.inputs["model"]).parent)  # exo reads it as it is imported
     name_the_package(Path(__file__).parent)
+    import loguru
     from exo.utils.channels import mp_channel
     from exo.worker.runner.runner import main
-
-    import loguru
 
     crashes = []
     loguru.logger.add(lambda line: crashes.append(line.record["exception"]), level="WARNING")

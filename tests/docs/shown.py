@@ -51,7 +51,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         (
             'rankproof run scenarios/single-vs-distributed/scenario.yaml --set "matrix.ranks=[2, 3]" '
             '--set "matrix.backend=[mlx-ring]" --set "matrix.exclude=[]"'
-            "rankproof run scenarios/minimax-over-two-ranks/scenario.yaml --set 'subject.environment={packages: {mlx-lm: "
+        ): SCENARIO,
+        (
+            "rankproof run scenarios/minimax-over-two-ranks/scenario.yaml --set "
+            "'subject.environment={packages: {mlx-lm: "
             '"0.31.2", mlx: "0.32.4", mlx-cpu: "0.32.4", transformers: "5.23.0"}}\' --set '
             "'subject.control.environment={packages: {mlx-lm: "
             '"0.31.1", mlx: "0.32.4", mlx-cpu: "0.32.4", transformers: "5.23.0"}}\' --set trials.candidate=5 --set '

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from harness.cli import run, running
+from harness.record.facts import RevisionFacts
 from harness.record.results import ResultsFolder
+from harness.run.arms.provenance import origins
 from harness.run.arms.staging import ArmError, StagedArm, stage_arms
 from harness.scenario import ScenarioError, load_scenario
+from tests.run.conftest import ROOT
 from tests.run.repositories import BROKEN, FIXED, SCENARIO, SUBJECT, arm_with_traps, commit, content, git, make, write
 
 Staged = dict[str, StagedArm]
@@ -462,3 +465,26 @@ def test_traps_are_traps(tmp_path: Path) -> None:
     with contextlib.suppress(subprocess.CalledProcessError):
         git(repo, "checkout", "-q", "broken")
     assert tripped.exists()
+
+
+def test_the_tool_is_not_the_subject_of_a_scenario_about_another_repository(tmp_path: Path) -> None:
+    """Scenarios that ship with Rankproof, installed from its clone, may be about other code: that is what is proved."""
+    repo = make(tmp_path / "proj")
+    commit(repo, {"pyproject.toml": '[project]\nname = "proj"\n'}, tag="declares")
+    folder = ROOT / "scenarios" / "exo-runner"
+    ours = origins(load_scenario(folder / "scenario.yaml").scenario, folder, {"candidate": StagedArm(folder, {})})
+    if "rankproof" not in ours["candidate"].declared:
+        pytest.skip("Rankproof is not installed from this clone")
+    given = [f"subject.{arm}.{key}" for arm in ("candidate", "control") for key in (f"repo={repo}", "rev=declares")]
+    loaded = load_scenario(folder / "scenario.yaml", overrides=given)
+    facts = RevisionFacts(
+        repo="./proj", rev="declares", commit=git(repo, "rev-parse", "HEAD"), tree="0" * 40, patch=None, folder=""
+    )
+    theirs = origins(loaded.scenario, folder, {"candidate": StagedArm(folder, {}, revision=facts)})
+    assert set(theirs["candidate"].declared) == {"proj"}
+    mine = load_scenario(
+        folder / "scenario.yaml", overrides=[f"subject.candidate.repo={ROOT}", "subject.candidate.rev=HEAD"]
+    )
+    head = facts.model_copy(update={"commit": git(ROOT, "rev-parse", "HEAD")})
+    named = origins(mine.scenario, folder, {"candidate": StagedArm(folder, {}, revision=head)})
+    assert "rankproof" in named["candidate"].declared

@@ -125,7 +125,7 @@ def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None
 @pytest.mark.whole
 @pytest.mark.parametrize("engine", ["hf-single", "mlx-single"])
 def test_each_order_keeps_what_left_the_layers(worlds: Worlds, engine: str) -> None:
-    """In a batch too the hidden states are those of the prompt, at each of its positions and near the first answer's."""
+    """In a batch too the hidden states are those of the prompt, at each position and near the first answer's."""
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     import numpy as np

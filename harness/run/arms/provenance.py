@@ -137,7 +137,11 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
             tree = revision(repository, arm.revision.commit)
             if own.patch is not None:
                 tree = patched(tree, (folder / own.patch).read_bytes(), to=arm.revision.commit)
-            arms[name] = Living(tree, here.installed)
+            installed = here.installed
+            if own.repo is not None:
+                # What runs the ranks is under test only where the code's own repository is that of Rankproof.
+                installed = (installed - {TOOL}) | installed_from(place)
+            arms[name] = Living(tree, installed)
     return arms
 
 
