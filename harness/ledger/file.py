@@ -379,5 +379,5 @@ def _call(found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Gro
         thread=thread,
         begin=begin,
         end=end or None,
-        state=STATES[state],
+        state="ended" if end and STATES[state] == "open" else STATES[state],
     )

@@ -17,6 +17,8 @@ from typing import Literal
 # digest, sketch (a float, or a whole number as its bits), sum of magnitudes, call, whom, how many parts the call has on
 # this side, side, what the sketch is, number
 PART = struct.Struct("<Q8sdQHHBB2xQ")
+# The same with the sketch as what it is; of NOTHING it is 0.0.
+PART_FLOAT, PART_WHOLE = struct.Struct("<QddQHHBB2xQ"), struct.Struct("<QQdQHHBB2xQ")
 NUMBER = struct.Struct("<Q")
 DIGESTS = 1 << 15
 """Digests that a rank's file holds: 1.5 MiB. Of more, the last ones."""
@@ -38,7 +40,8 @@ class Sketch:
 
     Attributes:
         total: the weighted sum: a float, or of whole numbers an integer modulo 2**64.
-        size: the same of the magnitudes of elements and weights; 0 for whole numbers.
+        size: the same of the magnitudes of elements and weights, for what rounding allows; 0 for whole numbers, and for
+            a result.
     """
 
     total: float | int
@@ -73,14 +76,13 @@ def pack(part: Part) -> bytes:
     kind, bits, size = NOTHING, bytes(8), 0.0
     if part.sketch is not None:
         size = part.sketch.size
-        kind, bits = bits_of(part.sketch.total)
+        kind, bits = _bits_of(part.sketch.total)
     whom = EVERYONE if part.whom is None else part.whom
     side = SIDES.index(part.side)
     return PART.pack(part.digest, bits, size, part.call, whom, part.many, side, kind, part.number)
 
 
-def bits_of(total: float) -> tuple[int, bytes]:
-    """What a sketch is, and its bits."""
+def _bits_of(total: float) -> tuple[int, bytes]:
     return (WHOLE, _WHOLE.pack(total)) if isinstance(total, int) else (FLOAT, _FLOAT.pack(total))
 
 

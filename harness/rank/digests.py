@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from harness.ledger.part import EVERYONE, NOTHING, bits_of
+from harness.ledger.part import FLOAT, NOTHING, WHOLE
 from harness.rank.ledger import Book, Taking
 
 REDUCING = frozenset(
@@ -18,76 +18,63 @@ REDUCING = frozenset(
 )
 SKETCHED = "sum"
 """The reduction that can be worked out again from sketches."""
-WHOLE = 2**64
+EVERY = 2**64
+"""Sketches of whole numbers are counted up to here."""
 STEP = 2_654_435_761
 """What the weights of a sketch are made with: an odd number about 2**32 / 1.618."""
-NO_BITS = bytes(8)
 TOGETHER = 8
 """So many elements have one weight."""
-Array = tuple[int | None, Any]
-"""An array, and the rank to which it goes or from which it comes; None for all members of the group."""
+Array = tuple[int, Any]
+"""An array, and the rank to which it goes or from which it comes; EVERYONE for all members of the group."""
+Look = Callable[[Any, bool, bool], Taking]
+"""What the ledger gets of an array, whether it is part of a sum, and whether the rank gives it."""
 
 
 class NotDigested(Exception):
     """Why a call is not digested, as a clause."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Taken:
     """What is known of a call that is digested.
 
     Attributes:
         sketches: whether its arrays are parts of a sum.
-        sent: what the ledger gets of the arrays that the rank gives, taken before the call.
         received: its arrays, to be digested when it is done.
-        call: its number in the ledger; 0 until it is written.
-        at_once: whether it is done when it comes back.
+        call: its number in the ledger.
     """
 
     sketches: bool
-    sent: Sequence[Taking] = ()
-    received: Sequence[Array] = ()
-    call: int = 0
-    at_once: bool = True
+    received: Sequence[Array]
+    call: int
 
 
 class Digester:
     """Makes the parts of calls and writes them into the ledger."""
 
-    def __init__(
-        self, book: Book, *, digest: Callable[[Any], int], sketch: Callable[[Any], tuple[float | int, float] | None]
-    ) -> None:
-        """Take what the library of the arrays does.
+    def __init__(self, book: Book, look: Look) -> None:
+        """Take the ledger, and what looks at the arrays of a library."""
+        self._book, self._look = book, look
 
-        Args:
-            book: the ledger.
-            digest: xxh3 of an array's elements in the order of their indices.
-            sketch: total and size of an array, see `harness.ledger.part`; None of one that has none.
-        """
-        self._book, self._digest, self._sketch = book, digest, sketch
-
-    def taking(self, arrays: Sequence[Array], *, sketches: bool) -> list[Taking]:
-        """What the ledger gets of the arrays of one side of a call."""
-        found = []
+    def write(self, call: int, side: int, arrays: Sequence[Array], *, sketches: bool) -> None:
+        """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of those it receives."""
+        many, look, write = len(arrays), self._look, self._book.digest
         for whom, array in arrays:
-            kind, bits, size = NOTHING, NO_BITS, 0.0
-            if sketches and (made := self._sketch(array)) is not None and isfinite(made[0]) and isfinite(made[1]):
-                size = made[1]
-                kind, bits = bits_of(made[0])
-            found.append((self._digest(array), kind, bits, size, EVERYONE if whom is None else whom))
-        return found
-
-    def sent(self, taken: Taken, call: int) -> None:
-        """Write what a call sends; its number is known now."""
-        taken.call = call
-        self._book.digest(call, 0, taken.sent)
+            write(call, side, many, whom, look(array, sketches, not side))
 
     def done(self, taken: Taken) -> None:
         """Write what a call received; whatever goes wrong costs the digests, and never the call."""
         try:
-            self._book.digest(taken.call, 1, self.taking(taken.received, sketches=taken.sketches))
+            self.write(taken.call, 1, taken.received, sketches=taken.sketches)
         except Exception as error:  # noqa: BLE001 - see above
             self._book.undigested(f"{type(error).__name__}: {error}")
+
+
+def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
+    """What the ledger gets of an array that has a sketch, which has to be finite."""
+    if isinstance(total, int):
+        return digest, WHOLE, total % EVERY, 0.0
+    return (digest, FLOAT, total, size) if isfinite(total) and isfinite(size) else (digest, NOTHING, 0.0, 0.0)
 
 
 def weight_power(width: int) -> int:

@@ -9,20 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND
+from harness.ledger.part import EVERYONE, NOTHING
 from harness.rank.digests import (
     REDUCING,
     SKETCHED,
     STEP,
     TOGETHER,
-    WHOLE,
     Array,
     Digester,
     NotDigested,
     Taken,
     hasher,
+    sketched,
     weight_power,
 )
-from harness.rank.ledger import Book
+from harness.rank.ledger import Book, Taking
 from harness.rank.seam_mlx import elements
 
 
@@ -43,8 +44,8 @@ class Digests:
             self._why = "MLX is lazy, and was not to be evaluated: observe eager-digests for that"
             return
         try:
-            found = hasher()
-            self._digester = Digester(book, digest=lambda one: found(elements(mlx, one)), sketch=self._sketch)
+            self._hash = hasher()
+            self._digester = Digester(book, self._look)
         except NotDigested as why:
             self._why = str(why)
 
@@ -67,12 +68,12 @@ class Digests:
             if self._why:
                 raise NotDigested(self._why)  # noqa: TRY301 - said of each call
             sketches = operation in REDUCING and reduction == SKETCHED
-            sent: list[Array] = [(None if peer < 0 else peer, given)]
+            sent: list[Array] = [(EVERYONE if peer < 0 else peer, given)]
             if operation == "sum_scatter":
                 sent = list(zip(order, self._mlx.split(given, len(order)), strict=True))
-            takings = [] if operation == RECEIVE else self._digester.taking(sent, sketches=sketches)
-            taken = Taken(sketches=sketches, sent=takings)
-            self._digester.sent(taken, self._book.number(at))
+            taken = Taken(sketches=sketches, received=(), call=self._book.number(at))
+            if operation != RECEIVE:
+                self._digester.write(taken.call, 0, sent, sketches=sketches)
         except NotDigested as why:
             self._book.undigested(f"{operation}: {why}")
         except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the digests, and never the call
@@ -93,24 +94,22 @@ class Digests:
         if operation == "all_gather":
             taken.received = list(zip(order, self._mlx.split(result, len(order)), strict=True))
         else:
-            taken.received = [(peer if operation == RECEIVE else None, result)]
+            taken.received = [(peer if operation == RECEIVE else EVERYONE, result)]
         self._digester.done(taken)
 
-    def _sketch(self, array: Any) -> tuple[float | int, float] | None:
-        mlx = self._mlx
+    def _look(self, array: Any, sketches: bool, gives: bool) -> Taking:
+        mlx, digest = self._mlx, self._hash(elements(self._mlx, array))
+        if not sketches or array.dtype == mlx.bool_ or mlx.issubdtype(array.dtype, mlx.complexfloating):
+            return digest, NOTHING, 0.0, 0.0
         flat, cpu = array.reshape(-1), mlx.cpu
-        if array.dtype == mlx.bool_ or mlx.issubdtype(array.dtype, mlx.complexfloating):
-            return None
-        is_float = bool(mlx.issubdtype(array.dtype, mlx.floating))
-        power = weight_power(array.dtype.size) if is_float else 0
+        power = weight_power(array.dtype.size) if mlx.issubdtype(array.dtype, mlx.floating) else 0
         weights = self._weights_of(flat.size, power=power)
-        if power:
-            exact = flat.astype(mlx.float64, stream=cpu)
-            weighted = mlx.multiply(exact, weights, stream=cpu)
-            size = mlx.sum(mlx.abs(weighted, stream=cpu), stream=cpu)
-            return float(mlx.sum(weighted, stream=cpu).item()), float(size.item())
-        exact = flat.astype(mlx.int64, stream=cpu)
-        return int(mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu).item()) % WHOLE, 0.0
+        if not power:
+            exact = flat.astype(mlx.int64, stream=cpu)
+            return sketched(digest, int(mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu).item()))
+        weighted = mlx.multiply(flat.astype(mlx.float64, stream=cpu), weights, stream=cpu)
+        size = float(mlx.sum(mlx.abs(weighted, stream=cpu), stream=cpu).item()) if gives else 0.0
+        return sketched(digest, float(mlx.sum(weighted, stream=cpu).item()), size)
 
     def _weights_of(self, count: int, *, power: int) -> Any:
         """The same that torch's ranks take: see `digests_torch.py`."""

@@ -14,7 +14,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
@@ -37,12 +37,12 @@ from harness.ledger.file import (
     Texts,
     visible,
 )
-from harness.ledger.part import DIGESTS, PART
+from harness.ledger.part import DIGESTS, PART, PART_FLOAT, PART_WHOLE, WHOLE
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.failure import short_name
 from harness.rank.spec import Digests, RankSpec
 
-OPEN, ENDED, FAILED, STARTED = range(len(STATES))
+OPEN, _, FAILED, STARTED = range(len(STATES))
 # Where the fields of the header and of a record lie that change after they were first written.
 WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
 END_AT, STATE_AT = 8, 50
@@ -61,8 +61,8 @@ WRAPPERS = os.sep + "typing_extensions.py"
 COMPILED = os.sep + "torchinductor_"
 
 
-Taking = tuple[int, int, bytes, float, int]
-"""Of an array: its digest, what its sketch is, the bits and the size of that, and whom it goes to or comes from."""
+Taking = tuple[int, int, float | int, float]
+"""Of an array: its digest, what its sketch is, the total and the size of that."""
 
 
 class Book:
@@ -106,7 +106,7 @@ class Book:
         self._known: dict[str, int] = {"": 0}
         self._threads: dict[int, int] = {}
         self._numbers, self._part_numbers = itertools.count(1), itertools.count(1)
-        self._indices: dict[tuple[int, ...], Iterator[int]] = {}
+        self._counters: dict[tuple[int, ...], Iterator[int]] = {}
         self._full = self.text("the table of its texts is full")
         os.register_at_fork(after_in_child=self._forked)
 
@@ -114,7 +114,7 @@ class Book:
         self,
         operation: int,
         group: int,
-        key: tuple[int, ...],
+        index: int,
         peer: int,
         tag: int,
         elements: int,
@@ -128,7 +128,7 @@ class Book:
         Args:
             operation: as `harness.ledger.file` names it.
             group: as `Group.text` names it.
-            key: what it is counted by: the group, and of a point-to-point call peer, tag and direction.
+            index: what its `counter` gave.
             peer: root or other end, as a rank of the world; -1 for none.
             tag: of a point-to-point call.
             elements: what the group has to state alike.
@@ -158,7 +158,6 @@ class Book:
         thread = self._threads.get(ident)
         if thread is None:
             thread = self._threads.setdefault(ident, min(len(self._threads), 0xFFFF))
-        index = next(self._indices.get(key) or self._indices.setdefault(key, itertools.count(1)))
         number = next(self._numbers)
         at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
         if number > SLOTS:
@@ -169,26 +168,44 @@ class Book:
         return at
 
     def end(self, at: int | None, *, failed: bool = False) -> None:
-        """Write that a call has ended."""
+        """Write that a call has ended: one write, for a call that has an end and is open is one that has ended."""
         if at is not None:
+            if failed:
+                self._map[at + STATE_AT] = FAILED
             NUMBER.pack_into(self._map, at + END_AT, monotonic_ns())
-            self._map[at + STATE_AT] = FAILED if failed else ENDED
+
+    def counter(self, key: tuple[int, ...]) -> Iterator[int]:
+        """What gives calls their index, from 1.
+
+        Args:
+            key: what they are counted by: the group, and for point-to-point calls peer, tag and direction.
+        """
+        return self._counters.get(key) or self._counters.setdefault(key, itertools.count(1))
 
     def number(self, at: int) -> int:
         """The number of the call that `begin` wrote there."""
         return int(NUMBER.unpack_from(self._map, at + NUMBER_AT)[0])
 
-    def digest(self, call: int, side: int, parts: Sequence[Taking]) -> None:
-        """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of those it receives."""
+    def digest(self, call: int, side: int, many: int, whom: int, taken: Taking) -> None:
+        """Write the digest of an array.
+
+        Args:
+            call: number of the call.
+            side: 0 of those that it sends, 1 of those that it receives.
+            many: how many arrays it has on this side.
+            whom: rank of the world to which it goes or from which it comes.
+            taken: what is known of the array.
+        """
         if self._is_child:
             return
-        for digest, kind, bits, size, whom in parts:
-            number = next(self._part_numbers)
-            at = PARTS_AT + (number - 1) % DIGESTS * PART.size
-            if number > DIGESTS:
-                NUMBER.pack_into(self._map, at + PART.size - NUMBER.size, 0)
-            # The number is written last here too.
-            PART.pack_into(self._map, at, digest, bits, size, call, whom, len(parts), side, kind, number)
+        digest, kind, total, size = taken
+        number = next(self._part_numbers)
+        at = PARTS_AT + (number - 1) % DIGESTS * PART.size
+        if number > DIGESTS:
+            NUMBER.pack_into(self._map, at + PART.size - NUMBER.size, 0)
+        form = PART_WHOLE if kind == WHOLE else PART_FLOAT
+        # The number is written last here too.
+        form.pack_into(self._map, at, digest, total, size, call, whom, many, side, kind, number)
 
     def undigested(self, why: str) -> None:
         """Count a call whose payload was not digested; the first reason stays."""
@@ -212,7 +229,7 @@ class Book:
 
     def made(self, group: int) -> int:
         """How many calls have begun in a group."""
-        return sum(next(copy.copy(count)) - 1 for key, count in list(self._indices.items()) if key[0] == group)
+        return sum(next(copy.copy(count)) - 1 for key, count in list(self._counters.items()) if key[0] == group)
 
     def refuse(self, why: str) -> None:
         """Write why calls are made that are not in it; the first reason stays."""

@@ -143,7 +143,7 @@ class Hook:
             return self._book.begin(
                 text(RECEIVE if name == "recv_like" else name),
                 number,
-                (number, peer, name == SEND) if pair else (number,),
+                next(self._book.counter((number, peer, name == SEND) if pair else (number,))),
                 peer,
                 0,
                 elements,

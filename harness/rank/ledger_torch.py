@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.ledger.file import SEND, TEXTS_MOST, Group
 from harness.rank.digests_torch import Digests
 from harness.rank.ledger import OPEN, STARTED, Book
 from harness.rank.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
 from harness.rank.seam_torch import Behind, reduction_of, with_faults
+from harness.rank.sides_torch import Members
 
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
 # fake tensors, and not left out under inference_mode.
@@ -36,11 +37,10 @@ class Hook:
         self._members: dict[Any, dict[int, int]] = {}
         self._groups: dict[int, Known] = {}
         self._only: Known | None = None
-        self._shapes: dict[Any, tuple[int, int]] = {}
-        self._dtypes: dict[Any, int] = {}
-        self._reductions: dict[Any, int] = {}
+        self._shapes: dict[Any, tuple[Any, int, int, int]] = {}
+        self._reductions: dict[int, tuple[int, str]] = {}
         self._library: Any = None
-        self._digests = Digests(book, torch, lambda group: self._group(group)[1]) if book.digests else None
+        self._digests = Digests(book, torch) if book.digests else None
 
     def install(self) -> None:
         """Stand in front of every kernel, or say in the ledger why not. To be called once."""
@@ -119,15 +119,13 @@ class Hook:
 
     def _layered(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
         """What is called before a kernel; nothing stands there that was not asked for."""
-        behind = Behind(kernel) if self._book.is_struck else None
-        call = self._before(operation, behind or kernel)
-        if self._digests is not None:
-            call = self._digests.around(operation, call)
-        if behind is not None:
-            call = with_faults(self._torch, operation, kernel, call, behind=behind, book=self._book)
-        return call
+        if not self._book.is_struck:
+            return self._before(operation, kernel)
+        behind = Behind(kernel)
+        call = self._before(operation, behind)
+        return with_faults(self._torch, operation, kernel, call, behind=behind, book=self._book)
 
-    def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
+    def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:  # noqa: PLR0915 - one thing after another
         """What is called before a kernel, and calls it. Without the GIL, which gloo's threads may be waiting for."""
         torch, work = self._torch, self._distributed.Work
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
@@ -143,56 +141,70 @@ class Hook:
         )
         number, barrier, sends, odd = book.text(name), name in BARRIERS, name == SEND, operation.counted != 1
         group_at, reduction_at = operation.group, operation.reduction
-        shapes, dtypes, group_of = self._shapes, self._dtypes, self._group
-        begin = book.begin if self._digests is None else self._digests.begin
+        shapes, group_of = self._shapes, self._group
+        begin, counter_of, digests, unbox = book.begin, book.counter, self._digests, work.unbox
+        reductions, wait = self._reductions, work.wait if digests is None else digests.wait
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
-        def call(keys: Any, *arguments: Any, **options: Any) -> Any:
+        def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912 - see above
             comes_back = never or (place is not None and (len(arguments) <= place or arguments[place]))
-            state, at, count = STARTED if comes_back else OPEN, None, None
+            at = count = taken = None
             try:
-                group, ranks, key, count = group_of(arguments[group_at])
-                peer = -1 if root is None else ranks[arguments[root]]
-                tag = 0
+                group, members, counter, count = group_of(arguments[group_at])
+                peer, tag, elements, shape, kind, reduction, word = -1, 0, 0, 0, 0, 0, ""
+                if root is not None:
+                    peer = members.order[arguments[root]]
                 if tagged is not None:
                     tag = arguments[tagged]
-                    key = (group, peer, tag, sends)
-                if barrier:
-                    at = begin(number, group, key, peer, tag, 0, 0, 0, 0, state)
-                else:
+                    counter = counter_of((group, peer, tag, sends))
+                if not barrier:
                     given = tensor = arguments[own]
                     while isinstance(tensor, list):
                         tensor = tensor[0]
                     size, dtype = tensor.shape, tensor.dtype
-                    shape, elements = shapes.get(size) or self._shape(size)
+                    known = shapes.get(size)
+                    if known is None or known[0] is not dtype:
+                        known = self._shape(size, dtype)
+                    _, shape, elements, kind = known
                     if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
                         elements = _elements(arguments[stated])
-                    kind = dtypes.get(dtype) or self._dtype(dtype)
-                    reduction = 0 if reduction_at is None else self._reduction(arguments[reduction_at])
-                    at = begin(number, group, key, peer, tag, elements, shape, kind, reduction, state)
+                    if reduction_at is not None:
+                        # Its method at once: to have it looked up by its name takes as long again.
+                        value = arguments[reduction_at]._get_method("op")()  # noqa: SLF001
+                        reduction, word = reductions.get(value) or self._reduction(value)
+                state = STARTED if comes_back else OPEN
+                at = begin(number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
+                if digests is not None and at is not None and not barrier:
+                    taken = digests.take(operation, arguments, members, at, word)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the ledger, and never the call
                 book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
             try:
-                result = redispatch(keys & below, *arguments, **options)
+                result = redispatch(keys & below, *arguments)
                 if odd and count is not None:
                     count.note(operation.counted)
                 if comes_back:
+                    if digests is not None and taken is not None:
+                        digests.expect(taken, result[-1] if isinstance(result, tuple) else result)
                     return result
                 if not waits:
                     # The caller would wait at once: here the end is seen.
-                    work.unbox(result[-1] if isinstance(result, tuple) else result).wait()
+                    wait(unbox(result[-1] if isinstance(result, tuple) else result))
             except BaseException:
                 if count is not None:
                     count.note_failed(operation.counted)
                 book.end(at, failed=True)
+                if taken is not None:
+                    book.undigested(f"a call of {name} failed")
                 raise
             book.end(at)
+            if digests is not None and taken is not None:
+                digests.done(taken)
             return result
 
         return call
 
     def _group(self, boxed: Any) -> Known:
-        """What is known of a group: its number in the ledger, its members, what its calls are counted by, its count.
+        """What is known of a group.
 
         The group itself is not kept: whoever ends it has it gone. Torch's list of its members is, which is its own.
         """
@@ -200,7 +212,7 @@ class Hook:
         if only is not None and len(members) == 1:
             # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
             for ranks in members.values():
-                if ranks is only[3].ranks:
+                if ranks is only.counted.ranks:
                     return only
         group = self._unbox(boxed)
         found = members.get(group)
@@ -210,7 +222,8 @@ class Hook:
             order = tuple(sorted(ranks, key=ranks.__getitem__))
             name = group.group_name
             number = self._book.text(Group("torch", name, order).text())
-            known = self._groups[id(ranks)] = (number, order, (number,), Count(name=name, ranks=ranks))
+            counter, count = self._book.counter((number,)), Count(name=name, ranks=ranks)
+            known = self._groups[id(ranks)] = Known(number, Members(order, group.rank()), counter, count)
         self._only = known
         return known
 
@@ -219,22 +232,23 @@ class Hook:
         self._members = self._distributed.distributed_c10d._world.pg_group_ranks  # noqa: SLF001
         return self._members[group]
 
-    def _shape(self, shape: Any) -> tuple[int, int]:
-        """The number of a shape's text, and how many elements it has."""
-        known = self._book.text("x".join(map(str, shape)) or "scalar", needed=False), int(shape.numel())
-        if len(self._shapes) < TEXTS_MOST:
+    def _shape(self, shape: Any, dtype: Any) -> tuple[Any, int, int, int]:
+        """The type last met with a shape, the number of the shape's text, its elements, the number of the type's."""
+        text = self._book.text
+        number, kind = (
+            text("x".join(map(str, shape)) or "scalar", needed=False),
+            text(str(dtype).removeprefix("torch.")),
+        )
+        known = dtype, number, int(shape.numel()), kind
+        if len(self._shapes) < TEXTS_MOST or shape in self._shapes:
             self._shapes[shape] = known
         return known
 
-    def _dtype(self, dtype: Any) -> int:
-        number = self._dtypes[dtype] = self._book.text(str(dtype).removeprefix("torch."))
-        return number
-
-    def _reduction(self, boxed: Any) -> int:
-        reduction = boxed.op()
-        if (number := self._reductions.get(reduction)) is None:
-            number = self._reductions[reduction] = self._book.text(reduction_of(self._torch, reduction))
-        return number
+    def _reduction(self, value: int) -> tuple[int, str]:
+        """The number of a reduction's text, and the text."""
+        word = reduction_of(self._torch, value)
+        known = self._reductions[value] = (self._book.text(word), word)
+        return known
 
 
 @dataclass
@@ -268,7 +282,20 @@ class Count:
             self.failed += len(self.ranks) if counted == "members" else 1
 
 
-Known = tuple[int, tuple[int, ...], tuple[int, ...], Count]
+class Known(NamedTuple):
+    """What is known of a group.
+
+    Attributes:
+        number: of its text in the ledger.
+        members: who is in it.
+        counter: gives its collectives their index.
+        counted: what gloo counts otherwise.
+    """
+
+    number: int
+    members: Members
+    counter: Iterator[int]
+    counted: Count
 
 
 def _elements(given: Any) -> int:

@@ -43,7 +43,9 @@ def spec(scratch: Path) -> RankSpec:
 
 def begin(book: Book, operation: str, group: int, shape: int = 0) -> int | None:
     """Write that a call begins which nobody has to tell more of."""
-    return book.begin(book.text(operation), group, (group,), -1, 0, 0, shape, 0, 0, rank_ledger.OPEN)
+    return book.begin(
+        book.text(operation), group, next(book.counter((group,))), -1, 0, 0, shape, 0, 0, rank_ledger.OPEN
+    )
 
 
 def left(tmp_path: Path) -> bytes:
