@@ -17,7 +17,13 @@ from harness.ledger.file import RECEIVE, SEND, Call, Ledger
 from harness.ledger.part import Part, Sketch
 
 WITHOUT_PAYLOAD = frozenset({"barrier", "monitored_barrier"})
-SUMS = frozenset({"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_sum", "sum_scatter"})
+SUMS = frozenset(
+    {
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("reduce_scatter_tensor_coalesced", "all_sum", "sum_scatter"),
+    }
+)
+GATHERS = frozenset({"all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"})
 EXACT = frozenset({"max", "min", "band", "bor", "bxor"})
 """Reductions in which every order gives the same elements, so that all results are alike."""
 # The largest relative error of one addition, by type; and that of the arithmetic of the sketches.
@@ -293,7 +299,7 @@ def _receives(calls: Mapping[int, Call]) -> int:
         return size - 1
     if first.operation in ("reduce", "gather"):
         return 1 if first.operation == "reduce" else size
-    if first.operation in ("all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single"):
+    if first.operation in GATHERS or first.operation in ("all_to_all", "all_to_all_single"):
         return size * size
     return size
 

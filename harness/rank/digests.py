@@ -14,7 +14,10 @@ from harness.ledger.part import FLOAT, NOTHING, WHOLE
 from harness.rank.ledger import Book, Taking
 
 REDUCING = frozenset(
-    {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_sum", "all_max", "all_min", "sum_scatter"}
+    {
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("reduce_scatter_tensor_coalesced", "all_sum", "all_max", "all_min", "sum_scatter"),
+    }
 )
 SKETCHED = "sum"
 """The reduction that can be worked out again from sketches."""

@@ -9,6 +9,7 @@ Arrays are read where they lie, by their address: a NumPy array of a tensor woul
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable
@@ -57,8 +58,8 @@ class Digests:
         """
         self.wait: Callable[[Any], Any] = torch.distributed.Work.wait
         self._book, self._torch = book, torch
-        self._pending: dict[int, tuple[Any, Taken]] = {}
-        self._filled: dict[int, Taken] = {}
+        self._pending: dict[int, Pending] = {}
+        self._filled: dict[int, int] = {}
         self._kinds: dict[Any, Kind] = {}
         self._weights: dict[tuple[int, int], tuple[list[Any], list[Any]]] = {}
         self._absolute: Any = None
@@ -111,20 +112,22 @@ class Digests:
         self._digester.done(taken)
 
     def expect(self, taken: Taken, boxed: Any) -> None:
-        """Digest what a call receives once somebody waits for it."""
-        work = self._torch.distributed.Work.unbox(boxed)
+        """Digest what a call receives once somebody waits for it; whatever goes wrong costs the digests."""
+        try:
+            work, place = self._torch.distributed.Work.unbox(boxed), _storage(taken.received[0][1])
+        except Exception as error:  # noqa: BLE001 - see above
+            self._book.undigested(f"{type(error).__name__}: {error}")
+            return
         while len(self._pending) >= MOST_PENDING:
-            self._give_up(self._pending.pop(next(iter(self._pending)))[1])
+            self._give_up(next(iter(self._pending)))
         # The object stays the same one for whoever asks for it, as long as it is held.
-        self._pending[id(work)] = (work, taken)
-        self._filled[_storage(taken.received[0][1])] = taken
+        self._pending[id(work)] = Pending(work, taken, place)
+        self._filled[place] = id(work)
 
     def conclude(self) -> None:
         """When the subject has returned: what nobody waited for was not digested."""
-        for _, taken in list(self._pending.values()):
-            self._give_up(taken)
-        self._pending.clear()
-        self._filled.clear()
+        for work in list(self._pending):
+            self._give_up(work)
 
     def _look(self, tensor: Any, sketches: bool, gives: bool) -> Taking:
         """What the ledger gets of a tensor.
@@ -204,40 +207,59 @@ class Digests:
         known = self._weights[count, power] = [found[at : at + BLOCK] for at in range(0, max(count, 1), BLOCK)], []
         return known
 
-    def _give_up(self, taken: Taken) -> None:
-        self._filled.pop(_storage(taken.received[0][1]), None)
-        self._book.undigested("nobody waited for it where Python sees it")
+    def _give_up(self, work: int) -> None:
+        if self._forget(work) is not None:
+            self._book.undigested("nobody waited for it where Python sees it")
 
-    def _waited(self, taken: Taken) -> None:
-        self._filled.pop(_storage(taken.received[0][1]), None)
-        self._digester.done(taken)
+    def _waited(self, work: int) -> None:
+        if (known := self._forget(work)) is not None:
+            self._digester.done(known.taken)
+
+    def _forget(self, work: int) -> Pending | None:
+        known = self._pending.pop(work, None)
+        if known is not None and self._filled.get(known.place) == work:
+            self._filled.pop(known.place, None)
+        return known
 
     def _see_who_waits(self) -> None:
         """Have `Work.wait` and the functional collectives' own wait tell that arrays are filled."""
-        work, torch, pending, original = self._torch.distributed.Work, self._torch, self._pending, self.wait
+        torch, pending, filled, original = self._torch, self._pending, self._filled, self.wait
 
         @functools.wraps(original)
         def wait(this: Any, *arguments: Any, **options: Any) -> Any:
             result = original(this, *arguments, **options)
-            if pending and (known := pending.pop(id(this), None)) is not None:
-                self._waited(known[1])
+            if pending:
+                self._waited(id(this))
             return result
 
-        work.wait = wait
+        torch.distributed.Work.wait = wait
         kernel = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001 - where torch has it
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
         self._library = torch.library.Library("_c10d_functional", "IMPL")
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:
             result = kernel.redispatch(keys & below, tensor)
-            taken = self._filled.get(_storage(tensor))
-            if taken is not None:
-                for known in [one for one, (_, held) in list(pending.items()) if held is taken]:
-                    pending.pop(known, None)
-                self._waited(taken)
+            if filled:
+                # A compiler comes by with tensors that lie nowhere: nothing was called for them.
+                with contextlib.suppress(Exception):
+                    self._waited(filled.get(_storage(tensor), 0))
             return result
 
         self._library.impl("wait_tensor", wait_tensor, KEY, with_keyset=True)
+
+
+class Pending(NamedTuple):
+    """A call for which somebody is to wait.
+
+    Attributes:
+        work: what it gave.
+        taken: what is known of it.
+        place: where what it receives lies.
+    """
+
+    work: Any
+    taken: Taken
+    place: int
 
 
 class Kind(NamedTuple):

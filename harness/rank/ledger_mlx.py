@@ -63,11 +63,25 @@ class Hook:
 
         @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:
+            if name != RECEIVE:
+                arguments, options = self._taken(arguments, options)
             if seam.waiting and not getattr(self._tracing, "depth", 0):
                 return seam.made(self._struck(name, make, arguments, options))
             return make(arguments, options)
 
         return call
+
+    def _taken(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same with an array, where a number or bytes are given: as the library itself takes them."""
+        given = arguments[0] if arguments else options.get("x")
+        if isinstance(given, self._mlx.array):
+            return arguments, options
+        try:
+            # What takes whatever a call takes; of complex numbers it has to be done twice.
+            array = self._mlx.conjugate(self._mlx.conjugate(given))
+        except Exception:  # noqa: BLE001 - the library says itself what it does not take
+            return arguments, options
+        return _with_array(array, arguments, options)
 
     def _digested(
         self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], at: int | None

@@ -97,6 +97,14 @@ def _reduce_scatter_tensor(given: Arguments, _: Operation, members: Members) -> 
     return _rows(given[1], members), [(EVERYONE, given[0])]
 
 
+def _all_gather_into_tensor_coalesced(given: Arguments, operation: Operation, members: Members) -> Sides:
+    return _all_gather_into_tensor((_one(given[0]), _one(given[1])), operation, members)
+
+
+def _reduce_scatter_tensor_coalesced(given: Arguments, operation: Operation, members: Members) -> Sides:
+    return _reduce_scatter_tensor((_one(given[0]), _one(given[1])), operation, members)
+
+
 def _all_to_all(given: Arguments, _: Operation, members: Members) -> Sides:
     return list(zip(members.order, given[1], strict=True)), list(zip(members.order, given[0], strict=True))
 
@@ -119,6 +127,10 @@ SIDES: dict[str, Callable[[Arguments, Operation, Members], Sides]] = {
     "reduce_scatter": _reduce_scatter,
     "reduce_scatter_tensor": _reduce_scatter_tensor,
     "all_to_all": _all_to_all,
+    # The functional collectives, and with them DTensor, make these of one tensor too.
+    "all_reduce_coalesced": _all_reduce,
+    "all_gather_into_tensor_coalesced": _all_gather_into_tensor_coalesced,
+    "reduce_scatter_tensor_coalesced": _reduce_scatter_tensor_coalesced,
     "all_to_all_single": _all_to_all_single,
 }
 

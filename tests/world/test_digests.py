@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from harness.backends import KINDS
+from harness.checks import AnyCheck
 from harness.faults.strikes import Strikes
 from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST_BARE
@@ -41,7 +43,10 @@ def digested(live: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_every_transfer_of_torch_is_whole(digested: Callable[..., Any]) -> None:
-    """Strides, NaN, -0, empty tensors, every type, sums, asynchronous and functional calls: each compared and whole."""
+    """Strides, NaN, -0, empty tensors, every type, sums, asynchronous and functional calls: each compared and whole.
+
+    The tensors stay what they were: one of them is resized.
+    """
     lived, found = digested("sending:every_way", size=3)
     assert lived.passed, lived.capture.logs
     assert [(one["undigested"], one["undigested_why"]) for one in found["ranks"]] == [(0, "")] * 3
@@ -65,7 +70,7 @@ def test_every_transfer_of_mlx_is_whole_where_it_is_evaluated(digested: Callable
     ("how", "why", "left"),
     [
         ("not waited", "nobody waited for it where Python sees it", 1),
-        ("several", "all_reduce_coalesced: it has several tensors for each rank", 1),
+        ("several", "all_reduce_coalesced: it has several tensors", 1),
         ("from anybody", "", 1),
         ("not finite", "", 1),
     ],
@@ -79,9 +84,10 @@ def test_what_is_not_digested_is_not_compared(digested: Callable[..., Any], how:
 
 
 def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], pool: Any) -> None:
-    """The first damage is that of the call that was struck, by the rank that was."""
-    fault = a_fault(kind="stale-payload", ranks=[1], operation="all_gather", nth=3)
-    strikes = Strikes([fault], size=3)
+    """Of two faults in one world each strikes, and the first damage is that of the first, by the rank it struck."""
+    kinds = {"stale-payload": 1, "swapped-halves": 2}
+    faults = [a_fault(kind=kind, ranks=[rank], operation="all_gather", nth=2 + rank) for kind, rank in kinds.items()]
+    strikes = Strikes(faults, size=3)
     found: dict[str, Any] = {}
 
     def left(world: World, scratch: Path) -> None:
@@ -94,7 +100,38 @@ def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], p
     from tests.world.conftest import launch
 
     order = launch("calling:gathers", size=3, observe=True, digests="given")
-    World(strikes.prepare(order), pool, on_begin=strikes.begin, on_gate=strikes.at_gate, on_left=left).run()
+    world = World(strikes.prepare(order), pool, on_begin=strikes.begin, on_gate=strikes.at_gate, on_left=left)
+    told = [event for event in world.run().events if event.name == "fault.call"]
+    assert {event.values["fault"]: event.rank for event in told} == kinds
     damage = found["checks"]["x"]["damage"]
     assert (damage["ranks"], damage["received"]["index"]) == ([1], 3)
     assert damage["like"].startswith("what rank 1 sent in all_gather #2 at calling.py:")
+
+
+@pytest.mark.whole
+def test_a_buffer_that_is_written_into_while_it_is_sent_is_named(digested: Callable[..., Any]) -> None:
+    """Both ends differ, and both lines are told."""
+    _, found = digested("astray:overwritten", arguments={"draw": 1})
+    damage = found["checks"]["x"]["damage"]
+    lines = (Path(__file__).with_name("subjects") / "astray.py").read_text().splitlines()
+    told = [lines[int(damage[end]["site"].split(":")[1].split()[0]) - 1].strip() for end in ("sent", "received")]
+    assert told == ["work = dist.isend(buffer, 1)", "dist.recv(buffer, 0)"]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("mlx-ring", marks=needs_ring)])
+def test_two_of_one_shape_in_each_others_place_are_seen_by_coded_payloads_alone(
+    digested: Callable[..., Any], backend: str
+) -> None:
+    """Ledger and digests agree, for every byte arrived as it was sent; coded payloads tell whose it is."""
+    lived, found = digested(
+        "astray:swapped_places",
+        backend=backend,
+        arguments={"draw": 1},
+        digests="eager" if backend != "gloo" else "given",
+    )
+    assert found["checks"]["x"] == {"compared": [2, 2], "left": [0, 0], "damage": None}
+    check = TypeAdapter(AnyCheck).validate_python({"id": "right", "kind": "collective-correct", "ranks": "every"})
+    reasons = [part.reason for part in check.judge(lived.history).ranks]
+    assert reasons[0] == ""
+    assert "it is what rank 0 gave in call 2; the same call of rank 0 at astray.py:" in reasons[1]

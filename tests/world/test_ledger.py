@@ -24,7 +24,9 @@ needs_ring = pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RIN
 class Called:
     """A world whose calls were observed: what lived, the ledgers, and what they give."""
 
-    def __init__(self, live: Callable[..., Any], entry: str, *, size: int = 2, **rest: Any) -> None:
+    def __init__(
+        self, live: Callable[..., Any], entry: str, *, size: int = 2, file: str = "calling", **rest: Any
+    ) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.account: Any = None
 
@@ -36,9 +38,10 @@ class Called:
             self.ledgers = {rank: parse(data) for rank, data in files.items()}
             assert self.ledgers == raw  # nothing that was written is cut off
             assert all(encode(self.ledgers[rank]) == data for rank, data in files.items())
-            self.account = account(files, size=size, world=world.mark, asked={"x": range(size)})
+            self.account = account(files, size=size, world=world.mark, asked={"x": range(size)}, transferred=sent)
 
-        self.lived = live(f"calling:{entry}", size=size, on_left=left, observe=True, **rest)
+        sent = {"y": range(size)} if "digests" in rest else None
+        self.lived = live(f"{file}:{entry}", size=size, on_left=left, observe=True, **rest)
 
     @property
     def difference(self) -> Any:
@@ -189,10 +192,48 @@ def test_calls_of_mlx_are_seen_in_order(called: Callable[..., Called]) -> None:
 
 @needs_ring
 def test_a_call_that_mlx_compiles_is_not_observed(called: Callable[..., Called]) -> None:
-    """It is traced once and runs three times: the ledger says so, and there is nothing to agree on."""
-    world = called("compiled", backend="mlx-ring")
+    """It is traced once and runs three times: the ledger says so, and there is nothing to agree on.
+
+    Nor is anything evaluated there for the sake of its digest, which MLX would not allow.
+    """
+    world = called("compiled", backend="mlx-ring", digests="eager")
     assert world.lived.passed, world.lived.capture.logs
     assert all("all_sum was called inside mlx.core.compile" in why for why in world.whys), world.whys
+
+
+@pytest.mark.whole
+def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
+    """What DTensor calls stands with the line that asked for it, each digested; a rank that leaves one out is named."""
+    world = called("dtensor", file="seams", digests="given", arguments={"odd": 1})
+    gathers = ["all_gather_into_tensor_coalesced"] * 2
+    assert [call.operation for call in world.ledgers[0].calls] == ["scatter", *gathers, "scatter", "all_reduce"]
+    assert all(call.site.endswith(" in dtensor") for call in world.ledgers[0].calls)
+    assert world.account["checks"]["y"] == {"compared": [4, 4], "left": [1, 0], "damage": None}
+    assert world.difference["ranks"] == [0, 1]
+    assert (world.difference["one"]["call"]["operation"], world.difference["other"]["call"]) == ("all_reduce", None)
+
+
+@pytest.mark.whole
+def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called]) -> None:
+    """Each time that they run, digested too, with the compiled function; while they are traced there are none."""
+    world = called("compiled", file="seams", digests="given", arguments={"backend": "aot_eager", "odd": 1})
+    assert world.lived.passed, world.lived.capture.logs
+    assert [call.operation for call in world.ledgers[0].calls] == ["all_reduce"] * 3 + ["barrier"]
+    assert world.ledgers[0].calls[0].site.endswith(" in step")
+    assert world.difference["one"]["call"]["index"] == 3
+    sides = [world.difference[side]["call"]["reduction"] for side in ("one", "other")]
+    assert (sides, world.account["checks"]["y"]["compared"]) == (["sum", "max"], [2, 2])
+
+
+@needs_ring
+@pytest.mark.whole
+def test_what_mlx_lm_shares_is_seen(called: Callable[..., Called]) -> None:
+    """It gives numbers and bytes to collectives, in place of arrays: each call is written, and whole."""
+    world = called("shares", file="seams", backend="mlx-ring", size=3, digests="eager")
+    assert world.lived.passed, world.lived.capture.logs
+    assert (world.whys, world.difference) == ([""] * 3, None)
+    assert world.account["checks"]["y"] == {"compared": [12] * 3, "left": [0] * 3, "damage": None}
+    assert world.ledgers[0].calls[1].site.startswith("mlx_lm/share.py:")
 
 
 def test_nothing_is_written_where_nothing_is_observed(live: Callable[..., Any]) -> None:

@@ -27,7 +27,11 @@ def every_way(context):
     work = dist.all_reduce(square, async_op=True)
     work.wait()
     functional = torch.ops._c10d_functional
-    functional.wait_tensor(functional.all_reduce(square, "sum", dist.group.WORLD.group_name))
+    name = dist.group.WORLD.group_name
+    functional.wait_tensor(functional.all_reduce(square, "sum", name))
+    functional.wait_tensor(functional.all_gather_into_tensor(square, size, name))
+    functional.wait_tensor(functional.reduce_scatter_tensor(square.repeat(size, 1), "sum", size, name))
+    values.resize_(2000)  # what was digested is the subject's own still
     after, before = (rank + 1) % size, (rank - 1) % size
     batch = [dist.P2POp(dist.isend, square, after), dist.P2POp(dist.irecv, torch.zeros(4, 4), before)]
     for work in dist.batch_isend_irecv(batch):
