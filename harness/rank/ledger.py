@@ -72,6 +72,7 @@ class Book:
         size: world size.
         rank: this rank.
         is_struck: whether faults may strike its calls.
+        counters: what gives calls their index, by what they are counted by: see `counter`.
         digests: whether payloads are digested: not, where that needs no evaluation (`given`), or everywhere (`eager`).
     """
 
@@ -106,7 +107,7 @@ class Book:
         self._known: dict[str, int] = {"": 0}
         self._threads: dict[int, int] = {}
         self._numbers, self._part_numbers = itertools.count(1), itertools.count(1)
-        self._counters: dict[tuple[int, ...], Iterator[int]] = {}
+        self.counters: dict[tuple[int, ...], Iterator[int]] = {}
         self._full = self.text("the table of its texts is full")
         os.register_at_fork(after_in_child=self._forked)
 
@@ -180,7 +181,7 @@ class Book:
         Args:
             key: what they are counted by: the group, and for point-to-point calls peer, tag and direction.
         """
-        return self._counters.get(key) or self._counters.setdefault(key, itertools.count(1))
+        return self.counters.get(key) or self.counters.setdefault(key, itertools.count(1))
 
     def number(self, at: int) -> int:
         """The number of the call that `begin` wrote there."""
@@ -229,7 +230,7 @@ class Book:
 
     def made(self, group: int) -> int:
         """How many calls have begun in a group."""
-        return sum(next(copy.copy(count)) - 1 for key, count in list(self._counters.items()) if key[0] == group)
+        return sum(next(copy.copy(count)) - 1 for key, count in list(self.counters.items()) if key[0] == group)
 
     def refuse(self, why: str) -> None:
         """Write why calls are made that are not in it; the first reason stays."""

@@ -12,7 +12,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.ledger.file import SEND, TEXTS_MOST, Group
 from harness.rank.digests_torch import Digests
@@ -57,7 +57,7 @@ class Hook:
     def conclude(self) -> None:
         """When the subject has returned: hold what was seen of each group against what its backend counted."""
         world = getattr(self._distributed.distributed_c10d, "_world", None)
-        for number, _, _, count in list(self._groups.values()):
+        for number, _, _, count, _ in list(self._groups.values()):
             name = count.name
             group = next((one for one in getattr(world, "pg_map", ()) if one.group_name == name), None)
             if group is None or count.unknown or self._ranks(group) is not count.ranks:
@@ -142,21 +142,22 @@ class Hook:
         number, barrier, sends, odd = book.text(name), name in BARRIERS, name == SEND, operation.counted != 1
         group_at, reduction_at = operation.group, operation.reduction
         shapes, group_of = self._shapes, self._group
-        begin, counter_of, digests, unbox = book.begin, book.counter, self._digests, work.unbox
-        reductions, wait = self._reductions, work.wait if digests is None else digests.wait
+        begin, counters, counter_of, digests = book.begin, book.counters, book.counter, self._digests
+        reductions, unbox, wait = self._reductions, work.unbox, work.wait if digests is None else digests.wait
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912 - see above
             comes_back = never or (place is not None and (len(arguments) <= place or arguments[place]))
             at = count = taken = None
             try:
-                group, members, counter, count = group_of(arguments[group_at])
+                group, order, counter, count, me = group_of(arguments[group_at])
                 peer, tag, elements, shape, kind, reduction, word = -1, 0, 0, 0, 0, 0, ""
                 if root is not None:
-                    peer = members.order[arguments[root]]
+                    peer = order[arguments[root]]
                 if tagged is not None:
                     tag = arguments[tagged]
-                    counter = counter_of((group, peer, tag, sends))
+                    key = group, peer, tag, sends
+                    counter = counters.get(key) or counter_of(key)
                 if not barrier:
                     given = tensor = arguments[own]
                     while isinstance(tensor, list):
@@ -175,7 +176,7 @@ class Hook:
                 state = STARTED if comes_back else OPEN
                 at = begin(number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
                 if digests is not None and at is not None and not barrier:
-                    taken = digests.take(operation, arguments, members, at, word)
+                    taken = digests.take(operation, arguments, Members(order, me), at, word)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the ledger, and never the call
                 book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
             try:
@@ -212,7 +213,7 @@ class Hook:
         if only is not None and len(members) == 1:
             # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
             for ranks in members.values():
-                if ranks is only.counted.ranks:
+                if ranks is only[3].ranks:
                     return only
         group = self._unbox(boxed)
         found = members.get(group)
@@ -223,7 +224,7 @@ class Hook:
             name = group.group_name
             number = self._book.text(Group("torch", name, order).text())
             counter, count = self._book.counter((number,)), Count(name=name, ranks=ranks)
-            known = self._groups[id(ranks)] = Known(number, Members(order, group.rank()), counter, count)
+            known = self._groups[id(ranks)] = number, order, counter, count, group.rank()
         self._only = known
         return known
 
@@ -282,20 +283,9 @@ class Count:
             self.failed += len(self.ranks) if counted == "members" else 1
 
 
-class Known(NamedTuple):
-    """What is known of a group.
-
-    Attributes:
-        number: of its text in the ledger.
-        members: who is in it.
-        counter: gives its collectives their index.
-        counted: what gloo counts otherwise.
-    """
-
-    number: int
-    members: Members
-    counter: Iterator[int]
-    counted: Count
+Known = tuple[int, tuple[int, ...], Iterator[int], Count, int]
+"""Of a group: its number in the ledger, its ranks of the world in their order there, what gives its collectives their
+index, what gloo counts otherwise, and this rank's number in it. Plain, for it is taken apart at every call."""
 
 
 def _elements(given: Any) -> int:
