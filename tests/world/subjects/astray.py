@@ -102,10 +102,11 @@ def overwritten(context, *, draw):
     if context.rank == 0:
         work = dist.isend(buffer, 1)
         buffer.fill_(1.0)
+        dist.barrier()
         work.wait()
     else:
+        dist.barrier()  # late, as any rank may be
         dist.recv(buffer, 0)
-    dist.barrier()
 
 
 def swapped_places(context, *, draw):
