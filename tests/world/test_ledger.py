@@ -204,7 +204,7 @@ def test_a_call_that_mlx_compiles_is_not_observed(called: Callable[..., Called])
 @pytest.mark.whole
 def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
     """What DTensor calls stands with the line that asked for it, each digested; a rank that leaves one out is named."""
-    world = called("dtensor", file="seams", digests="given", arguments={"odd": 1})
+    world = called("dtensor", file="seams", digests="given", arguments={"odd": 1}, deadline=120.0)
     gathers = ["all_gather_into_tensor_coalesced"] * 2
     assert [call.operation for call in world.ledgers[0].calls] == ["scatter", *gathers, "scatter", "all_reduce"]
     assert all(call.site.endswith(" in dtensor") for call in world.ledgers[0].calls)
@@ -216,7 +216,8 @@ def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
 @pytest.mark.whole
 def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called]) -> None:
     """Each time that they run, digested too, with the compiled function; while they are traced there are none."""
-    world = called("compiled", file="seams", digests="given", arguments={"backend": "aot_eager", "odd": 1})
+    given = {"backend": "aot_eager", "odd": 1}
+    world = called("compiled", file="seams", digests="given", arguments=given, deadline=120.0)
     assert world.lived.passed, world.lived.capture.logs
     assert [call.operation for call in world.ledgers[0].calls] == ["all_reduce"] * 3 + ["barrier"]
     assert world.ledgers[0].calls[0].site.endswith(" in step")
@@ -229,7 +230,7 @@ def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called])
 @pytest.mark.whole
 def test_what_mlx_lm_shares_is_seen(called: Callable[..., Called]) -> None:
     """It gives numbers and bytes to collectives, in place of arrays: each call is written, and whole."""
-    world = called("shares", file="seams", backend="mlx-ring", size=3, digests="eager")
+    world = called("shares", file="seams", backend="mlx-ring", size=3, digests="eager", deadline=120.0)
     assert world.lived.passed, world.lived.capture.logs
     assert (world.whys, world.difference) == ([""] * 3, None)
     assert world.account["checks"]["y"] == {"compared": [12] * 3, "left": [0] * 3, "damage": None}
