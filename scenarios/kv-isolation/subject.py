@@ -5,6 +5,7 @@ tokens that belong to the key, by a wide margin. So an answer tells which reques
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,10 +94,9 @@ def kept(situation):
 
 def elements_of(folder):
     """How many numbers a checkpoint holds."""
-    data = Path(folder, "model.safetensors").read_bytes()
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    bounds = [one["data_offsets"] for name, one in header.items() if name != "__metadata__"]
-    return sum(end - begin for begin, end in bounds) // 2  # bfloat16
+    with Path(folder, "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
 
 
 def transformers(context):
