@@ -21,6 +21,8 @@ DEFECTS = (
     *("bias-per-rank", "stale-position", "half-message", "swapped-heads", "dropped-layer", "norm-split"),
     *("fused-interleave", "other-router", *AT_ONE),
 )
+# And those of a session, whatever the model: where a chunk of a prompt follows another one.
+BOUNDARIES = ("boundary-token", "boundary-position")
 ARGUMENTS = {
     "model": Argument(does="the input that holds the model, a folder", default="model", names_an_input=True),
     "prompts": Argument(
@@ -57,9 +59,9 @@ ARGUMENTS = {
     ),
     "envelope": Argument(
         does="keep: each answer is made again in every order in which the same sums may be added up; some: in two of "
-        "them, and the next prompt's in the next two",
+        "them, and the next prompt's in the next two; unchunked: in all but other chunks of the prompt",
         default="none",
-        choices=("none", "some", "keep"),
+        choices=("none", "some", "keep", "unchunked"),
     ),
     "sensitivity": Argument(
         does="keep: each answer is made again with the matrices of the last layer 1 % too large",
@@ -77,9 +79,11 @@ ARGUMENTS = {
         choices=("none", "keep"),
     ),
     "defect": Argument(
-        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} are",
+        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} are, "
+        "and where a chunk of a prompt follows another: boundary-token begins it a token too early, boundary-position "
+        "loses the last position before it from the cache",
         default=NO_DEFECT,
-        choices=(NO_DEFECT, *DEFECTS),
+        choices=(NO_DEFECT, *DEFECTS, *BOUNDARIES),
     ),
 }
 EMITS = {

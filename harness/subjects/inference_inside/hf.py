@@ -124,6 +124,11 @@ class Transformers:
 
         self._cache, self._seen = DynamicCache(config=self._model.config), 0
 
+    def forget(self) -> None:
+        """See `session.Engine`."""
+        self._seen -= 1
+        self._cache.crop(-1)
+
     def step(self, ids: Sequence[int]) -> Tensor | None:
         """See `session.Engine`."""
         places = torch.arange(self._seen, self._seen + len(ids))[None]

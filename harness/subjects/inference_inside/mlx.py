@@ -123,6 +123,12 @@ class MlxLm:
 
         self._cache = make_prompt_cache(self._model)
 
+    def forget(self) -> None:
+        """See `session.Engine`."""
+        from mlx_lm.models.cache import trim_prompt_cache
+
+        trim_prompt_cache(self._cache, 1)
+
     def step(self, ids: Sequence[int]) -> Any:
         """See `session.Engine`."""
         rows = [list(ids)] if self._batch == 1 else [list(reversed(ids)), list(ids)]

@@ -22,6 +22,8 @@ SOME = 2
 
 SIZES, ONE_SIZE = (0.3, 0.1, 0.01, 0.001, 0.0001), (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
+BOUNDARY = "boundary-"
+"""So begin the defects of a session, where a chunk of a prompt follows another; the others are an engine's."""
 LOUDER = 1.5
 """By this the share of a rank is changed, to show that it takes part."""
 
@@ -74,6 +76,10 @@ class Engine(Protocol):
 
     def begin(self) -> None:
         """Forget what it has seen: an empty KV cache."""
+        ...
+
+    def forget(self) -> None:
+        """Lose the last token that it has seen, with its keys and values."""
         ...
 
     def step(self, ids: Sequence[int]) -> Any:
@@ -150,7 +156,8 @@ class Answer:
 def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: str) -> None:
     """Load, warm up, and answer every prompt."""
     context.emit("model.load.begin")
-    engine.load(folder, dtype=dtype, defect=request.defect)
+    of_session = request.defect.startswith(BOUNDARY)
+    engine.load(folder, dtype=dtype, defect="none" if of_session else request.defect)
     context.emit("model.load.end")
     context.emit(
         "engine.ready",
@@ -309,9 +316,14 @@ def _answer(
     parts, layers = [], list[dict[int, Any]]()
     gaps: dict[str, list[Any]] = {"prefill": [], "decode": []}
     for begin in range(0, len(prompt), size):
-        parts.append(engine.step(prompt[begin : begin + size]))
+        behind = 0
+        if begin and request.defect == "boundary-position":
+            engine.forget()
+        elif begin and request.defect == "boundary-token":
+            behind = 1
+        parts.append(engine.step(prompt[begin - behind : begin + size - behind][: len(prompt) - begin]))
         layers.append(engine.hidden() if request.hidden == "keep" else {})
-        gaps["prefill"].append(engine.decided() if request.envelope == "keep" else None)
+        gaps["prefill"].append(engine.decided() if request.envelope in ("keep", "unchunked") else None)
     if not quiet:
         context.emit("prefill.end")
     prefill = engine.together(parts) if engine.has_logits else None
@@ -329,7 +341,7 @@ def _answer(
             context.emit("decode.begin")
         last = engine.step([given[len(ids) - 1] if given is not None else ids[-1]])
         rows.append(last)
-        gaps["decode"].append(engine.decided() if request.envelope == "keep" else None)
+        gaps["decode"].append(engine.decided() if request.envelope in ("keep", "unchunked") else None)
         if not quiet:
             context.emit("decode.end")
     decode = engine.together(rows) if engine.has_logits and rows else None
@@ -352,6 +364,8 @@ def _envelope(
 ) -> None:
     """Answer again in every order that is allowed, or in some; what differs is what rounding may do."""
     chunks = sorted({1, max(1, len(prompt) // 2), len(prompt)} - {request.prefill_chunk or len(prompt)})
+    if request.envelope == "unchunked":
+        chunks = []  # where chunks are what is asked about, they are not what is allowed
     orders: list[tuple[str, int | None, AbstractContextManager[Any]]] = [
         (f"prefill in chunks of {chunk}", chunk, nullcontext()) for chunk in chunks
     ]
