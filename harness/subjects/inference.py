@@ -97,6 +97,7 @@ EMITS = {
     "warm.up.begin": (),
     "warm.up.end": ("ids", "text"),
     "prefill.begin": (),
+    "prefill.boundary": ("prompt", "at", "size"),
     "prefill.end": (),
     "decode.begin": (),
     "decode.end": (),
@@ -115,6 +116,8 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
     assert isinstance(teacher, list | tuple)
     if teacher and arguments["follow"] == "reference":
         return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
+    if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
+        return "envelope", "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing of them"
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
     return None

@@ -49,6 +49,6 @@ class ByToken(StoppingCriteria):
     def __init__(self, tokenizer, stops):
         self.tokenizer, self.stops = tokenizer, stops
 
-    def __call__(self, input_ids, scores, **kwargs):
+    def __call__(self, input_ids, _scores, **_kwargs):
         text = self.tokenizer.decode(input_ids[0, -1:])
         return torch.tensor([any(stop in text for stop in self.stops)])

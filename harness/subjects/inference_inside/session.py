@@ -154,7 +154,13 @@ class Answer:
 
 
 def run(context: Any, engine: Engine, request: Request, *, folder: str, dtype: str) -> None:
-    """Load, warm up, and answer every prompt."""
+    """Load, warm up, and answer every prompt.
+
+    Raises:
+        ValueError: arguments that contradict each other.
+    """
+    if request.envelope == "unchunked" and request.prefill_chunk:
+        raise ValueError("envelope: unchunked beside a prefill_chunk: leave one of them out")
     context.emit("model.load.begin")
     of_session = request.defect.startswith(BOUNDARY)
     engine.load(folder, dtype=dtype, defect="none" if of_session else request.defect)
@@ -317,6 +323,8 @@ def _answer(
     gaps: dict[str, list[Any]] = {"prefill": [], "decode": []}
     for begin in range(0, len(prompt), size):
         behind = 0
+        if begin and not quiet:
+            context.emit("prefill.boundary", prompt=number, at=begin, size=size)
         if begin and request.defect == "boundary-position":
             engine.forget()
         elif begin and request.defect == "boundary-token":
