@@ -236,6 +236,15 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         'rankproof run scenarios/threads-and-forks/remote-code-copy.yaml --set "faults=[]" --set '
         "subject.candidate.with.stands=false --set subject.control.with.stands=false": SCENARIO,
     },
+    "scenarios/chunk-boundary-prefill/README.md": {"rankproof run scenarios/chunk-boundary-prefill": SCENARIO},
+    "scenarios/kv-isolation/README.md": {
+        "rankproof run scenarios/kv-isolation": SCENARIO,
+        'rankproof run scenarios/kv-isolation --set "matrix.ranks=[2]" --set "matrix.backend=[gloo]"': SCENARIO,
+    },
+    "scenarios/prompt-ids/README.md": {"rankproof run scenarios/prompt-ids": SCENARIO},
+    "scenarios/stop-and-finish/README.md": {
+        "rankproof run scenarios/stop-and-finish/stop-string.yaml": SCENARIO,
+    },
     "scenarios/streaming-detokenizer/README.md": {
         "rankproof run scenarios/streaming-detokenizer/first-space.yaml": SCENARIO
     },
