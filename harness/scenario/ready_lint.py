@@ -59,7 +59,7 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
     known, axes = list(subject.arguments), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
     places: list[tuple[Path, list[Path]]] = [
-        (path, [path]) for arm in draft.arms().values() for path in _each(draft, *arm, "with")
+        (path, [path]) for arm in _stated(draft) for path in _each(draft, *arm, "with")
     ]
     places += [
         (("matrix", axis), [("matrix", axis, number) for number in range(len(draft.axes()[axis]))]) for axis in axes
@@ -106,8 +106,15 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
 
 
 def _stated(draft: Draft) -> list[Path]:
-    """Where the arms are stated that there are: a candidate of which nothing is said is one too."""
-    return [place for name, place in draft.arms().items() if name != "control" or draft.has(*place)]
+    """Where the arms are stated that there are: a candidate of which nothing is said is one too.
+
+    And the reference, where it is the subject's own: it takes the same arguments.
+    """
+    places = [place for name, place in draft.arms().items() if name != "control" or draft.has(*place)]
+    own: Path = ("subject", "reference")
+    if isinstance(draft.at(*own), dict) and not draft.has(*own, "entry"):
+        places.append(own)
+    return places
 
 
 def _each(draft: Draft, *mapping: str | int) -> list[Path]:
