@@ -95,6 +95,25 @@ def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize(("engine", "defect"), [("hf-pipeline", "boundary-position"), ("mlx-tensor", "boundary-token")])
+def test_a_defect_at_a_boundary_is_seen_from_there_on(worlds: Worlds, engine: str, defect: str) -> None:
+    """Logits before the second chunk are what they were, those of the chunk are not, and the boundary is told."""
+    if engine.startswith("mlx"):
+        pytest.importorskip("mlx.core")
+    import numpy as np
+
+    asked = {"prompts": [[40, 41, 42, 43, 44]], "max_new_tokens": 1, "prefill_chunk": 3}
+    found = []
+    for given in ("none", defect):
+        history = worlds.run(engine, size=2, model=cached("llama"), defect=given, **asked)
+        assert said(history, "prefill.boundary", "at") == [[3]] * 2
+        found.append(arrays(worlds)[1, "prefill.logits.0"])
+    off = np.abs(found[1] - found[0]).max(-1)
+    assert off[:3].max() == 0
+    assert off[3:].min() > 100 * NEAR
+
+
+@pytest.mark.whole
 def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None:
     """A teacher's tokens, or the reference's, are fed whatever is chosen; sampling follows its seed on every rank."""
     folder = cached("llama")
