@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 
 BOS = "<s>"
-ANSWER = 6
-"""Tokens that are generated after each prompt."""
+ANSWER, MARGIN = 6, 1e-3
+"""Tokens that are generated after each prompt, and by how much the best has to be the best."""
 TALKS = (
     [{"role": "user", "content": "hello world"}],
     [{"role": "system", "content": "tell the story of the fox"}, {"role": "user", "content": "你好 🙂 naïve?"}],
@@ -38,12 +38,13 @@ def defined(context, *, what):
     for number, talk in enumerate(TALKS):
         ids = encode(render(talk, add_generation_prompt=True))
         answer = continued(model, ids)
-        tell(context, number, ids)
+        tell(context, number, ids, answer)
         if what == "turn":
             again = encode(decode(answer))
             # What was generated is not what a tokenizer makes of its text: else encoding it again would go unseen.
             assert again != answer, "take another prompt"
-            tell(context, number, [*ids, *answer, *encode(turn_of(render, talk))])
+            longer = [*ids, *answer, *encode(turn_of(render, talk))]
+            tell(context, number, longer, continued(model, longer))
     context.emit("round.trip", texts=list(TEXTS))
 
 
@@ -54,7 +55,9 @@ def continued(model, ids):
     found = list(ids)
     for _ in range(ANSWER):
         with torch.no_grad():
-            found.append(int(model(torch.tensor([found]), use_cache=False).logits[0, -1].argmax()))
+            best = model(torch.tensor([found]), use_cache=False).logits[0, -1].double().topk(2)
+        assert best.values[0] - best.values[1] > MARGIN, "a tie: take another prompt"
+        found.append(int(best.indices[0]))
     return found[len(ids) :]
 
 
@@ -95,12 +98,11 @@ def feed(context, *, what, broken):
     for number, talk in enumerate(TALKS):
         ids = prompt_of(engine, talk, what if broken else "", rendered=what == "bos")
         fed, answer = engine.answer(ids, ANSWER)
-        tell(context, number, fed)
+        tell(context, number, fed, answer)
         if what == "turn":
             words = engine.tokenizer.encode(engine.tokenizer.decode(answer), add_special_tokens=False)
             new = engine.tokenizer.encode(turn_of(engine.render, talk), add_special_tokens=False)
-            fed, _ = engine.answer([*ids, *(words if broken else answer), *new], ANSWER)
-            tell(context, number, fed)
+            tell(context, number, *engine.answer([*ids, *(words if broken else answer), *new], ANSWER))
     own = engine.tokenizer
     context.emit("round.trip", texts=[own.decode(own.encode(text, add_special_tokens=False)) for text in TEXTS])
 
@@ -113,10 +115,11 @@ def prompt_of(engine, talk, broken, *, rendered):
     return engine.ids(talk, add_generation_prompt=broken != "prompt")
 
 
-def tell(context, number, ids):
-    """Tell what a prompt was."""
+def tell(context, number, ids, answer):
+    """Tell what a prompt was, and what was answered: who told another prompt than it fed would answer otherwise."""
     digest = hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
     context.emit("fed", conversation=number, ids=list(ids), begins=list(ids).count(0), digest=digest)
+    context.emit("answered", conversation=number, ids=list(answer))
 
 
 def chat_model(context):
