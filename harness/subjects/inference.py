@@ -79,9 +79,9 @@ ARGUMENTS = {
         choices=("none", "keep"),
     ),
     "defect": Argument(
-        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} are, "
-        "and where a chunk of a prompt follows another: boundary-token begins it a token too early, boundary-position "
-        "loses the last position before it from the cache",
+        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} "
+        "are, and where a chunk of a prompt follows another: boundary-token begins it a token too early, "
+        "boundary-position loses the last position before it from the cache",
         default=NO_DEFECT,
         choices=(NO_DEFECT, *DEFECTS, *BOUNDARIES),
     ),
