@@ -345,17 +345,19 @@ class ReliableMessageTransport:
     @staticmethod
     def _goodbye(line: Line, deadline: float) -> TransferFailed | None:
         conversation = line.conversation
-        said = False
+        said: float | None = None
+        # A datagram that acknowledged the peer's last message may be lost, and the peer ask again: somebody answers.
+        stays = 0.0 if line.wire is None or line.wire.ordered else conversation.limits.silence
 
         def found(now: float) -> bool | None:
             nonlocal said
             if conversation.problem is not None or (conversation.delivered and not conversation.joined):
                 return True
-            if not said:
+            if said is None:
                 conversation.goodbye(now=now)
-                said = True
+                said = now
             # Who has said goodbye too may be gone, and then nobody acknowledges ours.
-            alone = not conversation.joined or conversation.incoming.ended
+            alone = not conversation.joined or (conversation.incoming.ended and now >= said + stays)
             return conversation.delivered or (conversation.outgoing.unacknowledged is None and alone) or None
 
         line.until(found, deadline=deadline)
