@@ -86,6 +86,15 @@ ARGUMENTS = {
         choices=(NO_DEFECT, *DEFECTS, *BOUNDARIES),
     ),
 }
+INTEGRITY = {
+    "integrity": Argument(
+        does="how hidden states and tokens pass between stages. off: as the engine sends them; light: with a digest, "
+        "and what changed is one error; full: what changed, was lost or doubled is sent again (mlx-pipeline: as light)",
+        default="off",
+        choices=("off", "light", "full"),
+    )
+}
+"""What pipelines take besides."""
 EMITS = {
     "model.load.begin": (),
     "model.load.end": (),
@@ -158,7 +167,7 @@ def _subject(
         does=does,
         file=FOLDER / f"{name}.py",
         backends=backends,
-        arguments={**further, **ARGUMENTS},
+        arguments={**further, **ARGUMENTS, **(INTEGRITY if name.endswith("_pipeline") else {})},
         emits=EMITS,
         reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
         refuses=partial(_refuses, name),

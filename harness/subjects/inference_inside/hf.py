@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, layout, orders, stages
+from .handover import Handover
 from .session import Piece
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -22,9 +23,12 @@ class Transformers:
         rank, size: of this process; one that holds the whole model is rank 0 of 1.
         sharding: `single`, `tensor` or `pipeline`.
         distributed: the module torch.distributed, with a group joined; None for `single`.
+        handover: between the stages of a `pipeline`; by that module where none is given.
     """
 
-    def __init__(self, *, rank: int, size: int, sharding: str, distributed: Any = None) -> None:
+    def __init__(
+        self, *, rank: int, size: int, sharding: str, distributed: Any = None, handover: Handover | None = None
+    ) -> None:
         self.name = f"hf-{sharding}"
         self.architecture = ""
         self.device = "cpu"
@@ -32,6 +36,7 @@ class Transformers:
         self.whole = size == 1
         self.has_logits = sharding != "pipeline" or rank == size - 1
         self._rank, self._size, self._sharding, self._distributed = rank, size, sharding, distributed
+        self._handover = Handover(distributed, rank=rank, size=size) if handover is None else handover
         self._model: Any = None
         self._stage: stages.Stage | None = None
         self._cache: Any = None
@@ -59,7 +64,7 @@ class Transformers:
         of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
         told: Any = {"missing_keys": (), "unexpected_keys": ()}
         if self._sharding == "pipeline":
-            self._stage = stages.Stage(self._distributed, rank=self._rank, size=self._size)
+            self._stage = stages.Stage(self._handover, rank=self._rank, size=self._size)
             self._model = self._stage.load(folder, config, dtype=DTYPES[dtype])
         elif self._sharding == "tensor" and self._distributed is not None:
             from transformers.distributed.configuration_utils import DistributedConfig
@@ -123,6 +128,8 @@ class Transformers:
         from transformers import DynamicCache
 
         self._cache, self._seen = DynamicCache(config=self._model.config), 0
+        if self._stage is not None:
+            self._stage.begin()
 
     def forget(self) -> None:
         """See `session.Engine`."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import session
+from .handover import handover
 from .hf import Transformers
 
 
@@ -28,6 +29,7 @@ def run(
     hidden: str = "none",
     influence: str = "none",
     defect: str = "none",
+    integrity: str = "off",
 ) -> None:
     """Entry: load, warm up, answer every prompt."""
     request = session.Request(
@@ -46,5 +48,8 @@ def run(
         influence=influence,
         defect=defect,
     )
-    engine = Transformers(rank=context.rank, size=context.size, sharding="pipeline", distributed=context.group.native)
-    session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)
+    folder = session.folder_of(context, model)
+    rank, size = context.rank, context.size
+    with handover(integrity, distributed=context.group.native, rank=rank, size=size, folder=context.shared) as between:
+        engine = Transformers(rank=rank, size=size, sharding="pipeline", handover=between)
+        session.run(context, engine, request, folder=folder, dtype=dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core
 import mlx.nn
@@ -12,6 +12,9 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, layout
 from .session import Piece
+
+if TYPE_CHECKING:
+    from .mlx_hops import Hops
 
 # Half of what is used has no types, and some of it wrong ones.
 mx: Any = mlx.core
@@ -28,9 +31,10 @@ class MlxLm:
         rank, size: of this process; one that holds the whole model is rank 0 of 1.
         sharding: `single`, `tensor` or `pipeline`.
         group: of MLX; None for `single`.
+        integrity: of a pipeline: `off`, or `light` or `full`, which are the same here: what changed is detected.
     """
 
-    def __init__(self, *, rank: int, size: int, sharding: str, group: Any = None) -> None:
+    def __init__(self, *, rank: int, size: int, sharding: str, group: Any = None, integrity: str = "off") -> None:
         self.name = f"mlx-{sharding}"
         self.architecture = ""
         self.device = "gpu" if mx.default_device() == mx.gpu else "cpu"
@@ -39,6 +43,8 @@ class MlxLm:
         # The last stage's hidden state goes to all, and every rank has the head.
         self.has_logits = True
         self._rank, self._size, self._sharding, self._group = rank, size, sharding, group
+        self._integrity = integrity
+        self._hops: Hops | None = None
         self._model: Any = None
         self._cache: list[Any] = []
         self._batch = 1
@@ -89,6 +95,10 @@ class MlxLm:
         for module in self._model.modules() if self._sharding == "single" else ():
             if "gate" in module and "switch_mlp" in module:
                 _watch_router(module, self._decided)
+        if self._integrity != "off" and self._size > 1:
+            from .mlx_hops import Hops
+
+            self._hops = Hops(self._model, rank=self._rank, size=self._size, group=self._group)
 
     def _names(self) -> Iterator[str]:
         for name, value in _flat(self._model):
@@ -135,7 +145,10 @@ class MlxLm:
         self._decided.clear()
         logits = self._model(mx.array(rows), cache=self._cache)[-1]
         # MLX is lazy: what is not evaluated is neither computed nor sent.
-        mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()))
+        noted = self._hops.arrays if self._hops is not None else []
+        mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()), noted)
+        if self._hops is not None:
+            self._hops.check()
         return logits
 
     def hidden(self) -> dict[int, Any]:

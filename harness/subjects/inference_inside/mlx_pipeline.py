@@ -28,6 +28,7 @@ def run(
     hidden: str = "none",
     influence: str = "none",
     defect: str = "none",
+    integrity: str = "off",
 ) -> None:
     """Entry: load, warm up, answer every prompt."""
     request = session.Request(
@@ -46,5 +47,7 @@ def run(
         influence=influence,
         defect=defect,
     )
-    engine = MlxLm(rank=context.rank, size=context.size, sharding="pipeline", group=context.group.native)
+    engine = MlxLm(
+        rank=context.rank, size=context.size, sharding="pipeline", group=context.group.native, integrity=integrity
+    )
     session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)

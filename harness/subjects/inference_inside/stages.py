@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from . import checkpoint
+from .handover import Handover
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -28,14 +29,15 @@ class Stage:
         altered: what a defect makes of each message that it gets.
     """
 
-    def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
-        self._distributed, self._rank, self._size = distributed, rank, size
+    def __init__(self, handover: Handover, *, rank: int, size: int) -> None:
+        self._handover, self._rank, self._size = handover, rank, size
         self.first = 0
         self.altered: Callable[[Tensor], Tensor] | None = None
         self._received: Tensor | None = None
         self._left: Tensor | None = None
         self._like = torch.zeros(0)
         self._prefix = ""
+        self._vocabulary = 0
 
     @property
     def is_first(self) -> bool:
@@ -55,6 +57,7 @@ class Stage:
 
         auto: Any = transformers.AutoModelForCausalLM  # whose functions have no types
         text = config.get_text_config()
+        self._vocabulary = text.vocab_size
         number = text.num_hidden_layers
         if number < self._size:
             raise ValueError(f"{number} layers cannot be split over {self._size} ranks: take fewer ranks")
@@ -120,11 +123,15 @@ class Stage:
         match = re.match(re.escape(self._prefix) + r"(\d+)(\..*)", name)
         return f"{self._prefix}{int(match[1]) + self.first}{match[2]}" if match else name
 
+    def begin(self) -> None:
+        """A prompt begins."""
+        self._handover.begin(vocabulary=self._vocabulary)
+
     def receive(self, *, tokens: int) -> None:
         """Take the hidden state `[1, tokens, width]` of the stage before."""
         if not self.is_first:
             self._received = self._like.new_empty(1, tokens, self._like.shape[2])
-            self._distributed.recv(self._received, src=self._rank - 1)
+            self._handover.receive(self._received)
             if self.altered is not None:
                 self._received = self.altered(self._received)
 
@@ -142,13 +149,11 @@ class Stage:
         """Hand the hidden state to the next stage."""
         if not self.is_last:
             assert self._left is not None
-            self._distributed.send(self._left.contiguous(), dst=self._rank + 1)
+            self._handover.send(self._left)
 
     def agree(self, token: int | None) -> int:
         """The token that the last stage chose, on every rank."""
-        chosen = torch.tensor([-1 if token is None else token])
-        self._distributed.broadcast(chosen, src=self._size - 1)
-        return int(chosen)
+        return self._handover.agree(token)
 
 
 class Gap(nn.Module):

@@ -1,0 +1,183 @@
+"""How stages of a pipeline hand on hidden states and chosen tokens: by torch's calls, sealed, or by sockets of ours.
+
+`Handover` is torch's send, recv and broadcast as they are, and loads nothing of `harness.integrity`. `Sealed` sends a
+seal after each tensor: what changed on its way is one error. `Carried` uses neither, but a transport that sends again
+what was lost, doubled or changed, over connections that it makes anew.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+
+def handover(level: str, *, distributed: Any, rank: int, size: int, folder: str) -> Handover:
+    """What a level asks for.
+
+    Args:
+        level: `off`, `light` or `full`.
+        distributed: the module torch.distributed, with a group joined.
+        rank: of this stage.
+        size: how many there are.
+        folder: that all ranks share, and that is empty at first; where they find each other's sockets.
+    """
+    if level == "off" or size == 1:
+        return Handover(distributed, rank=rank, size=size)
+    if level == "light":
+        return Sealed(distributed, rank=rank, size=size)
+    return Carried(distributed, rank=rank, size=size, folder=folder)
+
+
+class Handover:
+    """Torch's calls over the default group.
+
+    Args:
+        distributed: the module torch.distributed, with a group joined.
+        rank, size: of this stage.
+    """
+
+    def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
+        self._distributed, self._rank, self._size = distributed, rank, size
+
+    def begin(self, *, vocabulary: int) -> None:
+        """A prompt begins.
+
+        Args:
+            vocabulary: how many tokens there are.
+        """
+
+    def send(self, state: Tensor) -> None:
+        """Hand a hidden state to the next stage."""
+        self._distributed.send(state.contiguous(), dst=self._rank + 1)
+
+    def receive(self, state: Tensor) -> None:
+        """Fill a contiguous tensor with the hidden state of the stage before."""
+        self._distributed.recv(state, src=self._rank - 1)
+
+    def agree(self, token: int | None) -> int:
+        """The token that the last stage chose, on every rank; the others give None."""
+        chosen = torch.tensor([-1 if token is None else token])
+        self._distributed.broadcast(chosen, src=self._size - 1)
+        return int(chosen)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing more is handed on."""
+
+
+class Sealed(Handover):
+    """The same, each tensor with a seal: its digest, number and epoch. Nothing can be sent again.
+
+    Raises (from `receive` and `agree`):
+        MessageCorrupt: what came is not what was sent.
+        OutOfStep: it is not the next one, or the token is not one of the vocabulary.
+    """
+
+    def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
+        super().__init__(distributed, rank=rank, size=size)
+        from harness.integrity import TorchTensors
+
+        self._tensors = TorchTensors(rank=rank)
+
+    def send(self, state: Tensor) -> None:
+        """See `Handover`."""
+        self._tensors.send(state, to=self._rank + 1)
+
+    def receive(self, state: Tensor) -> None:
+        """See `Handover`."""
+        self._tensors.receive(state, source=self._rank - 1)
+
+    def agree(self, token: int | None) -> int:
+        """See `Handover`: to each rank by itself, for a collective has no place for a seal."""
+        last = self._size - 1
+        chosen = torch.tensor([-1 if token is None else token])
+        if self._rank < last:
+            self._tensors.receive(chosen, source=last)
+        else:
+            for rank in range(last):
+                self._tensors.send(chosen, to=rank)
+        return int(chosen)
+
+
+class Carried(Handover):
+    """By the library's transport, over sockets between the stages; the group is not used.
+
+    Raises (from `send`, `receive`, `agree`, and where it ends):
+        TransferFailed: a message was given up on after 30 s; it names the message.
+        OutOfStep: a state has another size than is due, or a token is not the next one of this prompt.
+    """
+
+    def __init__(self, distributed: Any, *, rank: int, size: int, folder: str) -> None:
+        super().__init__(distributed, rank=rank, size=size)
+        from harness.integrity import DeviceCommunicationManager, EnhancedTokenChunk, FolderStore, OutOfStep
+
+        # Asked for once: the library looks its names up each time.
+        self._chunk, self._out_of_step = EnhancedTokenChunk, OutOfStep
+        self._lines = DeviceCommunicationManager(
+            store=FolderStore(os.path.join(folder, "integrity")),  # noqa: PTH118 - a text among texts
+            rank=rank,
+            world_size=size,
+            address=(address(), 0),
+        )
+        self._prompt = -1
+
+    def begin(self, *, vocabulary: int) -> None:
+        """See `Handover`."""
+        from harness.integrity import StreamValidator, TokenValidator
+
+        self._prompt += 1
+        self._validator = StreamValidator(tokens=TokenValidator(vocabulary=vocabulary), stream=str(self._prompt))
+
+    def send(self, state: Tensor) -> None:
+        """See `Handover`."""
+        whole = state.detach().contiguous()
+        self._lines.send(whole.reshape(-1).view(torch.uint8).numpy(), to=self._rank + 1)
+
+    def receive(self, state: Tensor) -> None:
+        """See `Handover`."""
+        came = self._lines.receive(source=self._rank - 1).data
+        if len(came) != state.nbytes:
+            raise self._out_of_step(
+                f"{len(came)} bytes came from rank {self._rank - 1}, and a hidden state of {state.nbytes} was due: "
+                "the two stages are not at the same tokens"
+            )
+        state.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(came, dtype=torch.uint8))
+
+    def agree(self, token: int | None) -> int:
+        """See `Handover`: each rank checks the token it is sent, and its place in the stream."""
+        last, position = self._size - 1, self._validator.sequence.position
+        if self._rank == last:
+            assert token is not None
+            chunk = self._chunk.sealed(
+                token_id=token, sequence_position=position, source_device_rank=last, stream=str(self._prompt)
+            )
+            for rank in range(last):
+                self._lines.send_token(chunk, to=rank)
+        else:
+            chunk = self._lines.receive_token(source=last)
+        found = self._validator.check(chunk)
+        if not found.is_valid:
+            raise self._out_of_step(f"the token at position {position} from rank {last} cannot stand: {found.words}")
+        return chunk.token_id
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait until every stage has what it was sent; after an error only a moment."""
+        self._lines.__exit__(kind, error, trace)
+
+
+def address() -> str:
+    """Where other ranks reach this one: the address from which it reaches rank 0's host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))  # sends nothing
+        return str(probe.getsockname()[0])
