@@ -1,8 +1,8 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
 And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's calls, and
-the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step, and
-a model over ranks.
+the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step, a
+model over ranks, and, by name only, what a pipeline spends in both.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -24,7 +24,7 @@ from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
-from tests.bench import gguf_files, hosts, inference, integrity, ledger, transport, verifying
+from tests.bench import gguf_files, hosts, inference, integrity, integrity_pipeline, ledger, transport, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -73,7 +73,7 @@ def main() -> None:
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
     parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport", "validators", "inference")
-    given.add_argument("--only", choices=parts, help="measure one of these")
+    given.add_argument("--only", choices=(*parts, "pipeline"), help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
     if options.only in (None, "verify"):
@@ -111,7 +111,7 @@ def over_ranks(options: argparse.Namespace) -> dict[str, Any]:
         found["inference"] = inference.measure(rounds=options.rounds)
         if not options.json:
             inference.show(found["inference"])
-    return found | messages(options) | validators(options)
+    return found | messages(options) | validators(options) | pipeline(options)
 
 
 def messages(options: argparse.Namespace) -> dict[str, Any]:
@@ -133,6 +133,17 @@ def validators(options: argparse.Namespace) -> dict[str, Any]:
     if not options.json:
         integrity.show(found)
     return {"validators": found}
+
+
+def pipeline(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure what a pipeline spends in the library; it writes a model of half a gigabyte, so by name only."""
+    if options.only != "pipeline":
+        return {}
+    with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
+        found = integrity_pipeline.measure(pool, Path(name))
+    if not options.json:
+        integrity_pipeline.show(found)
+    return {"pipeline": found}
 
 
 def gguf(options: argparse.Namespace) -> dict[str, Any]:
