@@ -45,7 +45,7 @@ def alone() -> list[int]:
 @pytest.mark.parametrize("wrong", [None, 4])
 def test_the_lines_for_engine_authors_run(tmp_path: Path, wrong: int | None) -> None:
     """Three stages give the tokens of one device; where the last gives an id of no vocabulary, the first raises."""
-    (block,) = [one.text for one in Page(PAGE.name, PAGE.read_text(encoding="utf-8")).blocks if one.info == "python"]
+    block, *_ = [one.text for one in Page(PAGE.name, PAGE.read_text(encoding="utf-8")).blocks if one.info == "python"]
     tokens: list[int] = []
     raised: dict[int, BaseException] = {}
     made: list[int] = []

@@ -1,0 +1,207 @@
+"""DistributedInferenceValidator: the questions that are asked of every split model, each as a run with a signed report.
+
+It writes a scenario with a ready subject, its control among it, and runs it as `rankproof run` does: the scenario is in
+the report's evidence, so whoever reads that can change it and run it by himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.run.progress import Progress
+from harness.run.run import Finished, run
+from harness.scenario import load_scenario
+from harness.trust.key import Signer
+
+ALL_DONE = [
+    {"id": "all-finished", "kind": "exit", "ranks": "every", "code": 0},
+    {"id": "nobody-left", "kind": "no-survivors"},
+]
+SAME_TOKENS = {
+    "id": "same-tokens",
+    "kind": "equal",
+    "ranks": "every",
+    "value": "generated.ids",
+    "against": "reference",
+}
+Prompts = Sequence[Sequence[int]]
+
+
+class DistributedInferenceValidator:
+    """Runs of one model, split over the ranks by one engine, beside the whole model in one process.
+
+    Args:
+        model: a folder as transformers loads it, or what an input of a scenario may say otherwise: `{"made": "llama"}`.
+        folder: where the scenarios are written; they stay.
+        results: the folder of all results.
+        signer: who signs; None leaves reports unsigned.
+        ranks: world sizes, each a cell of its own.
+        engine: `hf-pipeline`, or another ready subject that infers and whose reference is the whole model.
+        integrity: for a pipeline, how its stages hand on; see its argument of this name.
+        trials: of the candidate in each cell; of the control two.
+        jobs: worlds at the same time.
+        progress: hears how far a run is.
+
+    Every method raises what `run` raises, and ScenarioError for what cannot be asked: prompts without tokens, say.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Path | dict[str, str],
+        folder: Path,
+        results: Path,
+        signer: Signer | None,
+        ranks: Sequence[int] = (2,),
+        engine: str = "hf-pipeline",
+        integrity: str = "full",
+        trials: int = 5,
+        jobs: int = 1,
+        progress: Progress | None = None,
+    ) -> None:
+        self._model: Any = model if isinstance(model, dict) else {"path": str(model.resolve())}
+        self._folder, self._results, self._signer = folder, results, signer
+        self._ranks, self._engine, self._integrity = list(ranks), engine, integrity
+        self._trials, self._jobs, self._progress = trials, jobs, progress
+
+    def compare_single_vs_distributed(self, prompts: Prompts, *, max_new_tokens: int = 8) -> Finished:
+        """Does every rank with logits give those of the whole model, but for the noise of its own arithmetic?
+
+        The control is fed another token at the end of the last prompt. That noise can be measured, 16 positions are
+        needed in all.
+
+        Args:
+            prompts: lists of token ids.
+            max_new_tokens: after each.
+        """
+        asked = _lists(prompts)
+        other = [*asked[:-1], [*asked[-1][:-1], asked[-1][-1] ^ 1]]
+        given = {"prompts": asked, "max_new_tokens": max_new_tokens}
+        return self._run(
+            "single-vs-distributed",
+            "Does the split model give the logits of the whole model at every position of prefill and decode?",
+            candidate={**given, **self._carried, "follow": "reference"},
+            control={**given, **self._carried, "follow": "reference", "prompts": other},
+            reference={**given, "envelope": "keep"},
+            stated={"check": "same-model", "ranks": "every"},
+            checks=[{"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference"}],
+        )
+
+    def run_deterministic_test(self, prompts: Prompts, *, max_new_tokens: int = 32, seed: int = 1) -> Finished:
+        """Does every trial, on every rank, draw the tokens that the whole model draws from the same seed?
+
+        The control draws from another seed.
+
+        Args:
+            prompts: lists of token ids.
+            max_new_tokens: after each.
+            seed: that tokens are drawn from.
+        """
+        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens, "sampling": "seeded"}
+        return self._run(
+            "deterministic",
+            "Does every rank of every trial draw the tokens that the whole model draws from the same seed?",
+            candidate={**given, **self._carried, "seed": seed},
+            control={**given, **self._carried, "seed": seed + 1},
+            reference={**given, "seed": seed},
+            stated={"check": "same-tokens", "ranks": "every"},
+            checks=[SAME_TOKENS],
+        )
+
+    def stress_test_pipeline(self, prompts: Prompts, *, max_new_tokens: int = 32) -> Finished:
+        """Does every rank end with the whole model's tokens, though links are slow and connections are reset?
+
+        On test hosts, one for each rank. The control is the same run with `integrity: off`, which ends with an error.
+
+        Args:
+            prompts: lists of token ids.
+            max_new_tokens: after each.
+        """
+        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
+        return self._run(
+            "stress",
+            "Does every rank end with the whole model's tokens, while links are slow and every connection is reset?",
+            candidate={**given, "integrity": "full"},
+            control={**given, "integrity": "off"},
+            reference=given,
+            stated={
+                "check": "same-tokens",
+                "ranks": "every",
+                "error": "RuntimeError",
+                "message": "gloo/transport",
+            },
+            checks=[SAME_TOKENS],
+            world={"hosts": max(self._ranks), "after_failure": "8s"},
+            faults=[
+                {"id": "slow", "kind": "latency", "ranks": [1], "at": "prefill.begin", "by": "2ms", "jitter": "2ms"},
+                {"id": "cut", "kind": "reset", "ranks": [0], "at": "decode.begin", "for": "150ms"},
+            ],
+        )
+
+    @property
+    def _carried(self) -> dict[str, str]:
+        return {"integrity": self._integrity} if self._engine.endswith("-pipeline") else {}
+
+    def _run(
+        self,
+        name: str,
+        question: str,
+        *,
+        candidate: dict[str, Any],
+        control: dict[str, Any],
+        reference: dict[str, Any],
+        stated: dict[str, Any],
+        checks: list[dict[str, Any]],
+        world: dict[str, Any] | None = None,
+        faults: Sequence[dict[str, Any]] = (),
+    ) -> Finished:
+        scenario = {
+            "schema": 1,
+            "id": f"{self._engine}-{name}",
+            "title": question.removesuffix("?"),
+            "question": question,
+            "role": "claim",
+            "inputs": {"model": self._model},
+            "subject": {
+                "use": self._engine,
+                "candidate": {"with": candidate},
+                "control": {"with": control, "must_fail": stated},
+                "reference": {"with": reference},
+            },
+            "matrix": {"ranks": self._ranks},
+            "world": {"deadline": "120s", **(world or {})},
+            "seed": "20261122",
+            "trials": {"candidate": self._trials, "control": 2, "accept": {"failure_rate_below": self._bound()}},
+            **({"faults": list(faults)} if faults else {}),
+            "checks": [*checks, *ALL_DONE],
+        }
+        path = self._folder / name / "scenario.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.dump(scenario, Dumper=_Plain, sort_keys=False, allow_unicode=True))
+        return run(
+            load_scenario(path),
+            results=self._results,
+            signer=self._signer,
+            jobs=self._jobs,
+            progress=self._progress,
+        )
+
+    def _bound(self) -> str:
+        """The failure rate that so many clean trials exclude at 95 % confidence, rounded up."""
+        return f"{min(99, int(100 * (1 - 0.05 ** (1 / self._trials))) + 1)}%"
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes everything out: a scenario has no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+def _lists(prompts: Prompts) -> list[list[int]]:
+    return [[int(token) for token in prompt] for prompt in prompts]
