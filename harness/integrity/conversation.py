@@ -172,8 +172,7 @@ class Conversation:
     def _greeted(self, header: Header, payload: Any, now: float) -> None:
         names = bytes(payload).decode(errors="replace").split("\n")
         if names != [self.peer, self.node]:
-            self.trouble = f"{' to '.join(names)} answered, not {self.peer} to {self.node}"
-            self.wanted = self._ordered
+            self.trouble, self.wanted = f"{' to '.join(names)} answered, not {self.peer} to {self.node}", self._ordered
             return
         if header.epoch < self.peer_epoch:
             self.counters.stale += 1
@@ -195,6 +194,8 @@ class Conversation:
             if not self._heard:
                 self._heard = self._met = True
                 self._acknowledge(now)
+            elif header.flags & frame.UNHEARD:
+                self._hello = True  # our own was lost, and nothing else would have it sent again
         else:
             self._hello = True
 
@@ -319,8 +320,8 @@ class Conversation:
             return None
         if self._hello:
             self._hello, self._hello_at = False, now
-            names = f"{self.node}\n{self.peer}".encode()
-            return self._control(Kind.HELLO, now, sequence=self.limits.window, payload=names)
+            names, flags = f"{self.node}\n{self.peer}".encode(), 0 if self._heard else frame.UNHEARD
+            return self._control(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=names)
         if self._fail and self._heard:
             self._fail = False
             return self._control(Kind.FAIL, now, payload=str(self.problem).encode())

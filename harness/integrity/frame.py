@@ -28,12 +28,15 @@ SIZE = _FIELDS.size + _CHECK.size
 MAGIC = b"RI"
 MORE = 1
 """Flag: the message goes on in the next frame."""
+UNHEARD = 1
+"""Flag of a HELLO: its sender waits for one."""
 
 
 class Kind(IntEnum):
     """What a frame is. DATA and BYE have a place in the order and are sent until they are acknowledged.
 
-    * HELLO: the first on every connection; `sequence` is how many bytes the sender of it has room for.
+    * HELLO: the first on every connection; `sequence` is how many bytes the sender of it has room for. With the flag
+      UNHEARD it is answered by another: the answer that was given before did not come, or not unchanged.
     * ACK: nothing but its header; a sign of life too.
     * AGAIN: the frame `sequence` did not come, or not unchanged.
     * FAIL: the sender of it gave up; the payload says why.

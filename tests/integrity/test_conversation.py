@@ -5,6 +5,7 @@ With --soak twenty times as many orders of events are tried.
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harness.integrity import frame
 from harness.integrity.conversation import Conversation
+from harness.integrity.digest import digest
 from harness.integrity.health import NetworkHealthMonitor
 from harness.integrity.limits import Limits
 from harness.integrity.problem import MessageLost, PeerRestarted, TransferFailed
+from harness.integrity.wire import StreamWire, Torn
 
 LIMITS = Limits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)
 NODES = st.sampled_from(["a", "b"])
@@ -250,3 +253,78 @@ def test_whatever_happens_on_the_wire_messages_come_once_and_in_order(machine: A
     """Loss, copies, another order, damage, cuts, restarts and renewals never give a message twice or out of order."""
     examples = 2000 if pytestconfig.getoption("--soak") else 25
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=60, deadline=None))
+
+
+def met(*, ordered: bool) -> TwoNodes:
+    """Two nodes that know each other, with nothing on its way."""
+    return OverAStream() if ordered else TwoNodes()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_greeting_that_is_lost_once_is_sent_again(ordered: bool) -> None:
+    """Who hears no greeting asks for another; else nothing it has to say would leave before its deadline."""
+    nodes = met(ordered=ordered)
+    nodes.cut()
+    nodes.join()
+    nodes.pump()
+    lost = nodes.flying["a"].pop(0)  # as a wire of either kind drops it: one whose payload came damaged
+    header = frame.parsed(lost)
+    assert header is not None
+    assert header.kind is frame.Kind.HELLO
+    nodes.sides["a"].talk.damaged(header, now=nodes.now)
+    nodes.settle()
+    assert [nodes.sides[node].talk.joined for node in "ab"] == [False, True]
+    nodes.send("a", 10)
+    nodes.later(1.0)
+    nodes.settle()
+    nodes.take("b")
+    assert nodes.sides["b"].taken == nodes.sides["a"].sent
+
+
+@pytest.mark.parametrize("again", ["a", "b"])
+def test_what_was_said_between_former_selves_is_not_taken(again: str) -> None:
+    """One begins again and the other's epoch stays: what the one sent, or was sent, before then is dropped by both."""
+    nodes = met(ordered=False)
+    nodes.send("b", 10)
+    nodes.pump()
+    (former,) = nodes.flying["a"]
+    nodes.flying["a"].clear()
+    nodes.restart(again, 0)
+    nodes.settle()
+    nodes.renew(OTHER[again])
+    nodes.settle()
+    nodes.later(1.0)
+    nodes.settle()
+    a = nodes.sides["a"].talk
+    assert a.joined
+    header = frame.parsed(former)
+    assert header is not None
+    assert (header.toward < a.epoch, header.epoch < a.peer_epoch) == (again == "a", again == "b")
+    nodes.deliver("a", former)
+    assert a.take(now=nodes.now) is None
+    nodes.send("b", 20)
+    nodes.settle()
+    nodes.take("a")
+    assert nodes.sides["a"].taken == nodes.sides["b"].sent
+
+
+def test_each_bit_of_a_frame_counts_over_a_stream() -> None:
+    """Whatever single bit of a frame is flipped on a stream: its payload is not given, and the next frame is whole."""
+    payload = bytes(range(24))
+    whole = frame.packed(kind=frame.Kind.DATA, epoch=1, toward=1, length=len(payload), payload_digest=digest(payload))
+    whole += payload
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        ours, theirs = socket.socketpair()
+        wire = StreamWire(ours, longest=1000)
+        theirs.sendall(bytes(changed) + whole)
+        if bit < 8 * frame.SIZE:
+            with pytest.raises(Torn, match="a header came damaged"):
+                list(wire.receive())
+        else:
+            (first, damaged), (second, came) = wire.receive()
+            assert (damaged, came) == (None, payload)
+            assert first == second == frame.parsed(whole)
+        wire.close()
+        theirs.close()
