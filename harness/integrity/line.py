@@ -265,13 +265,10 @@ class Line:
         if wire is None:
             return
         try:
-            more = True
-            while more:
-                more = False
-                while not wire.full and (out := self.conversation.next_frame(now=now)) is not None:
+            while True:
+                while not (full := wire.full) and (out := self.conversation.next_frame(now=now)) is not None:
                     wire.put(*out)
-                    more = True
-                if not wire.flush():
+                if not wire.flush() or not full:
                     return
         except Torn as torn:
             self._drop(str(torn))
