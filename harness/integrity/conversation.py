@@ -60,9 +60,8 @@ class Conversation:
         self._new_halves()
         self.connected = False
         self._heard = False  # a HELLO on this connection that knows us
-        self._hello = False
+        self._hello, self._hellos = False, 0
         self._hello_at = self._heard_at = self._said_at = 0.0
-        self._hellos = 0
         self._ack_at: float | None = None
         self._acked_frames = self._acked_bytes = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
@@ -164,7 +163,8 @@ class Conversation:
         if not damaged and sequence == before and now < at + self.round_trip.timeout():
             return
         self._asked = sequence, now
-        self._asks[sequence] = damaged
+        # One that came damaged is certain to be needed again, whatever was said of it since.
+        self._asks[sequence] = damaged or self._asks.get(sequence, False)
 
     def _acknowledge(self, at: float) -> None:
         self._ack_at = at if self._ack_at is None else min(at, self._ack_at)

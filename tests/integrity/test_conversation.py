@@ -281,6 +281,31 @@ def test_a_greeting_that_is_lost_once_is_sent_again(ordered: bool) -> None:
     assert nodes.sides["b"].taken == nodes.sides["a"].sent
 
 
+def test_a_frame_that_comes_damaged_twice_is_sent_a_third_time() -> None:
+    """Another damaged frame and a whole one after it hide from nobody that the second copy was damaged too."""
+    nodes = met(ordered=True)
+
+    def sent(*damaged: int) -> None:
+        nodes.pump()
+        for at in damaged:
+            data = nodes.flying["a"][at]
+            nodes.flying["a"][at] = data[:-1] + bytes([data[-1] ^ 1])
+        while nodes.flying["a"]:
+            nodes.deliver("a", nodes.flying["a"].pop(0))
+
+    nodes.send_some("b", [10, 10])
+    sent(0)
+    nodes.pump()
+    nodes.deliver("b", nodes.flying["b"].pop())
+    nodes.send_some("b", [10, 10])
+    sent(0, 1)
+    nodes.settle()
+    for _ in range(4):
+        nodes.take("a")
+    assert nodes.sides["a"].taken == nodes.sides["b"].sent
+    assert len(nodes.sides["b"].sent) == 4
+
+
 @pytest.mark.parametrize("again", ["a", "b"])
 def test_what_was_said_between_former_selves_is_not_taken(again: str) -> None:
     """One begins again and the other's epoch stays: what the one sent, or was sent, before then is dropped by both."""
