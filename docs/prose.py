@@ -23,11 +23,11 @@ CODE_SPAN = re.compile(r"`[^`\n]{1,100}`")
 # Must not begin a line in the middle of a paragraph: it would become a list, a heading or a quotation.
 MARKER = re.compile(r"(?:[*+-]|\d+\.|#{1,6}|>)$")
 KEPT = "\x00"
-SIGNED = ":(exclude)docs/sample/*/report.md"
+SIGNED = ":(exclude)docs/*/*/report.md"
 
 
 def pages() -> list[Path]:
-    """Every Markdown file that git knows or does not ignore, but for the sample report, which is signed as it is."""
+    """Every Markdown file that git knows or does not ignore, but for reports, which are signed as they are."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", SIGNED]
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     return [PROJECT / line for line in sorted(set(listed.splitlines())) if (PROJECT / line).is_file()]

@@ -173,6 +173,12 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof bundle results/latest": RUN,
         "tar -tJf SCENARIO-RUN.rankproof.tar.xz": Run(needs="xz"),
     },
+    "docs/matrix-report/README.md": {
+        "rankproof verify docs/matrix-report/every-kind/report.md --allowed-signers "
+        "docs/matrix-report/allowed_signers": RUN,
+        "rankproof verify docs/matrix-report/another-user/report.md --allowed-signers "
+        "docs/matrix-report/allowed_signers": RUN,
+    },
     "docs/sample/README.md": {
         "rankproof verify docs/sample/late-rank --allowed-signers docs/sample/allowed_signers": RUN,
         "rankproof show docs/sample/late-rank": RUN,

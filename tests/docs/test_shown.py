@@ -247,8 +247,9 @@ def a_model_and_its_hub(place: Place) -> Iterator[None]:
 
 @contextmanager
 def the_sample(place: Place) -> Iterator[None]:
-    """The sample, where it lies in the repository."""
-    shutil.copytree(ROOT / "docs" / "sample", place.work / "docs" / "sample")
+    """The sample and the matrix, where they lie in the repository."""
+    for name in ("sample", "matrix-report"):
+        shutil.copytree(ROOT / "docs" / name, place.work / "docs" / name)
     yield
 
 
@@ -266,6 +267,7 @@ PREPARED: Mapping[str, Callable[[Place], object]] = {
     "docs/hub.md": nothing,
     "docs/reading.md": two_runs,
     "docs/reproduce.md": of_reproduction,
+    "docs/matrix-report/README.md": the_sample,
     "docs/sample/README.md": the_sample,
     "docs/scenarios.md": two_revisions,
     "docs/tokenizer.md": tokenizers,
