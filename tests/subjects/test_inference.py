@@ -173,6 +173,11 @@ def test_a_tensor_that_is_missing_is_an_error(worlds: Worlds, tmp_path: Path, en
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    # An index that named it still would be refused for that.
+    index = folder / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    del listed["weight_map"]["model.layers.1.mlp.up_proj.weight"]
+    index.write_text(json.dumps(listed))
     history = worlds.run(engine, size=1 if engine == "hf-single" else 2, model=folder)
     error = history.error(0)
     assert error is not None
