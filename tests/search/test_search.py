@@ -69,7 +69,7 @@ def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -
     record = SearchRecord.decode((made / PATH).read_bytes())
     assert [(cell.engine, cell.ranks) for cell in record.cells] == [("hf-single", 1), ("hf-pipeline", 2)]
     assert {cell.word for cell in record.cells} <= {"IDENTICAL", "EQUIVALENT"}, record.cells
-    assert all("seen would be the weights of a middle layer" in cell.found for cell in record.cells)
+    assert all("seen would be the matrices of the last layer" in cell.found for cell in record.cells)
     found = verified(made, key)
     assert found.ok, found.steps
     assert "its plan is this version's" in str(found.steps)
