@@ -32,7 +32,7 @@ else:
     def struck(tensor, **how):
         received(tensor, **how)
         calls.append(tensor)
-        if len(calls) == 5:  # each is followed by its seal
+        if len(calls) == 3:  # each comes together with its seal
             tensor.view(torch.int32)[700] ^= 1 << 9
 
     group.recv = struck
