@@ -105,8 +105,7 @@ def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
-    """Code that is missing is not a mistake of the file, so it is a note; the shipped scenarios have none of these, but for
-    what lies in another repository, which a run is given by `--repo`."""
+    """Missing code is a note, not a mistake of the file; of ours only what another repository holds (`--repo`) is."""
     (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
     done = ours("lint", str(tmp_path))
     assert done.returncode == 0

@@ -37,6 +37,7 @@ def files(made: ArmEnvironment) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: dict[str, str]) -> None:
     """The second time it comes from the cache without a word, also where nothing can be installed any more."""
     told: list[str] = []
@@ -114,6 +115,7 @@ def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[st
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_cache_that_was_copied_is_still_whole(offered: dict[str, str], tmp_path: Path) -> None:
     """Other times of the same files are no change: every file is read once, and nothing is made."""
     made = provide(asked(word="1.2"))
@@ -183,6 +185,7 @@ def test_who_waits_says_so_and_makes_it_where_the_other_could_not(offered: dict[
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
     scenario: Callable[..., Path], offered: dict[str, str], tmp_path: Path
 ) -> None:
@@ -207,6 +210,7 @@ def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
 
 @pytest.mark.whole
 @pytest.mark.slow
+@pytest.mark.whole
 def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_path: Path) -> None:
     """Of three processes that want the same one, one makes it; all get it."""
     env = {**environment(tmp_path / "home"), **offered}
@@ -221,6 +225,7 @@ def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_pat
 
 @pytest.mark.whole
 @pytest.mark.slow
+@pytest.mark.whole
 def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str, str], tmp_path: Path) -> None:
     """A SIGKILL while pip reads a wheel ends pip too, and the next one makes the environment from the beginning."""
     pipe = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
@@ -244,6 +249,7 @@ def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str
 
 @pytest.mark.whole
 @pytest.mark.slow
+@pytest.mark.whole
 @needs_mount
 def test_a_full_disk_is_said_and_leaves_nothing_half_made(
     small_disk: Path, offered: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -261,6 +267,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(
 
 @pytest.mark.whole
 @pytest.mark.slow
+@pytest.mark.whole
 def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None:
     """A version that is not there and versions that exclude each other are errors; what nobody offers is a reason."""
     with pytest.raises(EnvironmentProblem, match=r"greeting==3\.0 does not exist, or has no wheel .* 1\.0, 2\.0") as no:
