@@ -306,11 +306,16 @@ def _watch_router(block: Any, found: list[Any]) -> None:
     """Note by how much the last expert chosen lies above the first that is not, `[batch, tokens]`."""
     kind = type(block)
     many = getattr(block, "num_experts_per_tok", None) or block.top_k
+    # Some gates choose by themselves, and give the experts in place of their scores.
+    chooses = "e_score_correction_bias" in block.gate
+    if getattr(block.gate, "n_group", 1) > 1:
+        return  # of experts in groups, another margin decides
 
     def call(self: Any, given: Any) -> Any:
-        scores = self.gate(given).astype(mx.float32)
-        if "e_score_correction_bias" in self:
-            scores = mx.sigmoid(scores) + self.e_score_correction_bias.astype(mx.float32)
+        scores = (given @ self.gate.weight.T if chooses else self.gate(given)).astype(mx.float32)
+        corrected = self.gate if chooses else self
+        if "e_score_correction_bias" in corrected:
+            scores = mx.sigmoid(scores) + corrected.e_score_correction_bias.astype(mx.float32)
         best = mx.sort(scores, axis=-1)
         found.append(best[..., -many] - best[..., -many - 1])
         return kind.__call__(self, given)
