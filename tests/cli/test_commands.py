@@ -87,31 +87,32 @@ def test_schema_prints_the_exported_schema() -> None:
 
 
 def test_the_shipped_scenarios_lint_clean() -> None:
-    """`rankproof lint` has nothing against the scenarios we ship."""
+    """`rankproof lint` has nothing against the scenarios we ship; of what would stop a run, at most a repository's."""
     done = ours("lint")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
+    stops = [line for line in done.stdout.splitlines() if "would stop" in line]
+    assert [line for line in stops if not line.endswith("; --repo PATH takes it from another repository")] == []
 
 
 @pytest.mark.slow
 def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
     """Problems go to stderr with file, line and column; other files are still read."""
     (tmp_path / "bad.yaml").write_text("schema: 1\nid: It\ntitel: x\n")
-    done = ours("lint", str(tmp_path), str(ROOT / "scenarios"))
+    others = ROOT / "scenarios" / "tokenizer-on-every-rank"
+    done = ours("lint", str(tmp_path), str(others))
     assert done.returncode == 64
     assert f"{tmp_path}/bad.yaml:3:1" in done.stderr
-    assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
+    assert done.stdout.count(": ok") == len(list(others.rglob("*.yaml"))) > 0
 
 
 @pytest.mark.slow
 def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
-    """Missing code is a note, not a mistake of the file; of ours only what another repository holds (`--repo`) is."""
+    """Missing code is a note, not a mistake of the file."""
     (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
     done = ours("lint", str(tmp_path))
     assert done.returncode == 0
     assert "note: a run would stop: subject.entry: " in done.stdout
-    stops = [line for line in ours("lint").stdout.splitlines() if "would stop" in line]
-    assert [line for line in stops if not line.endswith("; --repo PATH takes it from another repository")] == []
 
 
 @pytest.mark.slow
@@ -140,7 +141,8 @@ def test_code_that_cannot_be_read(tmp_path: Path) -> None:
 def test_run_with_a_bad_scenario_runs_nothing(tmp_path: Path) -> None:
     """One unreadable file among several stops the run before anything is started."""
     (tmp_path / "bad.yaml").write_text("schema: 1\n")
-    done = ours("run", str(tmp_path), str(ROOT / "scenarios"), "--results", str(tmp_path / "results"))
+    other = ROOT / "scenarios" / "late-rank"
+    done = ours("run", str(tmp_path), str(other), "--results", str(tmp_path / "results"))
     assert done.returncode == 64
     assert not (tmp_path / "results").exists()
 

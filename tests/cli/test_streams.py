@@ -18,6 +18,7 @@ from harness.cli.streams import Shown
 from harness.forms.text import visible_lines
 from harness.run.run import Plan
 from harness.scenario import Cell
+from tests.run import command_server
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment
 from tests.run.repositories import git
 
@@ -97,14 +98,7 @@ def test_results_in_a_loop_of_links_is_bad_usage(rankproof: Callable[..., Ran], 
     (tmp_path / "loop").symlink_to("loop")
     words = {"run": [str(tmp_path)], "doctor": ["--quick"], "reproduce": ["report.md"]}[command_]
     for place in ("loop", "loop/inside", "x" * 300):
-        done = subprocess.run(
-            command(command_, *words, "--results", place),
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env=environment(tmp_path),
-        )
+        done = command_server.run(command_, *words, "--results", place, cwd=tmp_path, env=environment(tmp_path))
         assert done.returncode == 64
         assert f"argument --results: {place}: " in done.stderr
         assert done.stderr.endswith(": name another folder\n")

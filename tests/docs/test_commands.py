@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import importlib
 import io
 import re
@@ -48,6 +49,7 @@ OF_OTHERS = {
 PASSED_ON = {"validate": "run", "gate": "gate"}
 
 
+@functools.cache
 def sessions() -> set[str]:
     """The sessions of noxfile.py."""
     tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
@@ -58,6 +60,7 @@ def sessions() -> set[str]:
     }
 
 
+@functools.cache
 def line_of(command: str) -> argparse.ArgumentParser:
     """The argument parser with the arguments of one command."""
     return parser(command, importlib.import_module(f"harness.cli.{MODULES.get(command, command)}").arguments)
@@ -191,6 +194,7 @@ def options_of(line: argparse.ArgumentParser) -> set[str]:
     return found
 
 
+@functools.cache
 def every_option() -> set[str]:
     """Every option of every command."""
     return set().union(*(options_of(line_of(command)) for command in COMMANDS))

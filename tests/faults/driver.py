@@ -24,7 +24,7 @@ def main() -> None:
     launch = Launch(
         about={},
         size=2,
-        backend="gloo",
+        backend="none",  # importing torch takes longer than all else, and who waits waits alone
         warm=True,
         entry="struck:stay",
         folder=SUBJECTS,
@@ -32,7 +32,7 @@ def main() -> None:
         inputs={},
         seeds=[1, 2],
         deadline=900.0,
-        preload=Preload(modules=("torch", "torch.distributed")),
+        preload=Preload(modules=()),
     )
 
     def begin(world: World) -> None:

@@ -21,7 +21,8 @@ from harness.gate.decision import Decision, decide
 from harness.gate.requirements import Requirement
 from harness.record.facts import SCENARIO_PATH
 from tests import forge
-from tests.run.conftest import command, environment
+from tests.run import command_server
+from tests.run.conftest import environment
 from tests.run.repositories import git, write
 
 SCENARIO = """
@@ -216,9 +217,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, gate_keys: Keys) -> Path:
     write(repo, {"engine/rank.sh": ENGINE.replace("version 1", "version 2")})
     git(repo, "commit", "-qam", "a pull request")
     given = ("run", "scenarios/words", "--results", "results", "--key", str(gate_keys.path("ci")), "--jobs", "2")
-    done = subprocess.run(
-        command(*given), cwd=repo, env=environment(root / "home"), capture_output=True, text=True, check=False
-    )
+    done = command_server.run(*given, cwd=repo, env=environment(root / "home"))
     assert done.returncode == 0, done.stdout + done.stderr
     return repo
 

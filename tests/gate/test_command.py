@@ -13,6 +13,7 @@ from harness.gate.decision import Decision
 from harness.gate.policy import parse_policy
 from harness.gate.requirements import Requirement
 from tests.gate.conftest import Copy, Place
+from tests.run import command_server
 from tests.run.conftest import command, environment
 from tests.run.repositories import git
 
@@ -22,15 +23,7 @@ HEAVY = ("torch", "transformers", "mlx", "numpy", "huggingface_hub", "harness.hu
 
 
 def call(place: Place, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("gate", *arguments),
-        cwd=place.repo,
-        env=environment(place.repo.parent / "home", **env),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    return command_server.run("gate", *arguments, cwd=place.repo, env=environment(place.repo.parent / "home", **env))
 
 
 @pytest.mark.slow
@@ -129,14 +122,8 @@ def test_a_first_policy(place: Place, original: Path) -> None:
 @pytest.mark.whole
 def test_a_challenge_travels_from_the_run_to_the_gate(place: Place) -> None:
     """`run --challenge` signs the text into the report, where a reader and the gate find it."""
-    done = subprocess.run(
-        command("run", "scenarios/words", "--key", str(place.keys.path("ci")), "--challenge", "release 1.2 (7)"),
-        cwd=place.repo,
-        env=environment(place.repo.parent / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = ("run", "scenarios/words", "--key", str(place.keys.path("ci")), "--challenge", "release 1.2 (7)")
+    done = command_server.run(*given, cwd=place.repo, env=environment(place.repo.parent / "home"))
     assert done.returncode == 0, done.stdout + done.stderr
     report = (place.results / "words/latest/report.md").read_text()
     assert "| challenge | [`release 1.2 (7)`](evidence/run.json) |" in report
@@ -179,14 +166,8 @@ def test_a_comparison_opens_the_gate_and_one_that_differs_does_not(place: Place)
         files = {"scenarios/words/scenario.yaml": text, "scenarios/words/subject.py": SAY}
         place.propose(files)
         place.trust(files)
-        done = subprocess.run(
-            command("run", "scenarios/words", "--key", str(place.keys.path("ci"))),
-            cwd=place.repo,
-            env=environment(place.repo.parent / "home"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        given = ("run", "scenarios/words", "--key", str(place.keys.path("ci")))
+        done = command_server.run(*given, cwd=place.repo, env=environment(place.repo.parent / "home"))
         assert done.returncode == code, done.stdout + done.stderr
         decided = call(place)
         assert decided.returncode == code, decided.stdout + decided.stderr

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.record.model import Record
-from tests.run.conftest import command, environment
+from tests.run import command_server
+from tests.run.conftest import environment
 from tests.run.repositories import commit, git
 
 WORDS = "scenarios/words"
@@ -84,17 +85,8 @@ class Person:
             given += ["--results", str(self.results)]
         if arguments[0] in ("verify", "reproduce"):
             given += [word for signer in self.trusts for word in ("--signer", signer)]
-        done = subprocess.run(
-            command(*given),
-            cwd=cwd or self.folder / "desk",
-            env=environment(self.folder / "home", **(env or {})),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        there = environment(self.folder / "home", **(env or {}))
+        done = command_server.run(*given, cwd=cwd or self.folder / "desk", env=there, merged=True)
         return Ran(done.returncode, done.stdout, self.results)
 
     @property

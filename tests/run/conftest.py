@@ -20,7 +20,7 @@ import pytest
 from harness.cli import main
 from harness.reason import SkipCode
 from harness.record.model import Record
-from tests.run import wheels
+from tests.run import command_server, wheels
 
 ROOT = Path(__file__).parents[2]
 SUBJECT = """
@@ -128,16 +128,7 @@ def run_command(place: Path, *arguments: str, cwd: Path | None = None, env: Mapp
     if arguments[0] == "verify" and cwd is None and env is None:
         return verified_here(place, *arguments)
     given = [*arguments, "--results", str(results)] if arguments[0] == "run" else list(arguments)
-    done = subprocess.run(
-        command(*given),
-        cwd=cwd or place,
-        env=environment(place / "home", **(env or {})),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = command_server.run(*given, cwd=cwd or place, env=environment(place / "home", **(env or {})))
     return Ran(done.returncode, done.stdout, done.stderr, results)
 
 
@@ -244,13 +235,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         (root / name).mkdir()
         (root / name / "scenario.yaml").write_text(scenario_text)
         (root / name / "subject.py").write_text(subject)
-    done = subprocess.run(
-        command("run", *(str(root / name) for name in texts), "--results", str(root / "results"), "--key", str(key)),
-        env=environment(root / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = ("run", *(str(root / name) for name in texts), "--results", str(root / "results"), "--key", str(key))
+    done = command_server.run(*given, cwd=root, env=environment(root / "home"))
     assert done.returncode == 1, done.stdout + done.stderr
     folders = [(root / "results" / name / "latest").resolve() for name in ("meet", "parting")]
     return Pair(*folders, key)

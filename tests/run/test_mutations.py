@@ -19,7 +19,8 @@ from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
 from tests import forge
-from tests.run.conftest import command, environment
+from tests.run import command_server
+from tests.run.conftest import environment
 from tests.run.mutations import DIFFERENT, OLD, OPERATORS, SCENARIO, SUBJECT, Copy, Operator, read, write
 
 pytestmark = pytest.mark.slow
@@ -43,13 +44,8 @@ class Place:
             (folder / name).write_text(text)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self._key], check=True)
         given = ("--results", str(root / "results"), "--key", str(self._key), "--set", "trials.accept.confidence=90%")
-        done = subprocess.run(
-            command("run", str(folder), *given, "--jobs", "1"),
-            env=environment(root / "home"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        given = ("run", str(folder), *given, "--jobs", "1")
+        done = command_server.run(*given, cwd=root, env=environment(root / "home"))
         assert done.returncode == 0, done.stdout + done.stderr
         self._original = (root / "results/latest").resolve()
         self._policy = SignerPolicy(allowed=NAMED + self._key.with_suffix(".pub").read_bytes())

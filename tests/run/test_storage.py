@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.record.results import ResultsError, ResultsFolder
-from tests.run.conftest import Ran, command, environment, needs_mount
+from tests.run import command_server
+from tests.run.conftest import Ran, environment, needs_mount
 
 
 def run_into(results: Path, scenario: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("run", str(scenario), "--results", str(results)),
-        env=environment(tmp_path / "home"),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    given = ("run", str(scenario), "--results", str(results))
+    return command_server.run(*given, cwd=tmp_path, env=environment(tmp_path / "home"))
 
 
 def demand_one_clear_line(done: subprocess.CompletedProcess[str]) -> None:

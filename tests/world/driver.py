@@ -68,7 +68,7 @@ def main() -> None:
             threading.Thread(target=lane, args=arguments)
             for arguments in (
                 ("calm:gather", True, True),
-                ("stuck:stop_itself", True, True),
+                ("stuck:stop_itself", True, True) if hosted else ("stuck:stop_apart", True, False),
                 ("breeding:daemon", True, False),
                 ("breeding:stopped", False, False),
             )[: 1 if many else None]

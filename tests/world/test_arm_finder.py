@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from harness.world.preload import Preload
+
 pytestmark = pytest.mark.slow
 
 SUBJECT = """
@@ -45,6 +47,8 @@ class First:
 sys.meta_path.insert(0, First)
 """
 LOADED = "import mypkg.sub\n"
+# Engines take seconds to import, and nothing here meets: what counts is whether the rank is forked or starts anew.
+APART: dict[str, Any] = {"size": 1, "backend": "none", "preload": Preload(modules=())}
 
 
 def package(folder: Path, who: str, *, sub: bool = True) -> Path:
@@ -93,7 +97,7 @@ def test_the_arms_copy_wins_over_an_editable_install(
     arm = tmp_path / "arm"
     package(arm / "mypkg", "arm")
     (arm / "subject.py").write_text(SUBJECT)
-    lived = live("subject:run", folder=arm, env=installed(way), warm=warm, size=1)
+    lived = live("subject:run", folder=arm, env=installed(way), warm=warm, **APART)
     assert lived.passed, lived.error(0)
     found = lived.said(0, "found")[0].values
     assert (found["top"], found["sub"]) == ("arm", "arm")
@@ -110,7 +114,7 @@ def test_a_part_that_only_the_installed_copy_has_is_told(
     arm = tmp_path / "arm"
     package(arm / "mypkg", "arm", sub=False)
     (arm / "subject.py").write_text(SUBJECT)
-    lived = live("subject:run", folder=arm, env=installed("first"), warm=False, size=1)
+    lived = live("subject:run", folder=arm, env=installed("first"), warm=False, **APART)
     assert lived.said(0, "found")[0].values["sub"] == "installed"
     assert lived.said(0, "subject.loaded")[-1].values["strays"] == ["mypkg.sub"]
 
@@ -131,7 +135,7 @@ def test_the_entrys_namespace_package_wins(live: Any, tmp_path: Path, regular: d
     """An entry in a folder without `__init__.py` comes from the arm, where a regular package would hide the folder."""
     (tmp_path / "arm/space").mkdir(parents=True)
     (tmp_path / "arm/space/engine.py").write_text(f"WHO = 'arm'\n{SPACE}")
-    lived = live("space.engine:run", folder=tmp_path / "arm", env=regular, warm=False, size=1, backend="none")
+    lived = live("space.engine:run", folder=tmp_path / "arm", env=regular, warm=False, **APART)
     assert lived.passed, lived.error(0)
     assert lived.said(0, "found")[0].values["who"] == "arm"
     assert "strays" not in lived.said(0, "subject.loaded")[-1].values
@@ -144,7 +148,7 @@ def test_other_parts_of_the_entrys_namespace_are_found(live: Any, tmp_path: Path
     (tmp_path / "arm/space").mkdir(parents=True)
     (tmp_path / "arm/space/engine.py").write_text(f"from space.more import WHO\n{SPACE}")
     env = {"PYTHONPATH": str(tmp_path / "site")}
-    lived = live("space.engine:run", folder=tmp_path / "arm", env=env, warm=False, size=1, backend="none")
+    lived = live("space.engine:run", folder=tmp_path / "arm", env=env, warm=False, **APART)
     assert lived.passed, lived.error(0)
     assert lived.said(0, "found")[0].values["who"] == "installed"
     assert "strays" not in lived.said(0, "subject.loaded")[-1].values
@@ -160,7 +164,7 @@ def test_an_installed_package_that_hides_a_folder_of_the_arm_is_told(
         (arm / "space").mkdir(parents=True)
         (arm / "space" / f"{name}.py").write_text("WHO = 'arm'\n")
         (arm / "subject.py").write_text(f"from space.engine import WHO\n{SPACE}")
-        lived = live("subject:run", folder=arm, env=regular, warm=False, size=1, backend="none")
+        lived = live("subject:run", folder=arm, env=regular, warm=False, **APART)
         assert lived.said(0, "found")[0].values["who"] == "installed"
         told.append(lived.said(0, "subject.loaded")[-1].values.get("strays"))
     assert told == [None, ["space.engine"]]

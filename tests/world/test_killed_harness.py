@@ -126,7 +126,7 @@ def test_sigkill_with_ranks_on_test_hosts(
 @pytest.mark.parametrize("driver", [["hold"]], indirect=True, ids=["gate-held"])
 def test_sigkill_with_everything_going_on(driver: Driver, leftovers: Callable[..., set[int]], live: Any) -> None:
     """SIGKILL with a rank stopped, a daemon and a stopped child about, and gates held; the next world works."""
-    driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+    driver.await_line("calm:gather", "stuck:stop_apart", "breeding:daemon", "breeding:stopped")
     driver.process.kill()
     driver.process.wait()
     _nothing_left(driver, leftovers)
@@ -138,7 +138,7 @@ def test_an_interrupt_ends_everything_in_order(
     driver: Driver, leftovers: Callable[..., set[int]], number: signal.Signals
 ) -> None:
     """Ctrl-C and SIGTERM: every lane is cancelled, the pool closes, nothing is left when the process has ended."""
-    driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+    driver.await_line("calm:gather", "stuck:stop_apart", "breeding:daemon", "breeding:stopped")
     driver.process.send_signal(number)
     driver.await_line("cancelled")
     driver.await_line("end")

@@ -13,6 +13,13 @@ def stop_itself(context, rank=1):
     context.group.barrier()
 
 
+def stop_apart(context):
+    """Rank 1 stops itself, and the other waits for nobody."""
+    if context.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    waiting_for_nobody()
+
+
 def missing_partner(context):
     """Rank 0 waits in a collective that rank 1 never joins."""
     if context.rank == 0:
