@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.events import Event
@@ -109,7 +109,6 @@ def test_every_kind_is_here() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
 @given(EVENTS)
 def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Event]) -> None:
     """Whatever the events, every fault on every rank is judged, in words, by lines that exist."""
@@ -125,7 +124,6 @@ def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Ev
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
 @given(EVENTS)
 def test_nothing_that_a_rank_says_alone_proves_a_fault(events: Sequence[Event]) -> None:
     """Without the words of the harness and of the process that forked it, no rank proves anything."""
