@@ -20,6 +20,9 @@ import pytest
 from harness.cli import main
 from harness.reason import SkipCode
 from harness.record.model import Record
+from harness.record.results import ResultsFolder
+from harness.run.arms.staging import StagedArm, stage_arms
+from harness.scenario import load_scenario
 from tests.run import command_server, wheels
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +114,19 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Callable[..., dict[str, StagedArm]]:
+    """Stage a scenario, with overrides."""
+    count = iter(range(100))
+
+    def run(folder: Path, *overrides: str, inputs: list[Path] | None = None) -> dict[str, StagedArm]:
+        loaded = load_scenario(folder, overrides=overrides)
+        results = ResultsFolder(tmp_path / f"results-{next(count)}", "it")
+        return stage_arms(loaded.scenario, folder=loaded.folder, inputs=inputs or [], results=results)
+
+    return run
 
 
 @pytest.fixture

@@ -9,6 +9,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.run.arms.staging import StagedArm
+
+Staged = dict[str, StagedArm]
+
 FIXED = 'def greeting(rank):\n    return "hello"\n'
 BROKEN = 'def greeting(rank):\n    return None if rank else "hello"\n'
 SUBJECT = """
@@ -110,4 +114,17 @@ def content(folder: Path) -> dict[str, str]:
         path.relative_to(folder).as_posix(): f"{path.lstat().st_mode:o} "
         + (hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
         for path in sorted(folder.rglob("*"))
+    }
+
+
+def scenario_in(folder: Path, text: str = SCENARIO, subject: str = SUBJECT) -> Path:
+    write(folder, {"scenario.yaml": text, "subject.py": subject})
+    return folder
+
+
+def code(arm: StagedArm) -> dict[str, str]:
+    return {
+        path.relative_to(arm.folder).as_posix(): path.read_text()
+        for path in sorted(arm.folder.rglob("*"))
+        if path.is_file()
     }
