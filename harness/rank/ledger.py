@@ -113,6 +113,7 @@ class Book:
 
     def begin(  # noqa: PLR0917 - by place: it is called before every call of a rank
         self,
+        frame: FrameType | None,
         operation: int,
         group: int,
         index: int,
@@ -124,9 +125,10 @@ class Book:
         reduction: int,
         state: int,
     ) -> int | None:
-        """Write that a call begins, made two frames above this one. Texts are given by their numbers: see `text`.
+        """Write that a call begins. Texts are given by their numbers: see `text`.
 
         Args:
+            frame: in which it is made, or one that this called.
             operation: as `harness.ledger.file` names it.
             group: as `Group.text` names it.
             index: what its `counter` gave.
@@ -144,17 +146,20 @@ class Book:
         if self._is_child:
             self._count_a_child()
             return None
-        sites, frame = self._sites, sys._getframe(2)  # noqa: SLF001 - what every tracer uses
+        sites = self._sites
         known, site = sites.passed.get, 0
         # The innermost frame that is neither the library's nor our own; there is none where native code made the call.
         while frame is not None:
             code = frame.f_code
-            if not (known(id(code)) or sites.look(code))[0]:
+            is_passed = known(id(code))
+            if is_passed is None:
+                is_passed = sites.look(code)
+            if not is_passed:
                 place = (id(code), frame.f_lasti)
                 found = sites.numbers.get(place)
                 site = sites.name(place, frame) if found is None else found
                 break
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         ident = get_ident()
         thread = self._threads.get(ident)
         if thread is None:
@@ -224,7 +229,7 @@ class Book:
     def site(self) -> str:
         """Which line of whose code makes a call now; empty where it is native code."""
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - see above
-        while frame is not None and self._sites.look(frame.f_code)[0]:
+        while frame is not None and self._sites.look(frame.f_code):
             frame = frame.f_back
         return "" if frame is None else self._sites.described(frame)
 
@@ -283,8 +288,8 @@ class Sites:
     """Which line of whose code made a call, where that is not known yet.
 
     Attributes:
-        passed: identity of a code object to whether it is the library's or our own, and the code itself. By identity,
-            because the hash of code is that of all it holds.
+        passed: identity of a code object to whether it is the library's or our own. By identity, because the hash of
+            code is that of all it holds.
         numbers: place to the number of its text.
     """
 
@@ -292,7 +297,8 @@ class Sites:
         self._folder = folder
         self._text = text
         self._own = os.path.realpath(Path(__file__).parents[1]) + os.sep
-        self.passed: dict[int, tuple[bool, CodeType]] = {}
+        self.passed: dict[int, bool] = {}
+        self._kept: list[CodeType] = []  # so that no other code gets the identity of one
         self.numbers: dict[tuple[int, int], int] = {}
 
     def name(self, place: tuple[int, int], frame: FrameType) -> int:
@@ -305,9 +311,12 @@ class Sites:
         code = frame.f_code
         return f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in {code.co_name}"
 
-    def look(self, code: CodeType) -> tuple[bool, CodeType]:
-        """What `passed` holds of code that was not met before."""
-        known = self.passed[id(code)] = (self._is_passed(code), code)
+    def look(self, code: CodeType) -> bool:
+        """What `passed` holds of code, which may not have been met before."""
+        known = self.passed.get(id(code))
+        if known is None:
+            self._kept.append(code)
+            known = self.passed[id(code)] = self._is_passed(code)
         return known
 
     def _is_passed(self, code: CodeType) -> bool:

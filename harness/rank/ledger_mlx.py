@@ -8,6 +8,7 @@ function is traced once and runs often: there the ledger says that calls were no
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,7 @@ class Hook:
             peer = self._peer(name, arguments, options, group)
             text = self._book.text
             return self._book.begin(
+                sys._getframe(1),  # noqa: SLF001 - what every tracer uses
                 text(RECEIVE if name == "recv_like" else name),
                 number,
                 next(self._book.counter((number, peer, name == SEND) if pair else (number,))),

@@ -9,12 +9,15 @@ backend's own object) is found when the subject has returned: gloo counts its ca
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from harness.ledger.file import SEND, TEXTS_MOST, Group
+from harness.rank.digests import SKETCHED as SUM
 from harness.rank.digests_torch import Digests
 from harness.rank.ledger import OPEN, STARTED, Book
 from harness.rank.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
@@ -29,6 +32,9 @@ KEY = "BackendSelect"
 class Hook:
     """Writes the calls of torch's process groups into a rank's ledger."""
 
+    frames = staticmethod(sys._getframe)  # noqa: SLF001 - what every tracer uses
+    """The frame so many above the one that asks; whoever stands between a kernel and its caller leaves itself out."""
+
     def __init__(self, book: Book, torch: Any) -> None:
         self._book = book
         self._torch = torch
@@ -38,7 +44,6 @@ class Hook:
         self._groups: dict[int, Known] = {}
         self._only: Known | None = None
         self._shapes: dict[Any, tuple[Any, int, int, int]] = {}
-        self._reductions: dict[int, tuple[int, str]] = {}
         self._library: Any = None
         self._digests = Digests(book, torch) if book.digests else None
 
@@ -143,14 +148,17 @@ class Hook:
         group_at, reduction_at = operation.group, operation.reduction
         shapes, group_of = self._shapes, self._group
         begin, counters, counter_of, digests = book.begin, book.counters, book.counter, self._digests
-        reductions, unbox, wait = self._reductions, work.unbox, work.wait if digests is None else digests.wait
+        raw, narrowed = torch._C.DispatchKeySet.raw_repr, dict[int, Any]()  # noqa: SLF001
+        unbox, wait, frames = work.unbox, work.wait if digests is None else digests.wait, self.frames
+        reduction_of = Reductions(torch, book, name).of
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912 - see above
             comes_back = never or (place is not None and (len(arguments) <= place or arguments[place]))
             at = count = taken = None
             try:
-                group, order, counter, count, me = group_of(arguments[group_at])
+                frame = frames(1)
+                group, order, counter, count, members = group_of(arguments[group_at])
                 peer, tag, elements, shape, kind, reduction, word = -1, 0, 0, 0, 0, 0, ""
                 if root is not None:
                     peer = order[arguments[root]]
@@ -170,17 +178,18 @@ class Hook:
                     if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
                         elements = _elements(arguments[stated])
                     if reduction_at is not None:
-                        # Its method at once: to have it looked up by its name takes as long again.
-                        value = arguments[reduction_at]._get_method("op")()  # noqa: SLF001
-                        reduction, word = reductions.get(value) or self._reduction(value)
+                        reduction, word = reduction_of(frame, arguments[reduction_at])
                 state = STARTED if comes_back else OPEN
-                at = begin(number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
+                at = begin(frame, number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
                 if digests is not None and at is not None and not barrier:
-                    taken = digests.take(operation, arguments, Members(order, me), at, word)
+                    taken = digests.take(operation, arguments, members, at, word)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the ledger, and never the call
                 book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
             try:
-                result = redispatch(keys & below, *arguments)
+                left = narrowed.get(raw(keys))
+                if left is None:
+                    left = narrowed[raw(keys)] = keys & below
+                result = redispatch(left, *arguments)
                 if odd and count is not None:
                     count.note(operation.counted)
                 if comes_back:
@@ -210,11 +219,9 @@ class Hook:
         The group itself is not kept: whoever ends it has it gone. Torch's list of its members is, which is its own.
         """
         members, only = self._members, self._only
-        if only is not None and len(members) == 1:
-            # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
-            for ranks in members.values():
-                if ranks is only[3].ranks:
-                    return only
+        # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
+        if only is not None and len(members) == 1 and next(iter(members.values())) is only[3].ranks:
+            return only
         group = self._unbox(boxed)
         found = members.get(group)
         known = None if found is None else self._groups.get(id(found))
@@ -224,7 +231,7 @@ class Hook:
             name = group.group_name
             number = self._book.text(Group("torch", name, order).text())
             counter, count = self._book.counter((number,)), Count(name=name, ranks=ranks)
-            known = self._groups[id(ranks)] = number, order, counter, count, group.rank()
+            known = self._groups[id(ranks)] = number, order, counter, count, Members(order, group.rank())
         self._only = known
         return known
 
@@ -245,10 +252,42 @@ class Hook:
             self._shapes[shape] = known
         return known
 
-    def _reduction(self, value: int) -> tuple[int, str]:
-        """The number of a reduction's text, and the text."""
-        word = reduction_of(self._torch, value)
-        known = self._reductions[value] = (self._book.text(word), word)
+
+class Reductions:
+    """What the calls of one operation reduce by.
+
+    To ask torch for it takes a third of a call's whole time in the hook, for it goes through the interpreter of its
+    scripts. Its own function of the operation's name has what it was given in a variable, which is as good.
+    """
+
+    def __init__(self, torch: Any, book: Book, name: str) -> None:
+        """Take the operation."""
+        self._torch, self._text = torch, book.text
+        self._known: dict[int, tuple[int, str]] = {}
+        self._sum: Any = torch.distributed.ReduceOp.SUM
+        self._addition = book.text(SUM), SUM
+        own = getattr(torch.distributed.distributed_c10d, name, None)
+        self._code = getattr(getattr(own, "__wrapped__", None), "__code__", None)
+        self._is_held = False
+
+    def of(self, frame: FrameType, boxed: Any) -> tuple[int, str]:
+        """The number of a reduction's text, and the text.
+
+        Args:
+            frame: that made the call.
+            boxed: the reduction, as the kernel has it.
+        """
+        if frame.f_code is self._code and frame.f_locals.get("op") is self._sum and self._is_held:
+            return self._addition
+        # Its method at once: to have it looked up by its name takes as long again.
+        value = boxed._get_method("op")()  # noqa: SLF001
+        known = self._known.get(value)
+        if known is None:
+            word = reduction_of(self._torch, value)
+            known = self._known[value] = self._text(word), word
+        if frame.f_code is self._code and frame.f_locals.get("op") is self._sum:
+            # Once they were held against each other: another release may do something else with the variable.
+            self._is_held = known == self._addition
         return known
 
 
@@ -283,9 +322,10 @@ class Count:
             self.failed += len(self.ranks) if counted == "members" else 1
 
 
-Known = tuple[int, tuple[int, ...], Iterator[int], Count, int]
+Known = tuple[int, tuple[int, ...], Iterator[int], Count, Members]
 """Of a group: its number in the ledger, its ranks of the world in their order there, what gives its collectives their
-index, what gloo counts otherwise, and this rank's number in it. Plain, for it is taken apart at every call."""
+index, what gloo counts otherwise, and who is in it. Plain, for it is taken apart at every call."""
+
 
 
 def _elements(given: Any) -> int:

@@ -24,12 +24,17 @@ def _reduced(name):
 
 
 def _passed_on(context, values, dtype, *, number):
-    """Send to the rank behind, receive from the one before, both in one evaluation; the ring has these two ways."""
+    """Send to the rank behind, receive from the one before; every second rank the other way round.
+
+    Given both to evaluate, MLX takes the last first: all ranks receive, and wait for ever. If all sent first, large
+    arrays would fill the sockets, and all would wait again.
+    """
     group = context.group.native
     array = _array(values, dtype)
     sent = mx.distributed.send(array, (context.rank + 1) % context.size, group=group)
     found = mx.distributed.recv_like(array, (context.rank - 1) % context.size, group=group)
-    mx.eval(sent, found)
+    for one in (sent, found) if context.rank % 2 == 0 else (found, sent):
+        mx.eval(one)
     return found.astype(mx.float32).tolist()
 
 
