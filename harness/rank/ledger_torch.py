@@ -153,7 +153,7 @@ class Hook:
         reduction_of = Reductions(torch, book, name).of
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
-        def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912 - see above
+        def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912, PLR0915 - see above
             comes_back = never or (place is not None and (len(arguments) <= place or arguments[place]))
             at = count = taken = None
             try:
@@ -325,7 +325,6 @@ class Count:
 Known = tuple[int, tuple[int, ...], Iterator[int], Count, Members]
 """Of a group: its number in the ledger, its ranks of the world in their order there, what gives its collectives their
 index, what gloo counts otherwise, and who is in it. Plain, for it is taken apart at every call."""
-
 
 
 def _elements(given: Any) -> int:

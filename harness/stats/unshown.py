@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from harness.checks import Finding
 from harness.checks.arrays import A, AgainstCheck
 from harness.checks.finding import canonical
+from harness.checks.ledger_agrees import LedgerAgreesCheck
 from harness.checks.requests import RequestsCheck
+from harness.checks.transfers_intact import TransfersIntactCheck
 from harness.faults.proof import STRUCK, noted
 from harness.forms.digest import sha256
 from harness.forms.model import Model
@@ -128,6 +130,7 @@ class Unshown:
             for fault, count in sorted(self._after.items())
             if count
         ]
+        left += self._alike_at_both_ends()
         if self._scenario.digests == "eager":
             left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
         if self._tracebacks:
@@ -135,6 +138,20 @@ class Unshown:
             of = self._scenario.subject.named("candidate")
             left.append(f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback")
         return [f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}" for sentence in left]
+
+    def _alike_at_both_ends(self) -> list[str]:
+        """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger holds."""
+        ledgers = [check.id for check in self._scenario.checks if isinstance(check, LedgerAgreesCheck)]
+        asked = [*ledgers, *(check.id for check in self._scenario.checks if isinstance(check, TransfersIntactCheck))]
+        left = [
+            f"two receives without tags, of one shape and type, that the subject swapped are not seen by "
+            f"{', '.join(asked)}: every call has its other end, and every byte arrives as it was sent; of payloads that "
+            "the subject codes, collective-correct tells whose they are"
+        ]
+        left += [f"splits of an all-to-all that contradict each other are not seen by {', '.join(ledgers)}"] * any(
+            ledgers
+        )
+        return left if asked else []
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""

@@ -109,6 +109,16 @@ def test_a_check_that_no_control_failed_is_named() -> None:
     assert any("failed the checks ready, spoke" in sentence for sentence in never.unshown)
 
 
+def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
+    """Two equal receives in each other's place, which coded payloads alone see, and the splits of an all-to-all."""
+    told = "swapped are not seen by step, whole: every call has its other end, and every byte arrives as it was sent"
+    asked = "  - {id: step, kind: ledger-agrees, ranks: every}\n  - {id: whole, kind: transfers-intact, ranks: every}\n"
+    text = TEXT.replace("checks:\n", "observe: [collectives, digests]\nchecks:\n") + asked
+    assert [told in sentence for sentence in judged(text).unshown].count(True) == 1
+    assert "Splits of an all-to-all that contradict each other are not seen by step." in judged(text).unshown
+    assert not any(told in sentence or "Splits" in sentence for sentence in judged(TEXT).unshown)
+
+
 def with_size(*, arm: str = "both") -> Callable[[Mapping[str, object]], Change]:
     """Let ranks report the axis: of both arms, or of a control alone, which never gets ready on rank 1."""
 
