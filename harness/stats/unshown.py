@@ -141,17 +141,16 @@ class Unshown:
 
     def _alike_at_both_ends(self) -> list[str]:
         """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger holds."""
-        ledgers = [check.id for check in self._scenario.checks if isinstance(check, LedgerAgreesCheck)]
-        asked = [*ledgers, *(check.id for check in self._scenario.checks if isinstance(check, TransfersIntactCheck))]
-        left = [
-            f"two receives without tags, of one shape and type, that the subject swapped are not seen by "
-            f"{', '.join(asked)}: every call has its other end, and every byte arrives as it was sent; of payloads that "
-            "the subject codes, collective-correct tells whose they are"
-        ]
-        left += [f"splits of an all-to-all that contradict each other are not seen by {', '.join(ledgers)}"] * any(
-            ledgers
+        checks = self._scenario.checks
+        ledgers = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck))
+        asked = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck))
+        places = (
+            f"two receives without tags, of one shape and type, that the subject swapped are not seen by {asked}: "
+            "every call has its other end, and every byte arrives as it was sent; of payloads that the subject codes, "
+            "collective-correct tells whose they are"
         )
-        return left if asked else []
+        splits = f"splits of an all-to-all that contradict each other are not seen by {ledgers}"
+        return [places] * bool(asked) + [splits] * bool(ledgers)
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""
