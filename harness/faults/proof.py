@@ -85,12 +85,20 @@ def _stopped(history: History, rank: int) -> Seen | None:
 
 
 def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
-    """A fault that was not in force for as long as it was meant to be; a world that failed meanwhile is why, if any."""
-    stopped = _stopped(history, rank)
-    if stopped is None:
+    """A fault that was not in force for as long as it was meant to be; what failed meanwhile is why, if anything did.
+
+    A rank that returned meanwhile did not fail: the fault came too late for it, and the scenario has to strike sooner.
+    A signal tells nothing: whoever sent it may have been the harness.
+    """
+    if (stopped := _stopped(history, rank)) is not None:
+        why, seen = "its world had failed meanwhile, and was stopped", stopped
+    elif (error := history.error(rank)) is not None:
+        why, seen = f"it raised {error.event.values.get('type')} meanwhile", error
+    elif (end := history.exit(rank)) is not None and end.event.values.get("code") and not history.returned(rank):
+        why, seen = f"it ended with {ended(end.event.values)} meanwhile", end
+    else:
         return Proof(proved=False, description=description, lines=lines)
-    description = f"{description}: its world had failed meanwhile, and was stopped"
-    return Proof(proved=False, description=description, lines=(*lines, stopped.line), overtaken=True)
+    return Proof(proved=False, description=f"{description}: {why}", lines=(*lines, seen.line), overtaken=True)
 
 
 def noted(history: History, name: str, *, fault: str, rank: int | None = None) -> Seen | None:
