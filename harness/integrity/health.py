@@ -102,6 +102,17 @@ class NetworkHealthMonitor:
             counted=asdict(counters),
         )
 
+    def mended(self) -> dict[str, int]:
+        """What all links together met and made good, by name: frames, and connections made anew; all 0 on clean ones.
+
+        Damaged and early frames and doubled ones are of what came, those sent again of what went.
+        """
+        with self._lock:
+            counted = [counters for _, counters in self._links.values()]
+        names = ("damaged", "sent_again", "duplicates", "early")
+        found = {name: sum(getattr(one, name) for one in counted) for name in names}
+        return {**found, "made_anew": sum(max(0, one.connections - 1) for one in counted)}
+
     def all(self) -> list[LinkHealth]:
         """Every link, by the peer's name."""
         with self._lock:

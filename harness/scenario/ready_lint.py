@@ -68,7 +68,9 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
         name = str(place[-1])
         argument = subject.arguments.get(name)
         if argument is None:
-            message = f"is not an argument of this ready subject; it takes {', '.join(known)}"
+            message = (
+                subject.lacks.get(name) or f"is not an argument of this ready subject; it takes {', '.join(known)}"
+            )
             yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
             continue
         for path in values:

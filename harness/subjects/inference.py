@@ -94,7 +94,11 @@ INTEGRITY = {
         choices=("off", "light", "full"),
     )
 }
-"""What pipelines take besides."""
+"""What those that can be pipelines take besides."""
+NOT_HANDED_ON = (
+    "is of stages that hand states on, as pipelines do: what an all_reduce adds up nobody sent, so no digest of it can "
+    "be held against a sender's. Ask observe: [collectives, digests] and a check transfers-intact for it"
+)
 EMITS = {
     "model.load.begin": (),
     "model.load.end": (),
@@ -118,6 +122,13 @@ EMITS = {
 }
 
 
+CARRIED = {
+    "carried": ("damaged", "sent_again", "duplicates", "early", "made_anew"),
+    "lost": ("peer", "message"),
+}
+"""What pipelines of transformers tell besides: of what was mended with integrity `full`; of what was lost with it."""
+
+
 def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | None:
     """What the session raises ValueError for: a control that did so would seem to fail as stated."""
     prompts, teacher = arguments["prompts"], arguments["teacher"]
@@ -127,6 +138,8 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
         return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
     if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
         return "envelope", "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing of them"
+    if arguments.get("integrity", "off") != "off" and arguments.get("sharding", "pipeline") != "pipeline":
+        return "integrity", NOT_HANDED_ON
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
     return None
@@ -163,12 +176,14 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
 def _subject(
     name: str, does: str, *backends: str, further: Mapping[str, Argument] = MappingProxyType({})
 ) -> ReadySubject:
+    takes = name.endswith(("_pipeline", "_sharded"))
     return ReadySubject(
         does=does,
         file=FOLDER / f"{name}.py",
         backends=backends,
-        arguments={**further, **ARGUMENTS, **(INTEGRITY if name.endswith("_pipeline") else {})},
-        emits=EMITS,
+        arguments={**further, **ARGUMENTS, **(INTEGRITY if takes else {})},
+        emits={**EMITS, **(CARRIED if takes and name.startswith("hf") else {})},
+        lacks={} if takes else {"integrity": NOT_HANDED_ON},
         reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
         refuses=partial(_refuses, name),
         misfit=_misfit,

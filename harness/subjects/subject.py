@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 INSIDE = "_inside"
@@ -69,6 +69,7 @@ class ReadySubject:
         reference: `module:function` among its files that does the same in one process with the whole, or empty.
         refuses: given all arguments, where each input lies and a world size, why its engine cannot run that, by the
             libraries that are installed here; empty where it can. None where it takes whatever it is given.
+        lacks: name of an argument that others like it take to why this one does not.
         misfit: given all arguments (each one right by itself) and a world size, the argument at which the subject would
             refuse to start, and why; None where it would not.
     """
@@ -79,6 +80,7 @@ class ReadySubject:
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
     reference: str = ""
+    lacks: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[Mapping[str, object], Mapping[str, Path], int], str] | None = None
     misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = lambda _arguments, _ranks: None
 

@@ -13,7 +13,6 @@ PORT = 21_100
 PATIENCE = 0.2
 LONGEST = 1 << 20
 SILENCE = 10.0
-COUNTED = ("damaged", "sent_again", "duplicates", "early", "connections")
 ENDED, GONE = "the pipeline ended: ", "a stage closed its connection"
 
 
@@ -137,11 +136,6 @@ class Lines:
 
     def receive(self, *, source):
         return bytes(self.transport.receive(source=f"rank {source}").data)
-
-    def counted(self):
-        """What the library met and mended, of all peers together."""
-        links = self.transport.monitor.all()
-        return {name: sum(link.counted[name] for link in links) for name in COUNTED}
 
     def close(self):
         self.transport.close()

@@ -84,5 +84,5 @@ def recovered(context, *, tokens, carried, wait, told):
         alone=worked.count(RecoveryAction.FALL_BACK),
     )
     if carried == "library":
-        context.emit("carried", **lines.counted())
+        context.emit("carried", **lines.transport.monitor.mended())
     return stage.known[1:]

@@ -47,7 +47,7 @@ def stream(context, *, tokens, carried, deadline=30.0, every=1):
     stage.lead() if context.rank == 0 else stage.follow()
     context.emit("generated", ids=stage.known[1:])
     if carried.startswith("library"):
-        context.emit("carried", **lines.counted())
+        context.emit("carried", **lines.transport.monitor.mended())
     lines.close()
 
 

@@ -41,6 +41,9 @@ class Handover:
         rank, size: of this stage.
     """
 
+    failures: tuple[type[Any], ...] = ()
+    """What it raises of messages that are lost or changed; each says of which."""
+
     def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
         self._distributed, self._rank, self._size = distributed, rank, size
 
@@ -65,6 +68,10 @@ class Handover:
         self._distributed.broadcast(chosen, src=self._size - 1)
         return int(chosen)
 
+    def mended(self) -> dict[str, int] | None:
+        """What was met on the way and made good, by name; None where nothing can be."""
+        return None
+
     def __enter__(self) -> Self:
         return self
 
@@ -84,8 +91,9 @@ class Sealed(Handover):
 
     def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
         super().__init__(distributed, rank=rank, size=size)
-        from harness.integrity import TorchTensors
+        from harness.integrity import TorchTensors, TransferFailed
 
+        self.failures = (TransferFailed,)
         self._tensors = TorchTensors(rank=rank)
 
     def send(self, state: Tensor) -> None:
@@ -118,8 +126,15 @@ class Carried(Handover):
 
     def __init__(self, distributed: Any, *, rank: int, size: int, folder: str) -> None:
         super().__init__(distributed, rank=rank, size=size)
-        from harness.integrity import DeviceCommunicationManager, EnhancedTokenChunk, FolderStore, OutOfStep
+        from harness.integrity import (
+            DeviceCommunicationManager,
+            EnhancedTokenChunk,
+            FolderStore,
+            OutOfStep,
+            TransferFailed,
+        )
 
+        self.failures = (TransferFailed,)
         # Asked for once: the library looks its names up each time.
         self._chunk, self._out_of_step = EnhancedTokenChunk, OutOfStep
         self._lines = DeviceCommunicationManager(
@@ -168,6 +183,10 @@ class Carried(Handover):
         if not found.is_valid:
             raise self._out_of_step(f"the token at position {position} from rank {last} cannot stand: {found.words}")
         return chunk.token_id
+
+    def mended(self) -> dict[str, int]:
+        """See `Handover`."""
+        return self._lines.transport.monitor.mended()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

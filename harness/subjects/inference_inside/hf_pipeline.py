@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import session
-from .handover import handover
-from .hf import Transformers
+from .carried import answered
 
 
 def run(
@@ -48,8 +47,4 @@ def run(
         influence=influence,
         defect=defect,
     )
-    folder = session.folder_of(context, model)
-    rank, size = context.rank, context.size
-    with handover(integrity, distributed=context.group.native, rank=rank, size=size, folder=context.shared) as between:
-        engine = Transformers(rank=rank, size=size, sharding="pipeline", handover=between)
-        session.run(context, engine, request, folder=folder, dtype=dtype)
+    answered(context, request, model=model, dtype=dtype, sharding="pipeline", integrity=integrity)

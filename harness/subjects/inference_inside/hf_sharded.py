@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import session
-from .hf import Transformers
+from .carried import answered
 
 
 def run(
@@ -29,6 +29,7 @@ def run(
     hidden: str = "none",
     influence: str = "none",
     defect: str = "none",
+    integrity: str = "off",
 ) -> None:
     """Entry: load, warm up, answer every prompt."""
     request = session.Request(
@@ -47,5 +48,4 @@ def run(
         influence=influence,
         defect=defect,
     )
-    engine = Transformers(rank=context.rank, size=context.size, sharding=sharding, distributed=context.group.native)
-    session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)
+    answered(context, request, model=model, dtype=dtype, sharding=sharding, integrity=integrity)

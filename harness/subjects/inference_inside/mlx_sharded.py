@@ -29,6 +29,7 @@ def run(
     hidden: str = "none",
     influence: str = "none",
     defect: str = "none",
+    integrity: str = "off",
 ) -> None:
     """Entry: load, warm up, answer every prompt."""
     request = session.Request(
@@ -47,5 +48,7 @@ def run(
         influence=influence,
         defect=defect,
     )
-    engine = MlxLm(rank=context.rank, size=context.size, sharding=sharding, group=context.group.native)
+    engine = MlxLm(
+        rank=context.rank, size=context.size, sharding=sharding, group=context.group.native, integrity=integrity
+    )
     session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)
