@@ -15,6 +15,8 @@ import yaml
 from harness.run.progress import Progress
 from harness.run.run import Finished, run
 from harness.scenario import load_scenario
+from harness.scenario.must_fail import EVERY_TRIAL
+from harness.scenario.sufficiency import control_trials_needed
 from harness.trust.key import Signer
 
 ALL_DONE = [
@@ -28,6 +30,7 @@ SAME_TOKENS = {
     "value": "generated.ids",
     "against": "reference",
 }
+MADE_ANEW = {"id": "made-anew", "kind": "at-least", "ranks": [0], "value": "carried.made_anew", "to": 1}
 Prompts = Sequence[Sequence[int]]
 
 
@@ -42,11 +45,12 @@ class DistributedInferenceValidator:
         ranks: world sizes, each a cell of its own.
         engine: `hf-pipeline`, or another ready subject that infers and whose reference is the whole model.
         integrity: for a pipeline, how its stages hand on; see its argument of this name.
-        trials: of the candidate in each cell; of the control two.
+        trials: of the candidate in each cell; of the control as many as tell it from chance, 2 beside 5.
         jobs: worlds at the same time.
         progress: hears how far a run is.
 
-    Every method raises what `run` raises, and ScenarioError for what cannot be asked: prompts without tokens, say.
+    Every method raises what `run` raises, and ScenarioError for what cannot be asked: no prompts, or a stress test of
+    an engine whose ranks hand nothing on, say.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class DistributedInferenceValidator:
             max_new_tokens: after each.
         """
         asked = _lists(prompts)
-        other = [*asked[:-1], [*asked[-1][:-1], asked[-1][-1] ^ 1]]
+        other = [*asked[:-1], *([*last[:-1], last[-1] ^ 1] for last in asked[-1:] if last)]
         given = {"prompts": asked, "max_new_tokens": max_new_tokens}
         return self._run(
             "single-vs-distributed",
@@ -115,7 +119,8 @@ class DistributedInferenceValidator:
     def stress_test_pipeline(self, prompts: Prompts, *, max_new_tokens: int = 32) -> Finished:
         """Does every rank end with the whole model's tokens, though links are slow and connections are reset?
 
-        On test hosts, one for each rank. The control is the same run with `integrity: off`, which ends with an error.
+        On test hosts, one for each rank. That connections were made anew is asked too. The control is the same run with
+        `integrity: off`, which ends with an error.
 
         Args:
             prompts: lists of token ids.
@@ -134,7 +139,7 @@ class DistributedInferenceValidator:
                 "error": "RuntimeError",
                 "message": "gloo/transport",
             },
-            checks=[SAME_TOKENS],
+            checks=[SAME_TOKENS, MADE_ANEW],
             world={"hosts": max(self._ranks), "after_failure": "8s"},
             faults=[
                 {"id": "slow", "kind": "latency", "ranks": [1], "at": "prefill.begin", "by": "2ms", "jitter": "2ms"},
@@ -175,7 +180,11 @@ class DistributedInferenceValidator:
             "matrix": {"ranks": self._ranks},
             "world": {"deadline": "120s", **(world or {})},
             "seed": "20261122",
-            "trials": {"candidate": self._trials, "control": 2, "accept": {"failure_rate_below": self._bound()}},
+            "trials": {
+                "candidate": self._trials,
+                "control": control_trials_needed(EVERY_TRIAL, candidate=self._trials),
+                "accept": {"failure_rate_below": self._bound()},
+            },
             **({"faults": list(faults)} if faults else {}),
             "checks": [*checks, *ALL_DONE],
         }

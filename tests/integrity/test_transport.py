@@ -24,6 +24,7 @@ from harness.integrity import (
     PeerRestarted,
     ReliableMessageTransport,
     TransferFailed,
+    frame,
 )
 
 QUICK = Limits(deadline=20, silence=0.5, shortest=0.02)
@@ -331,6 +332,39 @@ def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[...
         a.receive(source="b")
     with pytest.raises(MessageLost, match="b has closed"):
         a.send(b"too late", to="b")
+
+
+def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
+    """A peer whose message was taken, and whose acknowledgements were lost, is answered after the goodbye."""
+    ends = {name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")}
+    for name, end in ends.items():
+        end.bind(str(tmp_path / name))
+    stop, lost = threading.Event(), []
+
+    def carry(come: str, go: str, to: str) -> None:
+        ends[come].settimeout(0.05)
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                data = ends[come].recv(70_000)
+                header = frame.parsed(data[: frame.SIZE])
+                if to == "b" and header is not None and header.acknowledged and len(lost) < 3:
+                    lost.append(header.kind)
+                    continue
+                ends[go].sendto(data, str(tmp_path / to))
+
+    for names in (("near", "far", "b"), ("far", "near", "a")):
+        threading.Thread(target=carry, args=names, daemon=True).start()
+    a, b = (ReliableMessageTransport(node=node, limits=QUICK) for node in ("a", "b"))
+    a.datagrams("b", ends["a"], str(tmp_path / "near"))
+    b.datagrams("a", ends["b"], str(tmp_path / "far"))
+    b.send(b"last", to="a")
+    assert a.receive(source="b").data == b"last"
+    leaving = threading.Thread(target=a.close, daemon=True)
+    leaving.start()
+    b.close(timeout=3)
+    leaving.join(timeout=5)
+    stop.set()
+    assert len(lost) == 3
 
 
 def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
