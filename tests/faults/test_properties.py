@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness.events import Event
 from harness.faults import KINDS, prove
+from harness.faults.proof import cut_short
 from harness.history import History
 from harness.reason import VoidCode
 from harness.scenario import cells, parse_scenario
@@ -101,6 +102,28 @@ EVENT = st.builds(
     values=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
 )
 EVENTS = st.lists(EVENT, max_size=20).map(lambda events: sorted(events, key=lambda event: event.ns))
+
+
+@pytest.mark.parametrize(
+    ("end", "overtaken"),
+    [
+        ([Event(2, "rank", "rank.error", 0, values={"type": "OSError"})], True),
+        ([Event(2, "server", "rank.exited", 0, values={"code": 1})], True),
+        ([Event(2, "harness", "world.stopped", values={"ranks": [0]})], True),
+        ([Event(2, "rank", "rank.error", 1, values={"type": "OSError"})], False),
+        ([Event(2, "rank", "subject.end", 0), Event(3, "server", "rank.exited", 0, values={"code": 1})], False),
+        ([Event(2, "server", "rank.exited", 0, values={"signal": "SIGKILL"})], False),
+        ([], False),
+    ],
+    ids=["raised", "exited", "stopped", "another-raised", "returned", "killed", "nothing"],
+)
+def test_what_ends_before_its_fault_is_over_failed_meanwhile_or_was_too_quick(
+    end: Sequence[Event], overtaken: bool
+) -> None:
+    """A control counts that failed while it was struck; one that returned, or that a signal ended, proves nothing."""
+    begin = Event(1, "harness", "world.begin", values={"size": 2})
+    found = cut_short(History([begin, *end], size=2), rank=0, description="not for 1 s", lines=())
+    assert (found.proved, found.overtaken) == (False, overtaken)
 
 
 def test_every_kind_is_here() -> None:

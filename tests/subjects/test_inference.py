@@ -231,3 +231,17 @@ def test_a_list_of_prompts_is_what_it_must_be() -> None:
     assert misfit(arguments, 2) is None
     assert misfit({**arguments, "teacher": [[1]]}, 2) == ("teacher", "has 1 lists for 2 prompts; give one for each")
     assert misfit({**arguments, "teacher": [[1], [2]], "follow": "reference"}, 2) is not None
+
+
+def test_only_stages_that_hand_states_on_take_integrity() -> None:
+    """A sharded subject takes it as a pipeline alone, and what never is one says why it does not take it."""
+    for name in ("hf-sharded", "mlx-sharded"):
+        subject = READY[name]
+        arguments = {argument: one.default for argument, one in subject.arguments.items()} | {"integrity": "full"}
+        assert subject.misfit({**arguments, "sharding": "pipeline"}, 2) is None
+        at, why = subject.misfit({**arguments, "sharding": "tensor"}, 2) or ("", "")
+        assert at == "integrity"
+        assert "transfers-intact" in why
+    for name in ("hf-tensor", "mlx-tensor", "hf-single"):
+        assert "integrity" not in READY[name].arguments
+        assert "transfers-intact" in READY[name].lacks["integrity"]

@@ -1,0 +1,66 @@
+"""DistributedInferenceValidator: what it asks is run for real, and its reports can be judged again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.run.distributed_inference import DistributedInferenceValidator
+from harness.scenario import ScenarioError
+from harness.trust.key import find_signer
+from harness.world.hosts import host as hosts
+from tests.run.conftest import run_command
+
+PROMPTS = [[40, 41, 42, 43], [164, 70, 194, 96, 208, 181, 246, 220]]
+
+
+def asking(folder: Path, **given: Any) -> DistributedInferenceValidator:
+    """One that asks of a small model."""
+    places = {"folder": folder / "asked", "results": folder / "results"}
+    return DistributedInferenceValidator(model={"made": "llama"}, signer=find_signer(), **places, **given)
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "question",
+    [
+        "compare_single_vs_distributed",
+        "run_deterministic_test",
+        pytest.param(
+            "stress_test_pipeline",
+            marks=pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts"),
+        ),
+    ],
+)
+def test_each_question_is_a_signed_run_with_a_control_that_failed(tmp_path: Path, question: str) -> None:
+    """PASS, with every fault proved, and a report that is judged the same again by whoever verifies it."""
+    finished = getattr(asking(tmp_path), question)(PROMPTS)
+    judged = finished.record.judgement
+    assert judged.verdict == "PASS", judged.reasons
+    (cell,) = judged.cells
+    assert (cell.candidate.counted, cell.candidate.failed) == (5, 0)
+    assert (cell.control.counted, cell.control.as_stated) == (2, 2)
+    assert all(strike.proved for trial in cell.candidate.trials for strike in trial.strikes)
+    assert run_command(tmp_path, "verify", str(finished.report)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("question", "engine", "prompts", "why"),
+    [
+        ("compare_single_vs_distributed", "hf-pipeline", [], "must hold at least one"),
+        ("compare_single_vs_distributed", "hf-pipeline", [[]], "must be a list of texts or lists of token ids"),
+        ("run_deterministic_test", "hf-pipeline", [[-1]], "must be a list of texts or lists of token ids"),
+        ("stress_test_pipeline", "hf-tensor", PROMPTS, "is of stages that hand states on"),
+        ("stress_test_pipeline", "mlx-pipeline", PROMPTS, "carried.made_anew"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_any_rank_starts(
+    tmp_path: Path, question: str, engine: str, prompts: list[list[int]], why: str
+) -> None:
+    """No prompts, none with tokens, and a stress test of an engine that cannot mend what it hands on."""
+    with pytest.raises(ScenarioError, match=why.replace(".", "[.]")):
+        getattr(asking(tmp_path, engine=engine), question)(prompts)
+    assert not (tmp_path / "results").exists()
