@@ -55,20 +55,16 @@ class Conversation:
         self._ordered, self._largest = ordered, largest
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
-        self.wanted = False
-        self.trouble = ""
+        self.wanted, self.trouble = False, ""
         self._new_halves()
-        self.connected = False
-        self._heard = False  # a HELLO on this connection that knows us
+        self.connected = self._heard = False  # heard: a HELLO on this connection that knows us
         self._hello, self._hellos = False, 0
         self._hello_at = self._heard_at = self._said_at = 0.0
         self._ack_at: float | None = None
-        self._acked_frames = self._acked_bytes = 0
+        self._acked_frames = self._acked_bytes = self._next_epoch = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
-        self._fail = False
-        self._met = False  # whether anything came of or went to this epoch of the peer
-        self._next_epoch = 0
+        self._fail = self._met = False  # met: whether anything came of or went to this epoch of the peer
 
     def _new_halves(self) -> None:
         self.outgoing = Outgoing(
@@ -186,6 +182,10 @@ class Conversation:
             self.peer_epoch = header.epoch
             self.incoming = Incoming(source=self.peer, epoch=header.epoch, limits=self.limits)
             self._hello = True
+        if header.toward == 0 and self._met and self._ordered:
+            self._restarted(header.epoch)  # it has forgotten us: what it sends now would seem to be what it sent before
+        elif header.toward == self.epoch and header.acknowledged and not self._met:
+            self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
         if self.problem is not None:
             return
         if header.toward == self.epoch:
@@ -302,7 +302,7 @@ class Conversation:
         Raises:
             Misused: the epoch is not greater, though the peer did not begin again.
         """
-        if not isinstance(self.problem, PeerRestarted):
+        if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
             if epoch <= self.epoch:
                 raise Misused(f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows")
             self.epoch = epoch

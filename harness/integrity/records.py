@@ -144,8 +144,11 @@ class EnhancedTokenChunk(TokenChunk):
 
     @property
     def intact(self) -> bool:
-        """Whether it holds what its maker made the checksum of; one without a checksum is not."""
-        return self.checksum == self.computed_checksum()
+        """Whether it holds what its maker made the checksum of; one that has none, or cannot have one, does not."""
+        try:
+            return self.checksum == self.computed_checksum()
+        except (struct.error, AttributeError):
+            return False  # an id that is not an integer, a text that is none, a position below 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,6 +119,9 @@ class StreamValidator:
         if self._blind is not None:
             words = f"from position {self._blind} on chunks were passed over: only each by itself was looked at"
             return ValidationResult(error_type=ValidationError.NOT_LOOKED_AT, words=words, position=self._blind)
+        if self.level is Level.FULL and not self._compares and any(self._texts):
+            words = "texts came, and nothing to compare them with: give token_bytes or decode, or take the level light"
+            return ValidationResult(error_type=ValidationError.NOT_LOOKED_AT, words=words)
         if self._end is None:
             at = self.sequence.position
             words = f"stream {self.sequence.stream!r} stopped at position {at} without a last token"

@@ -306,6 +306,38 @@ def test_a_frame_that_comes_damaged_twice_is_sent_a_third_time() -> None:
     assert len(nodes.sides["b"].sent) == 4
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_who_begins_again_under_its_old_epoch_is_told(ordered: bool) -> None:
+    """Its first messages would seem to be those it sent before: acknowledged, and never given to anybody."""
+    nodes = met(ordered=ordered)
+    nodes.send_some("b", [10, 10])
+    nodes.settle()
+    for _ in range(2):
+        nodes.take("a")
+    nodes.settle()
+    nodes.epochs["b"] -= 1
+    nodes.restart("b", 0)
+    nodes.join()
+    nodes.send_some("b", [10, 10])
+    nodes.settle()
+    problem = nodes.sides["b"].talk.problem
+    assert isinstance(problem, MessageLost)
+    assert "a knows an earlier start under epoch 1: each takes a greater one" in str(problem)
+    assert nodes.sides["b"].talk.outgoing.acknowledged == 0
+    assert isinstance(nodes.sides["a"].talk.problem, PeerRestarted) or not ordered
+    nodes.renew("b")
+    nodes.settle()
+    nodes.epochs["a"] += 1
+    nodes.sides["a"].talk.renew(epoch=nodes.epochs["a"], now=nodes.now)
+    nodes.sides["a"] = Side(nodes.sides["a"].talk, nodes.halves + 1)
+    nodes.later(1.0)
+    nodes.settle()
+    nodes.send("b", 20)
+    nodes.settle()
+    nodes.take("a")
+    assert nodes.sides["a"].taken == nodes.sides["b"].sent
+
+
 @pytest.mark.parametrize("again", ["a", "b"])
 def test_what_was_said_between_former_selves_is_not_taken(again: str) -> None:
     """One begins again and the other's epoch stays: what the one sent, or was sent, before then is dropped by both."""

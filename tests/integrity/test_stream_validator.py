@@ -59,6 +59,22 @@ def test_a_whole_stream_is_valid_at_every_level(level: Level) -> None:
     assert one.sequence.position == (0 if level is Level.OFF else len(IDS))
 
 
+def test_texts_that_nothing_is_compared_with_are_not_called_valid() -> None:
+    """`full` without the spelling of ids looks at no text, and says so at the end; `light` never promised to."""
+    for level, error in ((Level.FULL, ValidationError.NOT_LOOKED_AT), (Level.LIGHT, None)):
+        one = StreamValidator(tokens=vocabulary(), level=level)
+        assert all(one.check(chunk).is_valid for chunk in stream())
+        assert one.finish().error_type is error
+
+
+@pytest.mark.parametrize("wrong", [{"token_id": 2**70}, {"token_id": 1.5}, {"sequence_position": -1}, {"text": None}])
+def test_what_cannot_be_a_chunk_is_an_answer_and_not_an_error(wrong: dict[str, object]) -> None:
+    """An id that is not an integer of 64 bits, a place before the first, a text that is none: not intact, and named."""
+    chunk = dataclasses.replace(stream()[0], **wrong)  # type: ignore[arg-type]
+    assert not chunk.intact
+    assert validator().check(chunk).error_type is ValidationError.CHECKSUM
+
+
 @given(st.integers(0, len(IDS) - 1), st.integers(0, 40), st.sampled_from([Level.LIGHT, Level.FULL]))
 def test_a_flipped_bit_of_any_id_is_seen(at: int, bit: int, level: Level) -> None:
     """Light sees it by the checksum of the chunk, and does not take it; what is sent again is taken."""
