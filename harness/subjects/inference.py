@@ -129,7 +129,7 @@ CARRIED = {
 """What pipelines of transformers tell besides: of what was mended with integrity `full`; of what was lost with it."""
 
 
-def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | None:
+def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
     """What the session raises ValueError for: a control that did so would seem to fail as stated."""
     prompts, teacher = arguments["prompts"], arguments["teacher"]
     assert isinstance(prompts, list | tuple)
@@ -140,6 +140,8 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
         return "envelope", "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing of them"
     if arguments.get("integrity", "off") != "off" and arguments.get("sharding", "pipeline") != "pipeline":
         return "integrity", NOT_HANDED_ON
+    if arguments.get("integrity", "off") != "off" and ranks == 1:
+        return "integrity", "has nothing to look at in a world of one, whose only stage hands nothing on: leave it out"
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
     return None

@@ -239,6 +239,8 @@ def test_only_stages_that_hand_states_on_take_integrity() -> None:
         subject = READY[name]
         arguments = {argument: one.default for argument, one in subject.arguments.items()} | {"integrity": "full"}
         assert subject.misfit({**arguments, "sharding": "pipeline"}, 2) is None
+        at, why = subject.misfit({**arguments, "sharding": "pipeline"}, 1) or ("", "")
+        assert (at, "in a world of one" in why) == ("integrity", True)
         at, why = subject.misfit({**arguments, "sharding": "tensor"}, 2) or ("", "")
         assert at == "integrity"
         assert "transfers-intact" in why
