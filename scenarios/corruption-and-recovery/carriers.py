@@ -10,7 +10,7 @@ from harness.integrity import DeviceCommunicationManager, FolderStore, ReliableM
 
 HEAD = struct.Struct("!QQQ")
 PORT = 21_100
-PATIENCE = 0.2
+PATIENCE = 1.0
 LONGEST = 1 << 20
 SILENCE = 10.0
 ENDED, GONE = "the pipeline ended: ", "a stage closed its connection"

@@ -30,11 +30,9 @@ def work(context, *, tokens, carried, wait, told):
         except PeerRestarted as gone:
             lines.transport.renew(gone.peer)
         except TransferFailed:
-            if (
-                FallbackCoordinator(FolderStore(context.shared), rank=context.rank, size=context.size).mode
-                is Mode.SINGLE
-            ):
-                return  # the others went on without this stage
+            others = FallbackCoordinator(FolderStore(context.shared), rank=context.rank, size=context.size)
+            if others.mode is Mode.SINGLE:
+                return  # they went on without this stage
             raise
     lines.close()
 
