@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -24,6 +25,8 @@ from harness.integrity import (
     PeerRestarted,
     ReliableMessageTransport,
     TransferFailed,
+    TransferResult,
+    ValidatedMessage,
     frame,
 )
 
@@ -162,7 +165,21 @@ def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..
     assert [message.sequence for message in came] == list(range(200))
     assert way.connections >= 2
     assert way.flipped
-    assert a.health("b").counted["damaged"] + b.health("a").counted["damaged"] >= 1
+    found = [one.monitor.mended() for one in (a, b)]
+    assert found[0]["damaged"] + found[1]["damaged"] >= 1
+    assert found[1]["made_anew"] == b.health("a").counted["connections"] - 1 >= 1
+
+
+def test_by_the_names_of_the_design_who_sends_waits_until_it_is_there(pair: Callable[..., tuple]) -> None:
+    """`send_with_validation` says when the peer has a message whose digest it checked; a clean link mended nothing."""
+    a, b, _ = pair()
+
+    async def both() -> tuple[TransferResult, ValidatedMessage]:
+        return await asyncio.gather(b.send_with_validation(b"token", "a"), a.receive_with_validation("b"))
+
+    told, came = asyncio.run(both())
+    assert (told.peer, told.sequence, told.sent_again, bytes(came.data)) == ("a", 0, 0, b"token")
+    assert set(a.monitor.mended().values()) == {0}
 
 
 @pytest.mark.slow
