@@ -68,12 +68,15 @@ def test_a_stage_that_receives_something_else_ends_by_one_clear_error(
 
 @pytest.mark.whole
 def test_a_pipeline_over_sockets_gives_the_same_tokens(worlds: Worlds) -> None:
-    """With `full`, over three ranks, every rank has the tokens that it has without the library."""
+    """With `full`, over three ranks, every rank has the tokens that it has without it, and tells what was mended."""
     model = cached("llama")
-    plain, carried = (
-        worlds.run("hf-pipeline", size=3, model=model, integrity=level, **ASKED) for level in ("off", "full")
-    )
+    plain = worlds.run("hf-pipeline", size=3, model=model, integrity="off", **ASKED)
+    carried = worlds.run("hf-pipeline", size=3, model=model, integrity="full", **ASKED)
+    shared = worlds.run("hf-sharded", size=3, model=model, sharding="pipeline", integrity="full", **ASKED)
     for rank in range(3):
         ids = [value for value, _ in plain.values(rank, "generated", "ids")]
         assert len(ids) == 2
-        assert ids == [value for value, _ in carried.values(rank, "generated", "ids")]
+        assert not plain.values(rank, "carried", "damaged")
+        for one in (carried, shared):
+            assert ids == [value for value, _ in one.values(rank, "generated", "ids")]
+            assert [value for value, _ in one.values(rank, "carried", "damaged")] == [0]
