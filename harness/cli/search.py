@@ -21,13 +21,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", action="append", default=[], metavar="NAME", help="only this model; again for more (default: four)"
     )
+    parser.add_argument(
+        "--without-arrays",
+        action="store_true",
+        help="of logits and weights keep digests and what was worked out of them: 0.4 MB a part in place of 7",
+    )
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with this unfinished search")
     new_runs(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """Make a search, or go on with one; exit code 1 where something diverges, 2 where a cell gave no answer."""
-    if options.resume is not None and options.model:
+    if options.resume is not None and (options.model or options.without_arrays):
         return give_up("search", "--resume goes on with what was asked for: give no other choice beside it", USAGE)
     # Imported here: `--help` needs none of it.
     from harness.cli.running import demand_signed, program, sign_with
@@ -66,7 +71,12 @@ def main(options: argparse.Namespace) -> int:
             finished = make.resume(options.resume, signer=signer, jobs=jobs, account=account)
         else:
             finished = make.begin(
-                results=options.results, signer=signer, models=options.model, jobs=jobs, account=account
+                results=options.results,
+                signer=signer,
+                models=options.model,
+                arrays=not options.without_arrays,
+                jobs=jobs,
+                account=account,
             )
     except (KeyProblem, SshsigError, Nothing, ModelError) as error:
         return give_up("search", error, USAGE)

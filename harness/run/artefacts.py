@@ -21,7 +21,7 @@ from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACTS_ACCOUNT
 from harness.numeric.array import NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
-from harness.record.artefacts import LARGE, PER_RUN, PER_TRIAL, path_of
+from harness.record.artefacts import LARGE, PER_TRIAL, path_of
 from harness.record.results import ResultsFolder
 from harness.run.spool import Piece, Spool
 from harness.world.world import World
@@ -51,10 +51,12 @@ class Artefacts:
     Attributes:
         results: takes them into its evidence, each file once, whoever kept it; not before the last trial is over.
         checks: those that compare them.
+        most: bytes of them that the evidence holds.
     """
 
     results: ResultsFolder
     checks: Sequence[AgainstCheck]
+    most: int
     _known: set[str] = field(default_factory=set)
     _stored: dict[str, Piece] = field(default_factory=dict)
     _spool: Spool | None = None
@@ -159,7 +161,7 @@ class Artefacts:
         path, many = path_of(found.values), int(found.values["bytes"])
         with self._lock:
             new = path not in self._known
-            found.values["stored"] = not new or (many <= room and self._bytes + many <= PER_RUN)
+            found.values["stored"] = not new or (many <= room and self._bytes + many <= self.most)
             if not new or not found.values["stored"]:
                 return found, 0
             self._known.add(path)

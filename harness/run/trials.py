@@ -14,6 +14,7 @@ from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History, longest_silence, window
 from harness.rank.look import LOOKED
+from harness.record.artefacts import room_of
 from harness.record.facts import HOME_INPUT
 from harness.record.results import ResultsFolder
 from harness.run import hub, ledgers
@@ -101,7 +102,7 @@ class Trials:
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in arms}
         self._lists = threading.Lock()
         self._results = results
-        self._artefacts = Artefacts(results, compares_arrays(scenario.checks))
+        self._artefacts = Artefacts(results, compares_arrays(scenario.checks), room_of(scenario))
         self._references = References(scenario, self._artefacts, results=results)
         self._pool = pool
         self._interrupt = interrupt

@@ -115,7 +115,11 @@ class World(Model):
         description="What ranks find in their home folder: a copy of this folder of the scenario, or with shared the "
         "user's own. Default: a room that is empty before each world.",
     )
-
+    artefacts: Size | None = Field(
+        None,
+        description="At most so much of what ranks keep goes into the evidence of the run, with a unit, 0B for none. "
+        "Of what is beyond it holds digests and what checks made of them. Default: 256MiB.",
+    )
     hosts: Annotated[int, Field(ge=1, le=MOST_HOSTS)] = Field(
         1,
         description="How many test hosts the ranks are on, each with a network, a name, a /tmp and a monotonic clock "

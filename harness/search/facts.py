@@ -32,6 +32,7 @@ class PartFacts(Model):
         model: of the models that are made here.
         library: the engine.
         cells: what is asked of it.
+        arrays: whether its evidence holds logits and weights, or their digests and what was worked out of them.
         scenario: sha256 of its scenario file.
     """
 
@@ -39,6 +40,7 @@ class PartFacts(Model):
     model: str
     library: Library
     cells: list[Asked]
+    arrays: bool
     scenario: Digest
 
     @property

@@ -50,10 +50,19 @@ def begin(
     results: Path,
     signer: Signer | None,
     models: Sequence[str] = (),
+    arrays: bool = True,
     jobs: int = 1,
     account: Account[SearchFacts] | None = None,
 ) -> Finished[SearchRecord]:
     """Make a search.
+
+    Args:
+        results: folder of all results.
+        signer: who signs it.
+        models: those that are walked; none: those of the space.
+        arrays: whether the evidence holds logits and weights too.
+        jobs: worlds at the same time.
+        account: hears how far it is.
 
     Raises:
         plan.Nothing: what was asked for is not there.
@@ -78,7 +87,7 @@ def begin(
             steps=STEPS,
             trials=plan.TRIALS,
             subject=plan.subject(),
-            parts=plan.parts(chosen),
+            parts=plan.parts(chosen, arrays=arrays),
         )
 
     return make.begin(Search(), facts, results=results, signer=signer, jobs=jobs, account=account)

@@ -15,7 +15,7 @@ from harness.forms.problem import closest
 from harness.forms.text import plural
 from harness.models import MODELS
 from harness.search.facts import Asked, Library, PartFacts
-from harness.search.prompts import CHUNK, STEPS, changed, prompts
+from harness.search.prompts import CHUNK, STEPS, prompts
 from harness.subjects import READY
 
 Sharding = Literal["single", "tensor", "pipeline"]
@@ -59,7 +59,7 @@ def chosen(models: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(models)) or list(SPACE)
 
 
-def parts(models: Sequence[str]) -> list[PartFacts]:
+def parts(models: Sequence[str], *, arrays: bool = True) -> list[PartFacts]:
     """The parts of a search, in the order in which they are made."""
     found = []
     for model, library in product(models, LIBRARIES):
@@ -69,6 +69,7 @@ def parts(models: Sequence[str]) -> list[PartFacts]:
                 model=model,
                 library=library,
                 cells=[Asked(sharding=sharding, ranks=ranks) for sharding, ranks in cells],
+                arrays=arrays,
                 scenario="0" * 64,
             )
             found.append(part.model_copy(update={"scenario": sha256(scenario(part))}))
@@ -108,8 +109,8 @@ def scenario(part: PartFacts) -> bytes:
         "subject": {
             "use": f"{part.library}-sharded",
             "candidate": {"with": {**asked, **given}},
-            "control": {
-                "with": {**asked, **given, "prompts": changed()},
+            "control": {  # where a chunk of a prompt follows another one, every rank begins a token too early
+                "with": {**asked, **given, "defect": "boundary-token"},
                 "must_fail": {"check": "same-model", "ranks": "every"},
             },
             "reference": {
@@ -123,7 +124,7 @@ def scenario(part: PartFacts) -> bytes:
             "sharding": shardings,
             **({"exclude": others} if others else {}),
         },
-        "world": {"start": "warm", "deadline": "300s"},
+        "world": {"start": "warm", "deadline": "300s", **({} if part.arrays else {"artefacts": "0B"})},
         "seed": SEED,
         # As few as tell the control from chance (5 and 2): a search is not about races.
         "trials": {"candidate": TRIALS, "control": 2, "accept": {"failure_rate_below": "50%"}, "max_voids": 1},

@@ -57,17 +57,6 @@ def prompts() -> list[Prompt]:
     return found
 
 
-def changed() -> list[Prompt]:
-    """The same for a run that is broken on purpose: of each drawn prompt the last token is another."""
-    drawn = len(LENGTHS) + len(TWICE)
-    return [
-        [*one[:-1], (one[-1] - len(SPECIAL) + 1) % (SIZE - len(SPECIAL)) + len(SPECIAL)]
-        if number < drawn and isinstance(one, list)
-        else one
-        for number, one in enumerate(prompts())
-    ]
-
-
 def _drawn(length: int, seed: int) -> list[int]:
     """Ordinary tokens, drawn."""
     dice = random.Random(f"{seed} {length}")  # noqa: S311 - what is drawn has to be the same again

@@ -115,6 +115,7 @@ def _unlike(part: PartFacts, facts: SearchFacts, scenario: Scenario, listed: Map
         "its chunk": (facts.chunk, candidate.get("prefill_chunk")),
         "its steps": (facts.steps, candidate.get("max_new_tokens")),
         "its trials": (facts.trials, trials.candidate),
+        "whether its evidence holds arrays": (None if part.arrays else 0, scenario.world.artefacts),
         "how it is compared": (("equivalent", 2.0), (getattr(check, "kind", ""), getattr(check, "margin", 0.0))),
         "what its control must fail": (CHECK, control.must_fail.check if control is not None else None),
     }

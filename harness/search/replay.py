@@ -60,7 +60,8 @@ class SearchReplay(Replay):
 def _other_plan(facts: SearchFacts) -> str:
     """How its plan differs from what this version would make of the same models; empty where it does not."""
     try:
-        own = {part.name: part for part in plan.parts(plan.chosen(list(facts.models)))}
+        arrays = any(part.arrays for part in facts.parts)
+        own = {part.name: part for part in plan.parts(plan.chosen(list(facts.models)), arrays=arrays)}
     except plan.Nothing as error:
         return f"this version cannot plan such a search: {error}"
     theirs = {part.name: part for part in facts.parts}

@@ -25,6 +25,8 @@ from harness.search.facts import PATH as FACTS
 from harness.search.record import SearchCell, SearchRecord
 
 RECORD = Evidence(PATH)
+ARRAYS = "logits and weights, from which a verifier works out every comparison again"
+NO_ARRAYS = "digests of logits and weights, and what was worked out of them"
 WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
 
 
@@ -53,8 +55,8 @@ def _blocks(record: SearchRecord, digest: str) -> Iterator[Block]:
         "chunks, continued over the ranks with the tokens that the whole model chose, and its logits at every position "
         "are compared with those of the whole model in a process of its own. What is allowed is measured: how far the "
         "whole model's own logits move when it adds up the same sums in another order, twice that at most. In each "
-        "cell the same run on prompts with one other token failed; `seen would be` names the smallest defect of the "
-        "whole model that was tried and lies beyond what is allowed."
+        "cell the same code failed with a defect: every chunk of a prompt but the first began a token too early. "
+        "`seen would be` names a defect of the whole model that was tried and lies beyond what is allowed."
     )
     yield Heading(2, "The space")
     yield Table(("what", "this search"), tuple(_space(record)))
@@ -99,6 +101,7 @@ def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
     what = f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to {max(lengths)} tokens"
     how = f"{facts.chunk} tokens at a time, {facts.steps} generated after each"
     yield "prompts", f"{len(facts.prompts)} ({what}), {how}"
+    yield "evidence", ARRAYS if all(part.arrays for part in facts.parts) else NO_ARRAYS
     yield "cells", str(len(record.cells))
     yield "time of all parts", f"{record.seconds:.0f} s"
 
@@ -126,6 +129,8 @@ def _told(title: str, cells: list[SearchCell]) -> Iterator[Block]:
 def _unshown(record: SearchRecord) -> Iterator[Part]:
     yield "Other models: these are small ones with random weights, made here, in float32 on the CPU."
     yield "Other prompts, longer ones, sampling, batches of several requests: none was tried."
+    if not all(part.arrays for part in record.facts.parts):
+        yield "The logits themselves: how far they lie apart is what the machine that walked them says."
     yield f"Races: every cell was walked {plural(record.facts.trials, 'time')}."
     if len({cell.ranks for cell in record.cells}) < 4:
         worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])

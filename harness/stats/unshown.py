@@ -19,7 +19,8 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.forms.problem import closest
-from harness.history import History
+from harness.forms.text import plural
+from harness.history import ARTEFACT_FOUND, History
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
@@ -68,6 +69,7 @@ class Unshown:
         self._struck: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
         self._tracebacks = 0
+        self._not_held = 0
         # Of checks against a: trials that passed, and those in which b had the bits of a.
         self._compared: Counter[str] = Counter()
         self._alike: Counter[str] = Counter()
@@ -91,6 +93,7 @@ class Unshown:
             return
         self._cells.setdefault(cell.id, cell)
         self._take_swallowed(arm, history)
+        self._take_artefacts(history)
         if self._axes and (cell.id, arm) not in self._reported:
             self._reported[cell.id, arm] = _reported(history)
         if arm == "candidate" and not self._values.issuperset(self._scenario.show):
@@ -108,6 +111,7 @@ class Unshown:
         """Take a run of what the cell is compared with, where it is an arm of its own."""
         if arm == "reference":
             self._take_swallowed(arm, history)
+            self._take_artefacts(history)
 
     def sentences(self) -> list[str]:
         """Everything that is left open, one sentence each."""
@@ -133,6 +137,12 @@ class Unshown:
         left += self._alike_at_both_ends()
         if self._scenario.digests == "eager":
             left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
+        if self._not_held:
+            many = plural(self._not_held, "artefact")
+            left.append(
+                f"{many} of ranks are not in the evidence, whose room was limited: what checks made of them stands in "
+                "it, and whoever verifies cannot work it out again"
+            )
         if self._tracebacks:
             trials = "trial" if self._tracebacks == 1 else "trials"
             of = self._scenario.subject.named("candidate")
@@ -200,6 +210,12 @@ class Unshown:
             for seen in history.said(rank, "subject.begin"):
                 names = seen.event.values.get("swallowed")
                 self._swallowed.update((arm, name) for name in _texts(names))
+
+    def _take_artefacts(self, history: History) -> None:
+        for rank in range(history.size):
+            self._not_held += sum(
+                seen.event.values.get("stored") is False for seen in history.noted(ARTEFACT_FOUND, rank)
+            )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
         if not trial.strikes or (last := self._last_asked(history)) is None:

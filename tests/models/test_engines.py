@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,8 +52,28 @@ REFUSED = [
         "intermediate_size 190 cannot be split over 3 ranks",
         "Cannot shard the output of size 190",
     ),
+    ("mlx-tensor", "gemma2", 2, "does not split the layers of gemma2", "does not support tensor parallelism"),
+    ("mlx-tensor", "mixtral", 2, "does not split the layers of mixtral", "does not support tensor parallelism"),
     ("mlx-pipeline", "llama", 2, "has no pipeline for llama", "does not support pipelining"),
+    ("mlx-pipeline", "gpt2", 2, "has no pipeline for gpt2", "does not support pipelining"),
+    ("mlx-pipeline", "gemma2", 2, "has no pipeline for gemma2", "does not support pipelining"),
+    ("mlx-pipeline", "mixtral", 2, "has no pipeline for mixtral", "does not support pipelining"),
+    ("mlx-pipeline", "minimax", 2, "has no pipeline for minimax_m2", "does not support pipelining"),
 ]
+ALONE_IN_A_RING = """
+import json, os, socket, tempfile
+import mlx.core as mx
+with socket.socket() as place:
+    place.bind(("127.0.0.1", 0))
+    address = "127.0.0.1:%d" % place.getsockname()[1]
+with tempfile.NamedTemporaryFile("w", suffix=".json") as hosts:
+    json.dump([[address]], hosts)
+    hosts.flush()
+    os.environ |= {"MLX_HOSTFILE": hosts.name, "MLX_RANK": "0"}
+    print("joining", flush=True)
+    mx.distributed.init(strict=True, backend="ring")
+"""
+ALONE = "MLX's ring has two ranks at least"
 # The lines that refuse in a rank, without which the engine is on its own.
 IN_THE_RANK = (
     ("hf.py", "            refuse_tensor(config, self._size)\n", ""),
@@ -82,6 +104,36 @@ def test_what_is_not_offered_is_refused(engine: str, model: str, ranks: int, say
     config = {**MODELS, **ODD}[model].config()
     assert says in refusal(engine, config, ranks=ranks)
     assert refusal(engine.partition("-")[0] + "-single", config, ranks=ranks) == ""
+
+
+@pytest.mark.slow
+def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
+    """By its engine, architecture and reason; what an architecture lacks it lacks at every world size."""
+    shown = {
+        (engine, MODELS[model].config()["model_type"], says) for engine, model, _, says, _ in REFUSED if model in MODELS
+    }
+    for model, engine, ranks in product(MODELS, engines.ENGINES, (1, 2, 3, 4)):
+        config = MODELS[model].config()
+        why = refusal(engine, config, ranks=ranks)
+        assert (
+            not why
+            or ALONE in why
+            or any((engine, config["model_type"]) == (name, kind) and says in why for name, kind, says in shown)
+        ), (model, engine, ranks, why)
+
+
+@pytest.mark.whole
+def test_a_ring_of_one_rank_waits_for_itself() -> None:
+    """So the cells of mlx-tensor and mlx-pipeline with one rank never begin, unless they are refused."""
+    pytest.importorskip("mlx.core")
+    with subprocess.Popen([sys.executable, "-c", ALONE_IN_A_RING], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "joining\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(3)
+        finally:
+            process.kill()
 
 
 def test_experts_whose_rows_are_not_a_multiple_of_16_bytes_are_refused() -> None:

@@ -27,7 +27,6 @@ from harness.trust.verification import Verification
 
 pytestmark = pytest.mark.whole
 PROMPTS = [[220, 194, 171, 241, 140, 12, 220, 124, 17], [164, 70, 194, 96, 208, 181, 246]]
-CHANGED = [[*one[:-1], 90] for one in PROMPTS]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,6 @@ def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (plan, make, replaying):
             patch.setattr(module, "prompts", lambda: PROMPTS)
-        patch.setattr(plan, "changed", lambda: CHANGED)
         patch.setattr(plan, "LIBRARIES", ("hf",))
         patch.setattr(plan, "CELLS", {"hf": (("every", (("single", 1), ("pipeline", 2))),)})
         yield
