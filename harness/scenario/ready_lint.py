@@ -33,6 +33,7 @@ def ready(draft: Draft) -> Iterator[Problem]:
     yield from _no_own_code(draft)
     yield from _arguments(draft, subject)
     yield from _together(draft, subject)
+    yield from _asked_alike(draft, subject)
     yield from _inputs(draft, subject)
     yield from _backends(draft, name, subject)
     yield from _events(draft, name, subject)
@@ -105,6 +106,33 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
             if name and path not in reported:
                 reported.add(path)
                 yield draft.problem(path, why if path[-1] == name else f"{name} {why}", at_key=True)
+
+
+def _asked_alike(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
+    """An arm that is asked something else than its reference: a control would fail, whatever is broken in it."""
+    own: Path = ("subject", "reference")
+    *arms, last = _stated(draft)
+    if last != own:
+        return
+    defaults = {name: argument.default for name, argument in subject.arguments.items()}
+    expected = {**defaults, **{name: draft.at(*own, "with", name) for name in draft.names(*own, "with")}}
+    for arm in arms:
+        given = {name: draft.at(*arm, "with", name) for name in draft.names(*arm, "with")}
+        found = {**defaults, **given}
+        if any(argument.complaint(found[name]) for name, argument in subject.arguments.items()):
+            continue  # said where it stands
+        for name in subject.question(found):
+            if name in draft.axes() or _plain(found[name]) == _plain(expected[name]):
+                continue
+            where = f"with.{name}" if name in given else f"with, which holds no {name}"
+            message = (
+                f"is asked something else than the reference ({where}): it fails whatever its code does; ask alike"
+            )
+            yield draft.problem((*arm, "with", name) if name in given else arm, message, at_key=True)
+
+
+def _plain(value: object) -> object:
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _stated(draft: Draft) -> list[Path]:

@@ -37,6 +37,8 @@ class SearchReplay(Replay):
         # Whoever signs could leave out a part or a prompt, or ask less of one, and say that other code did: what this
         # version would plan is said beside.
         self.arrays = f"its plan is not the one of this version: {other}" if other else "its plan is this version's"
+        if not all(part.arrays for part in record.facts.parts):
+            self.arrays += "; logits and weights are not in its evidence: how far they lie apart is as the signer says"
         return None
 
     def render(self, read: Read, manifest_digest: str) -> bytes:

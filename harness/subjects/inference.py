@@ -147,6 +147,12 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
     return None
 
 
+def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
+    """The prompts; and what is chosen after them, unless that is fed from elsewhere."""
+    fed = arguments["follow"] == "reference" or arguments["teacher"]
+    return ("prompts",) if fed else ("prompts", "max_new_tokens", "sampling", "seed")
+
+
 SHARDING = {
     "sharding": Argument(
         does="single: the whole model in each rank; tensor: each layer is split; pipeline: the layers are",
@@ -189,6 +195,7 @@ def _subject(
         reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
         refuses=partial(_refuses, name),
         misfit=_misfit,
+        question=_question,
     )
 
 

@@ -72,6 +72,8 @@ class ReadySubject:
         lacks: name of an argument that others like it take to why this one does not.
         misfit: given all arguments (each one right by itself) and a world size, the argument at which the subject would
             refuse to start, and why; None where it would not.
+        question: given all arguments, those that say what is asked, in which an arm that differs from its reference
+            gives another answer whatever its code does.
     """
 
     does: str
@@ -83,6 +85,7 @@ class ReadySubject:
     lacks: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[Mapping[str, object], Mapping[str, Path], int], str] | None = None
     misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = lambda _arguments, _ranks: None
+    question: Callable[[Mapping[str, object]], tuple[str, ...]] = lambda _arguments: ()
 
     @property
     def module(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,10 +50,10 @@ def small() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, key: Path, small: None) -> Path:
-    """A search by that plan."""
+    """A search by that plan, with the digests of logits and weights alone."""
     del small
-    results = tmp_path_factory.mktemp("results")
-    return make.begin(results=results, signer=find_signer(explicit=str(key)), models=["llama"]).folder
+    results, signer = tmp_path_factory.mktemp("results"), find_signer(explicit=str(key))
+    return make.begin(results=results, signer=signer, models=["llama"], arrays=False).folder
 
 
 def verified(folder: Path, key: Path) -> Verification:
@@ -71,6 +72,18 @@ def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -
     found = verified(made, key)
     assert found.ok, found.steps
     assert "its plan is this version's" in str(found.steps)
+    assert "how far they lie apart is as the signer says" in str(found.steps)
+
+
+def test_a_part_without_arrays_holds_none_and_says_so(made: Path) -> None:
+    """Its scenario limits them, its report names what it lacks, and it is small enough to be shipped."""
+    (part,) = (made / "evidence/parts").iterdir()
+    assert part.stat().st_size < 200_000
+    with tarfile.open(part) as packed:
+        assert not [name for name in packed.getnames() if "evidence/artefacts/" in name]
+        report = packed.extractfile("run/report.md")
+        assert report is not None
+        assert "artefacts of ranks are not in the evidence" in report.read().decode()
 
 
 def test_a_search_of_less_is_refused_where_this_code_would_ask_more(
