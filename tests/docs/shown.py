@@ -145,6 +145,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/search.md": dict.fromkeys(
         (
             "rankproof search",
+            "rankproof search --without-arrays",
             "rankproof search --model qwen2",
             "rankproof search --resume results/search/20261122T163628Z-b179e7db.unfinished",
         ),
@@ -178,6 +179,18 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "docs/matrix-report/allowed_signers": RUN,
         "rankproof verify docs/matrix-report/another-user/report.md --allowed-signers "
         "docs/matrix-report/allowed_signers": RUN,
+    },
+    "docs/findings/README.md": {
+        **dict.fromkeys(
+            (
+                f"rankproof verify docs/findings/{name}.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers"
+                for name in ("stop-string", "first-space", "last-character")
+            ),
+            RUN,
+        ),
+        "rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers "
+        "docs/findings/allowed_signers": NotRun("takes minutes; each was reproduced when it was made"),
+        "pip install 'rankproof[torch,mlx]'": INDEX,
     },
     "docs/sample/README.md": {
         "rankproof verify docs/sample/late-rank --allowed-signers docs/sample/allowed_signers": RUN,

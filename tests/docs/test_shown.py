@@ -247,8 +247,8 @@ def a_model_and_its_hub(place: Place) -> Iterator[None]:
 
 @contextmanager
 def the_sample(place: Place) -> Iterator[None]:
-    """The sample and the matrix, where they lie in the repository."""
-    for name in ("sample", "matrix-report"):
+    """The sample, the matrix and the findings, where they lie in the repository."""
+    for name in ("sample", "matrix-report", "findings"):
         shutil.copytree(ROOT / "docs" / name, place.work / "docs" / name)
     yield
 
@@ -267,6 +267,7 @@ PREPARED: Mapping[str, Callable[[Place], object]] = {
     "docs/hub.md": nothing,
     "docs/reading.md": two_runs,
     "docs/reproduce.md": of_reproduction,
+    "docs/findings/README.md": the_sample,
     "docs/matrix-report/README.md": the_sample,
     "docs/sample/README.md": the_sample,
     "docs/scenarios.md": two_revisions,
