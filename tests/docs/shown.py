@@ -32,6 +32,7 @@ RUN = Run()
 INDEX = NotRun("installs from a package index; tests/test_core.py and tests/test_packaging.py install the wheel")
 NIX = NotRun("needs Nix and its packages; `nox -s nix -- --build` does it")
 MINUTES = NotRun("takes minutes; .ci/run runs it")
+FINDINGS = "docs/findings"
 SCENARIO = NotRun("takes minutes, on demand; tests/run runs the shipped scenarios with fewer trials")
 MACHINES = NotRun("needs machines; tests/machines runs it against a real sshd")
 TESTS = NotRun("runs the tests, of which this is one")
@@ -181,13 +182,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "docs/matrix-report/allowed_signers": RUN,
     },
     "docs/findings/README.md": {
-        **dict.fromkeys(
-            (
-                f"rankproof verify docs/findings/{name}.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers"
-                for name in ("stop-string", "first-space", "last-character")
-            ),
-            RUN,
-        ),
+        **{
+            f"rankproof verify {FINDINGS}/{name}.rankproof.tar.xz --allowed-signers {FINDINGS}/allowed_signers": RUN
+            for name in ("stop-string", "first-space", "last-character")
+        },
         "rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers "
         "docs/findings/allowed_signers": NotRun("takes minutes; each was reproduced when it was made"),
         "pip install 'rankproof[torch,mlx]'": INDEX,
@@ -258,7 +256,11 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "scenarios/chunk-boundary-prefill/README.md": {"rankproof run scenarios/chunk-boundary-prefill": SCENARIO},
     "scenarios/kv-isolation/README.md": {
         "rankproof run scenarios/kv-isolation": SCENARIO,
-        'rankproof run scenarios/kv-isolation --set "matrix.ranks=[2]" --set "matrix.backend=[gloo]"': SCENARIO,
+        'rankproof run scenarios/kv-isolation --set "matrix.ranks=[3]" --set "matrix.backend=[gloo]"': SCENARIO,
+    },
+    "scenarios/warm-up-and-generate/README.md": {
+        "rankproof run scenarios/warm-up-and-generate/scenario.yaml": SCENARIO,
+        'rankproof run scenarios/warm-up-and-generate/mlx.yaml --set "matrix.ranks=[2]"': SCENARIO,
     },
     "scenarios/prompt-ids/README.md": {"rankproof run scenarios/prompt-ids": SCENARIO},
     "scenarios/stop-and-finish/README.md": {

@@ -143,7 +143,9 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monk
     found = [one["values"] for one in events(ran, "control-00000", "artefact.found")]
     assert all(one["bytes"] > artefacts.PER_TRIAL for one in found if one["artefact"] == "total")
     assert [one["stored"] for one in found] == [True, False, True, False]
-    assert "off by 0.5 at \\[1, 2\\] (1 of 12582912 beyond" in (ran.folder / "report.md").read_text()
+    report = (ran.folder / "report.md").read_text()
+    assert "off by 0.5 at \\[1, 2\\] (1 of 12582912 beyond" in report
+    assert "artefacts of ranks are not in the evidence, whose room was limited" in report
     fingerprint = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")).fingerprint
     verified = run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
     assert verified.code == 0, verified.out
