@@ -188,7 +188,6 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         },
         "rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers "
         "docs/findings/allowed_signers": NotRun("takes minutes; each was reproduced when it was made"),
-        "pip install 'rankproof[torch,mlx]'": INDEX,
     },
     "docs/sample/README.md": {
         "rankproof verify docs/sample/late-rank --allowed-signers docs/sample/allowed_signers": RUN,
