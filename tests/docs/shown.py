@@ -247,6 +247,8 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run scenarios/shard-rule-sweep/hf-tensor.yaml": SCENARIO,
         "rankproof run scenarios/shard-rule-sweep/hf-tensor.yaml --set inputs.llama=FOLDER --set "
         '"matrix.model=[llama]" --set "matrix.exclude=[]"': SCENARIO,
+        'rankproof run scenarios/shard-rule-sweep/hf-tensor.yaml --set "matrix.ranks=[2]" --set '
+        '"matrix.model=[qwen2, mixtral]" --set "matrix.exclude=[]"': SCENARIO,
     },
     "scenarios/threads-and-forks/README.md": {
         'rankproof run scenarios/threads-and-forks/remote-code-copy.yaml --set "faults=[]" --set '
