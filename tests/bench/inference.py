@@ -1,10 +1,12 @@
 """What splitting a model costs: tokens per second of teacher-forced prefill and of decoding, over ranks and whole.
 
-Whole and split are measured in turn, on the same cores and with one thread each; only their ratio says something.
+Whole and split are measured in turn, on the same cores and with one thread each; only their ratio says something, and
+that on a quiet machine alone: beside other work four ranks get four shares of the cores, and the whole model one.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from typing import Any
 
@@ -55,6 +57,9 @@ def times(history: History, phase: str) -> list[float]:
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print it for people."""
     print(f"{MODEL}, prompts of {TOKENS} tokens, one thread each; tokens per second, and of the whole model's")
+    print(
+        f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}; above 4 others took part, and the ratios say little"
+    )
     for name, one in figures.items():
         speeds = {phase: one[f"{phase}_tokens_per_second"] for phase in ("prefill", "decode")}
         print(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from harness.events import Event
+from harness.forms.strict_json import JSON
 from harness.report.blocks import Block, BulletList, Foreign, Verbatim
 from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
@@ -159,6 +160,20 @@ def test_an_argument_that_is_swallowed_is_named(told: object) -> None:
     names = told if isinstance(told, list) else []
     assert ("The axis size is not a parameter of the entry" in found) == ("size" in names)
     assert ("The argument loader of the control is not a parameter" in found) == ("loader" in names)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_artefacts_that_the_evidence_does_not_hold_are_counted(stored: bool) -> None:
+    """What checks made of them is all that there is; those that it holds leave nothing open."""
+
+    def kept(size: int) -> list[Event]:
+        values: dict[str, JSON] = {"artefact": "logits", "sha256": "a" * 64, "bytes": 9, "stored": stored}
+        events = healthy(size)
+        end = max(event.ns for event in events) + 1
+        return [*events, Event(ns=end, by="harness", rank=1, pid=201, name="artefact.found", values=values)]
+
+    said = [one for one in judged(TEXT, candidate=kept).unshown if "not in the evidence" in one]
+    assert [one[:22] for one in said] == ([] if stored else ["4 artefacts of ranks a"])
 
 
 def struck(at: str) -> Callable[[int], list[Event]]:
