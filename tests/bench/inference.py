@@ -57,9 +57,7 @@ def times(history: History, phase: str) -> list[float]:
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print it for people."""
     print(f"{MODEL}, prompts of {TOKENS} tokens, one thread each; tokens per second, and of the whole model's")
-    print(
-        f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}; above 4 others took part, and the ratios say little"
-    )
+    print(f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}: above 4, others took part")
     for name, one in figures.items():
         speeds = {phase: one[f"{phase}_tokens_per_second"] for phase in ("prefill", "decode")}
         print(
