@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,10 @@ from harness.world.world import Launch, World
 
 INSIDE = Path(__file__).with_name("inside.py")
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
+
+
+class RankEnded(Exception):
+    """A rank raised."""
 
 
 @dataclass
@@ -70,8 +75,21 @@ class Worlds:
     def __exit__(self, *error: object) -> None:
         self._pool.__exit__(*error)  # type: ignore[arg-type]
 
+    def reference(self, engine: str, session: Mapping[str, Any], *, file: Path) -> Session:
+        """One session of the whole model, or what it kept in that file before: all engines of a library share it."""
+        if not file.exists():
+            (found,) = self.run(engine, size=1, sessions=[session])
+            file.with_suffix(".new").write_bytes(pickle.dumps(found))
+            file.with_suffix(".new").rename(file)
+        stored: Session = pickle.loads(file.read_bytes())  # noqa: S301 - a soak wrote it into its own folder
+        return stored
+
     def run(self, engine: str, *, size: int, sessions: Sequence[Mapping[str, Any]]) -> list[Session]:
-        """One world. A rank that fails ends the soak: nothing here is to fail but what is computed."""
+        """One world.
+
+        Raises:
+            RankEnded: a rank failed: nothing here is to fail but what is computed.
+        """
         subject = READY[engine]
         with tempfile.TemporaryDirectory() as folder:
             for file, content in (subject.files() | {"inside.py": INSIDE.read_bytes()}).items():
@@ -94,7 +112,7 @@ class Worlds:
         history = History(capture.events, size=size)
         for rank in range(size):
             if (error := history.error(rank)) is not None:
-                raise SystemExit(f"rank {rank} of {engine}: {error.event.values}")
+                raise RankEnded(f"rank {rank} of {engine}: {error.event.values}")
         told: dict[tuple[int, int], list[tuple[str, dict[str, Any]]]] = {}
         for seen in history.seen:
             if (number := seen.event.values.get("session")) is not None and seen.event.rank is not None:

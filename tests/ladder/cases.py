@@ -1,0 +1,76 @@
+"""What the soak tries: each defect with the models that have what it is about, and what should be said of it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from harness.models.catalogue import MODELS
+from harness.models.engines import refusal
+from harness.subjects.inference import AT_ONE
+from harness.subjects.inference_inside.stages import share
+from tests.ladder.drawn import BIASED
+
+DENSE = ("stale-position", "half-message", "swapped-heads", "dropped-layer", "rope-base", "scaled-layer")
+CASES = {
+    "hf-tensor": {BIASED: ("bias-per-rank", "fused-interleave", *DENSE), "minimax": ("norm-split", "other-router")},
+    "hf-pipeline": {"qwen2": DENSE, "gpt2": ("fused-interleave",), "qwen3-moe": ("other-router",)},
+    "mlx-tensor": {BIASED: ("bias-per-rank", "fused-interleave", *DENSE), "minimax": ("norm-split", "other-router")},
+    "mlx-pipeline": {"qwen2": DENSE, "qwen3-moe": ("other-router",)},
+}
+LENGTHS, CHUNK, STEPS = (7, 8, 17), 8, 3
+LAYERS = 4
+"""Of every model of the catalogue."""
+CLEAN = "none"
+# Defects that are in the last layer, wherever it lies; and those of a message, which a pipeline has between stages.
+LAST = ("swapped-heads", "dropped-layer", "scaled-layer")
+OF_A_MESSAGE = ("stale-position", "half-message", "fused-interleave")
+
+
+def asked(seeds: range, dtype: str) -> dict[str, Any]:
+    """What each seed asks: prompts around the chunk of the prefill, and what is fed after them."""
+    prompts, teacher = [], []
+    for seed in seeds:
+        dice = random.Random(seed)
+        prompts += [[dice.randrange(20, 520) for _ in range(length)] for length in LENGTHS]
+        teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in LENGTHS]
+    return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "keep"}
+
+
+def offered(engine: str, model: str, *, ranks: int, dtype: str) -> bool:
+    """Whether an engine runs a model over so many ranks; the ring of one is the engine's whole model."""
+    config: dict[str, Any] = MODELS["llama" if model == BIASED else model].config()
+    return not refusal(at(engine, ranks), config, ranks=ranks, dtype=dtype)
+
+
+def clean_models(engine: str) -> tuple[str, ...]:
+    """The models that an engine offers over two ranks; a trained one cannot be drawn."""
+    found = (name for name, recipe in MODELS.items() if recipe.pinned is None)
+    return tuple(name for name in found if offered(engine, name, ranks=2, dtype="float32"))
+
+
+def at(engine: str, ranks: int) -> str:
+    """The subject of a rung."""
+    return "mlx-single" if ranks == 1 and engine.startswith("mlx") else engine
+
+
+def plan(defects: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+    """The defects that are tried on a rung: in a world of one, those of a single rank."""
+    return tuple(one for one in defects if ranks > 1 or one in (CLEAN, *AT_ONE))
+
+
+def is_right(word: str, *, engine: str, defect: str, ranks: int) -> bool:
+    """Whether that is what should be said of a defect on a rung."""
+    if defect == CLEAN:
+        return word in ("EQUIVALENT", "IDENTICAL")
+    return word == f"DIVERGENT in layer {layer_of(engine, defect, ranks)}"
+
+
+def layer_of(engine: str, defect: str, ranks: int) -> int:
+    """The first layer that a defect makes another."""
+    sharding = engine.partition("-")[2]
+    if defect in LAST or (defect == "other-router" and sharding == "pipeline"):
+        return LAYERS - 1
+    if defect in OF_A_MESSAGE and sharding == "pipeline":
+        return share(LAYERS, size=ranks, rank=ranks - 1)[0]
+    return 0
