@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from harness.history import History
 from harness.subjects import READY
+from harness.subjects.inference_inside.request import Request
 from harness.world.pool import ServerPool
 from harness.world.preload import EVERYTHING
 from harness.world.world import Launch, World
@@ -77,9 +79,10 @@ def test_the_catalogue_is_what_the_code_says(name: str) -> None:
     (entry,) = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == "run")
     names = [argument.arg for argument in entry.args.kwonlyargs]
     defaults = [ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None]
-    assert dict(zip(names, defaults, strict=True)) == {
-        key: argument.default for key, argument in subject.arguments.items()
-    }
+    taken = dict(zip(names, defaults, strict=True))
+    if entry.args.kwarg is not None:  # what subjects of one folder have in common is stated once
+        taken |= {field.name: field.default for field in dataclasses.fields(Request)}
+    assert taken == {key: argument.default for key, argument in subject.arguments.items()}
     emits: dict[str, set[str]] = {}
     for node in (one for tree in trees for one in ast.walk(tree)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
@@ -111,7 +114,7 @@ def test_every_file_of_code_is_a_ready_subject() -> None:
     packages = {subject.file.parent for subject in READY.values() if subject.package}
     assert set(folder.glob("*_inside/")) == packages
     for package in packages:
-        entries = {file for file in package.glob("*.py") if "\ndef run(\n" in file.read_text()}
+        entries = {file for file in package.glob("*.py") if "\ndef run(context: Any, *" in file.read_text()}
         assert entries == {subject.file for subject in READY.values() if subject.file.parent == package}
 
 

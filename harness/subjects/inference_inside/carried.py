@@ -7,25 +7,23 @@ from typing import Any
 from . import session
 from .handover import handover
 from .hf import Transformers
+from .request import Request
 
 
-def answered(context: Any, request: session.Request, *, model: str, dtype: str, sharding: str, integrity: str) -> None:
+def answered(context: Any, request: Request, *, sharding: str, integrity: str) -> None:
     """Load, warm up, answer every prompt; tell what was mended between stages, or which message was lost.
 
     Args:
         context: of the rank.
         request: what is asked.
-        model: the input that holds the model.
-        dtype: of weights and activations.
         sharding: `single`, `tensor` or `pipeline`.
         integrity: of a pipeline: `off`, `light` or `full`.
     """
-    folder, distributed = session.folder_of(context, model), context.group.native
-    rank, size = context.rank, context.size
+    distributed, rank, size = context.group.native, context.rank, context.size
     with handover(integrity, distributed=distributed, rank=rank, size=size, folder=context.shared) as between:
         engine = Transformers(rank=rank, size=size, sharding=sharding, distributed=distributed, handover=between)
         try:
-            session.run(context, engine, request, folder=folder, dtype=dtype)
+            session.run(context, engine, request)
         except between.failures as error:
             context.emit("lost", peer=error.peer, message=error.sequence)
             raise

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, layout, orders, stages
+from .engine import Piece
 from .handover import Handover
-from .session import Piece
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -105,7 +105,7 @@ class Transformers:
         self._decided.append((best[:, -2] - best[:, -1])[-self._tokens :])
 
     def pieces(self) -> Iterator[Piece]:
-        """See `session.Engine`. Of tied tensors only the one that the checkpoint has is told."""
+        """See `engine.Engine`. Of tied tensors only the one that the checkpoint has is told."""
         rename = self._stage.original if self._stage is not None else str
         base = f"{self._model.base_model_prefix}."
         named = [*self._model.named_parameters(remove_duplicate=True), *self._model.named_buffers()]
@@ -120,11 +120,11 @@ class Transformers:
                 yield Piece(tensor=block.tensor, slices=[list(one) for one in block.whole], data=data)
 
     def stored(self) -> Collection[str]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return self._checkpoint.keys()
 
     def begin(self) -> None:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         from transformers import DynamicCache
 
         self._cache, self._seen = DynamicCache(config=self._model.config), 0
@@ -132,12 +132,12 @@ class Transformers:
             self._stage.begin()
 
     def forget(self) -> None:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         self._seen -= 1
         self._cache.crop(-1)
 
     def step(self, ids: Sequence[int]) -> Tensor | None:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         places = torch.arange(self._seen, self._seen + len(ids))[None]
         given, self._tokens = torch.tensor([list(ids)]), len(ids)
         self._decided.clear()
@@ -157,17 +157,17 @@ class Transformers:
         return found
 
     def hidden(self) -> dict[int, Tensor]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         found, self._layers = self._layers, {}
         return found
 
     def decided(self) -> Tensor | None:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return torch.stack(self._decided).amin(0) if self._decided else None
 
     @contextmanager
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         held = [
             found.to_local() if hasattr(found, "to_local") else found
             for name, found in stages.layers_of(self._model)[layer].named_parameters()
@@ -185,22 +185,22 @@ class Transformers:
                     found.copy_(kept)
 
     def together(self, parts: Sequence[Tensor]) -> Tensor:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return torch.cat(list(parts))
 
     def numbers(self, row: Tensor) -> Any:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return row.double().numpy()
 
     def agree(self, token: int | None) -> int:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         if self._stage is not None and self._size > 1:
             return self._stage.agree(token)
         assert token is not None
         return token
 
     def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         for parts in (2, 3, 4):
             yield f"matrix products in {parts} parts that are summed", orders.split(self._model, parts)
         yield "two threads", orders.threads(2)

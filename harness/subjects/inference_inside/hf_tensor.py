@@ -2,49 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from . import session
 from .hf import Transformers
+from .request import Request
 
 
-def run(
-    context: Any,
-    *,
-    model: str = "model",
-    prompts: Sequence[Any] = ("the quick brown fox", "hello world"),
-    max_new_tokens: int = 8,
-    prefill_chunk: int = 0,
-    dtype: str = "float32",
-    sampling: str = "greedy",
-    seed: int = 0,
-    teacher: Sequence[Sequence[int]] = (),
-    follow: str = "own",
-    warm_up: int = 0,
-    tokenizer: str = "every-rank",
-    envelope: str = "none",
-    sensitivity: str = "none",
-    hidden: str = "none",
-    influence: str = "none",
-    defect: str = "none",
-) -> None:
-    """Entry: load, warm up, answer every prompt."""
-    request = session.Request(
-        prompts=prompts,
-        max_new_tokens=max_new_tokens,
-        prefill_chunk=prefill_chunk,
-        sampling=sampling,
-        seed=seed,
-        teacher=teacher,
-        follow=follow,
-        warm_up=warm_up,
-        tokenizer=tokenizer,
-        envelope=envelope,
-        sensitivity=sensitivity,
-        hidden=hidden,
-        influence=influence,
-        defect=defect,
-    )
+def run(context: Any, **asked: Any) -> None:
+    """Entry: load, warm up, answer every prompt; `Request` has what is asked."""
     engine = Transformers(rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native)
-    session.run(context, engine, request, folder=session.folder_of(context, model), dtype=dtype)
+    session.run(context, engine, Request(**asked))

@@ -11,7 +11,7 @@ import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, layout
-from .session import Piece
+from .engine import Piece
 
 if TYPE_CHECKING:
     from .mlx_hops import Hops
@@ -113,7 +113,7 @@ class MlxLm:
         return layout.blocks(name, shares, self._checkpoint, base="model.")
 
     def pieces(self) -> Iterator[Piece]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         for name, value in _flat(self._model):
             for block in self._blocks(name, value):
                 box = value[tuple(slice(*one) for one in block.local)]
@@ -124,23 +124,23 @@ class MlxLm:
                 yield Piece(tensor=block.tensor, slices=[list(one) for one in ranges], data=data)
 
     def stored(self) -> Collection[str]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return self._checkpoint.keys()
 
     def begin(self) -> None:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         from mlx_lm.models.cache import make_prompt_cache
 
         self._cache = make_prompt_cache(self._model)
 
     def forget(self) -> None:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         from mlx_lm.models.cache import trim_prompt_cache
 
         trim_prompt_cache(self._cache, 1)
 
     def step(self, ids: Sequence[int]) -> Any:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         rows = [list(ids)] if self._batch == 1 else [list(reversed(ids)), list(ids)]
         self._decided.clear()
         logits = self._model(mx.array(rows), cache=self._cache)[-1]
@@ -152,18 +152,18 @@ class MlxLm:
         return logits
 
     def hidden(self) -> dict[int, Any]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         found = dict(self._layers)
         self._layers.clear()
         return found
 
     def decided(self) -> Any:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return mx.contiguous(mx.min(mx.stack([gap[-1] for gap in self._decided]), axis=0)) if self._decided else None
 
     @contextmanager
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         held = self._model.layers[layer]
         before = [(name, value) for name, value in _flat(held) if value.ndim > 1 and ".gate." not in name]
         held.update(tree_unflatten([(name, value * factor) for name, value in before]))
@@ -173,22 +173,22 @@ class MlxLm:
             held.update(tree_unflatten(before))
 
     def together(self, parts: Sequence[Any]) -> Any:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         return mx.contiguous(mx.concatenate(list(parts)))
 
     def numbers(self, row: Any) -> Any:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         import numpy as np
 
         return np.array(row.astype(mx.float32)).astype(np.float64)
 
     def agree(self, token: int | None) -> int:
-        """See `session.Engine`: every rank has logits, and chooses for itself."""
+        """See `engine.Engine`: every rank has logits, and chooses for itself."""
         assert token is not None
         return token
 
     def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
-        """See `session.Engine`."""
+        """See `engine.Engine`."""
         for parts in (2, 3, 4):
             yield f"matrix products in {parts} parts that are summed", split(self._model, parts)
         yield "in a batch of two", self._batched()

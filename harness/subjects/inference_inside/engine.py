@@ -1,0 +1,101 @@
+"""What a session asks of an engine: a model, or a rank's share of one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A slice of a tensor of the checkpoint that this rank holds.
+
+    Attributes:
+        tensor: its name in the checkpoint.
+        slices: begin and end in each dimension of the whole tensor.
+        data: the bytes of the slice in C order, in the dtype in which it was loaded.
+    """
+
+    tensor: str
+    slices: list[list[int]]
+    data: bytes
+
+
+class Engine(Protocol):
+    """A model, or a rank's share of one, that goes on from what it has seen.
+
+    Attributes:
+        name: the engine and how it shares the model, such as `hf-pipeline`.
+        architecture: as the configuration calls it.
+        device: where it computes.
+        rows: tokens that the model has an embedding for.
+        has_logits: whether this rank gets logits; inner stages of a pipeline do not.
+        whole: whether this rank holds all of the model.
+    """
+
+    name: str
+    architecture: str
+    device: str
+    rows: int
+    has_logits: bool
+    whole: bool
+
+    def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
+        """Load the model of a folder, or this rank's share; with a defect in it unless that is `none`."""
+        ...
+
+    def pieces(self) -> Iterator[Piece]:
+        """All that this rank holds."""
+        ...
+
+    def stored(self) -> Collection[str]:
+        """The names of all tensors of the checkpoint."""
+        ...
+
+    def begin(self) -> None:
+        """Forget what it has seen: an empty KV cache."""
+        ...
+
+    def forget(self) -> None:
+        """Lose the last token that it has seen, with its keys and values."""
+        ...
+
+    def step(self, ids: Sequence[int]) -> Any:
+        """Logits after each of some more tokens, `[tokens, vocabulary]`, in the engine's own kind of array.
+
+        On a rank that has none, None.
+        """
+        ...
+
+    def hidden(self) -> dict[int, Any]:
+        """What came out of each layer of this rank in the last step, `[tokens, width]`, by the layer's number."""
+        ...
+
+    def decided(self) -> Any:
+        """By how much, in the last step, the last expert chosen lay above the first that was not, `[tokens]`.
+
+        Of all layers the least; None of a model without experts.
+        """
+        ...
+
+    def scaled(self, layer: int, factor: float) -> AbstractContextManager[None]:
+        """Inside of it the matrices of one of this rank's layers, but for a router's, are so many times as large."""
+        ...
+
+    def together(self, parts: Sequence[Any]) -> Any:
+        """Arrays one below the other."""
+        ...
+
+    def numbers(self, row: Any) -> Any:
+        """One row of logits as a float64 array of numpy."""
+        ...
+
+    def agree(self, token: int | None) -> int:
+        """The token that was chosen, on every rank; where all choose for themselves, the rank's own."""
+        ...
+
+    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
+        """Other orders in which the same sums may be added up, in words, each in force inside its context."""
+        ...

@@ -1,0 +1,76 @@
+"""The same answers once more: in other orders of the same sums, with defects of known size, with a share changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from .answer import Answer, answer, keep
+from .engine import Engine
+from .request import Request
+
+SOME = 2
+"""Orders in which a prompt is answered again where not all are asked; the next prompt takes the next ones."""
+LOUDER = 1.5
+"""By this the share of a rank is changed, to show that it takes part."""
+
+
+def envelope(
+    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, number: int, fed: Sequence[int]
+) -> None:
+    """Answer again in every order that is allowed, or in some; what differs is what rounding may do."""
+    chunks = sorted({1, max(1, len(prompt) // 2), len(prompt)} - {request.prefill_chunk or len(prompt)})
+    if request.envelope == "unchunked":
+        chunks = []  # where chunks are what is asked about, they are not what is allowed
+    orders: list[tuple[str, int | None, AbstractContextManager[Any]]] = [
+        (f"prefill in chunks of {chunk}", chunk, nullcontext()) for chunk in chunks
+    ]
+    orders += [(words, None, order) for words, order in engine.orders()]
+    for count, (words, chunk, order) in enumerate(orders):
+        if request.envelope == "some" and (count - SOME * number) % len(orders) >= SOME:
+            continue
+        with order:
+            other = answer(context, engine, request, prompt, steps=0, number=number, fed=fed, chunk=chunk, quiet=True)
+        _variant(context, count, words, other, number)
+
+
+def sensitivity(
+    context: Any,
+    engine: Engine,
+    request: Request,
+    prompts: Sequence[Sequence[int]],
+    fed: Sequence[Sequence[int]],
+    *,
+    sizes: Sequence[float],
+) -> None:
+    """Answer again with defects of known size: what a run like this could have seen."""
+    for count, size in enumerate(sizes):
+        with engine.scaled(-1, 1 + size):
+            for number, prompt in enumerate(prompts):
+                other = answer(context, engine, request, prompt, steps=0, number=number, fed=fed[number], quiet=True)
+                keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
+                keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
+        context.emit("sensitivity", defect=count, size=size, what="the matrices of the last layer too large")
+
+
+def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int]) -> None:
+    """Read the first prompt once more for each rank, whose share is changed meanwhile, and no other's."""
+    for rank in range(context.size):
+        changed: AbstractContextManager[None] = nullcontext()
+        if rank == context.rank:
+            context.emit("perturbed", number=rank, layer=0, factor=LOUDER)
+            changed = engine.scaled(0, LOUDER)
+        with changed:
+            found = answer(context, engine, request, prompt, steps=0, number=0, fed=[], quiet=True)
+        keep(context, f"influence.{rank}.prefill.logits.0", found.prefill)
+
+
+def _variant(context: Any, count: int, words: str, found: Answer, number: int) -> None:
+    context.emit("envelope", number=count, prompt=number, order=words)
+    keep(context, f"envelope.{count}.prefill.logits.{number}", found.prefill)
+    keep(context, f"envelope.{count}.decode.logits.{number}", found.decode)
+    for phase, gaps in found.decided.items():
+        context.keep(f"envelope.{count}.{phase}.router.{number}", gaps)
+    for layer, values in sorted(found.hidden.items()):
+        context.keep(f"envelope.{count}.hidden.{layer}.{number}", values)
