@@ -87,6 +87,9 @@ class EquivalentCheck(AccountedCheck):
                 missing=missing,
                 uncompared=not (missing or shape),
             )
+        if parity.unseen:
+            reason = f"{plural(parity.unseen, 'array')} of scores that the reference's routers kept no rank did"
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         if own.keeps and (own.phases.keys() != parity.phases.keys() or not own.phases.keys() <= set(PHASES)):
             reason = "the account contradicts itself: a phase was not compared"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
@@ -122,6 +125,8 @@ class EquivalentCheck(AccountedCheck):
                     f"{_times(times)} what noise allows there ({half:.3g})"
                 )
             return said + (_layer_in_words(own.layer) if own.layer is not None else "")
+        if own.router is not None:
+            return f"a router would choose otherwise than noise explains{_layer_in_words(own.router)}"
         return _flip_in_words(own.flip) if own.flip is not None else ""
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:

@@ -66,6 +66,7 @@ class RankParity(Model):
         phases: what its logits differ by.
         layers: how many hidden states were compared.
         layer: the first that differs.
+        router: the first router whose scores do, of those that are told through which experts to send each token.
         tokens: how many tokens were compared.
         flips: how many are others than the reference's.
         flip: the first of them that noise cannot explain.
@@ -76,6 +77,7 @@ class RankParity(Model):
     phases: dict[str, Departure] = Field(default_factory=dict)
     layers: Count = 0
     layer: LayerDeparture | None = None
+    router: LayerDeparture | None = None
     tokens: Count = 0
     flips: Count = 0
     flip: Flip | None = None
@@ -89,9 +91,11 @@ class Parity(Told):
         phases: the envelope of each phase.
         sensitivity: what was measured of defects of known size.
         ranks: each rank of the world, in order.
+        unseen: how many of the scores that the reference kept of its routers no rank did.
     """
 
     dtype: str
     phases: dict[str, Envelope]
     sensitivity: list[Sensitivity]
     ranks: list[RankParity]
+    unseen: Count = 0

@@ -2,7 +2,8 @@
 
 Names of the artefacts: `prefill.logits.P` and `decode.logits.P` [positions or steps, vocabulary] of prompt P;
 `prefill.router.P`, `decode.router.P` [positions], how far the last expert chosen is above the first one that was not;
-`hidden.L.P` or `hidden.L.PART.P` [positions, width] of layer L. The reference has `envelope.K.` before each of these
+`hidden.L.P` or `hidden.L.PART.P` [positions, width] of layer L, `router` of the parts being what its router chose the
+best of where it is told what to take. The reference has `envelope.K.` before each of these
 for its variant K, and `sensitivity.J.` before logits for a defect of known size.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 PHASES = ("prefill", "decode")
+ROUTER = "router"
+"""The part of a layer in which its router's scores are kept."""
 NAME = re.compile(
     r"(?:(?P<series>envelope|sensitivity)\.(?P<number>\d+)\.)?"
     r"(?:(?P<phase>prefill|decode)\.(?P<what>logits|router)|hidden\.(?P<layer>\d+)(?:\.(?P<part>[a-z][a-z-]*))?)"
@@ -104,14 +107,18 @@ class Whole:
                 )
             except NotAnArray as error:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
-        layers, first = self._first_layer(own)
+        layers, beyond = 0, list[LayerDeparture]()
+        for many, departed in self._departures(own):
+            layers += many
+            beyond += [departed] if departed is not None else []
         found_flips = [] if isinstance(flips, str) else flips
         return RankParity(
             why=why,
             keeps=keeps,
             phases=phases,
             layers=layers,
-            layer=first,
+            layer=next(iter(beyond), None),
+            router=next((one for one in beyond if one.part == ROUTER), None),
             tokens=sum(map(len, tokens.values())) if not why else 0,
             flips=len(found_flips),
             flip=next((flip for flip in found_flips if not self._is_near(flip)), None),
@@ -193,11 +200,11 @@ class Whole:
         many: int = numbers(self.logits[phase][prompt]).shape[0]
         return self._keep[phase][prompt] < many
 
-    def _first_layer(self, own: Arrays) -> tuple[int, LayerDeparture | None]:
-        """How many hidden states of a rank can be compared, and the first that lies beyond what is allowed."""
+    def _departures(self, own: Arrays) -> Iterator[tuple[int, LayerDeparture | None]]:
+        """In order, how many hidden states of a layer (or a part) can be compared, and what lies beyond noise there."""
         import numpy as np
 
-        many, reference = 0, self._series.get(NO_SERIES, {})
+        reference = self._series.get(NO_SERIES, {})
         for place in sorted((one for one in own if one[0] == "hidden"), key=_in_order):
             shared = sorted(own[place].keys() & reference.get(place, {}).keys())
             variants = [self._of(("envelope", number), *place) for number in self._variants]
@@ -217,20 +224,21 @@ class Whole:
                     noise = max(
                         noise, float(distances(Sequences(variant).rows(prompt), rows)[:judged].max(initial=0.0))
                     )
-                many += 1
             allowed = noise * self.margin
-            for prompt in shared:
-                if (beyond := np.flatnonzero(far[prompt] > allowed)).size:
-                    most = max(float(one.max(initial=0.0)) for one in far.values())
-                    layer, _, part = place[1].partition(".")
-                    return many, LayerDeparture(
-                        layer=int(layer),
-                        part=part,
-                        at=Place(prompt=prompt, position=int(beyond[0])),
-                        most=most if most != math.inf else None,
-                        allowed=allowed,
-                    )
-        return many, None
+            beyond = {prompt: np.flatnonzero(far[prompt] > allowed) for prompt in shared}
+            first = next((prompt for prompt in shared if beyond[prompt].size), None)
+            departure = None
+            if first is not None:
+                most = max(float(one.max(initial=0.0)) for one in far.values())
+                layer, _, part = place[1].partition(".")
+                departure = LayerDeparture(
+                    layer=int(layer),
+                    part=part,
+                    at=Place(prompt=first, position=int(beyond[first][0])),
+                    most=most if most != math.inf else None,
+                    allowed=allowed,
+                )
+            yield len(shared), departure
 
     def _flips(self, tokens: Tokens) -> list[Flip] | str:
         """Where other tokens were generated than by the reference; or why that cannot be told."""
@@ -324,10 +332,19 @@ def work_out(
         NotAnArray: the reference lacks something, or a file is not an array.
     """
     whole = Whole(reference, tokens=tokens(None), margin=margin)
-    found = []
-    for rank, files in enumerate(ranks):
+    found, files_of = [], list(ranks)
+    for rank, files in enumerate(files_of):
         try:
             found.append(whole.parity(files, tokens(rank)))
         except NotAnArray as error:
             found.append(RankParity(why=str(error), keeps=True))
-    return Parity(dtype=whole.dtype, phases=whole.envelopes, sensitivity=whole.sensitivities(), ranks=found)
+    kept = {name for files in files_of for name in files}
+    unseen = sum(1 for name in reference if _is_of_a_router(name) and name not in kept)
+    return Parity(
+        dtype=whole.dtype, phases=whole.envelopes, sensitivity=whole.sensitivities(), ranks=found, unseen=unseen
+    )
+
+
+def _is_of_a_router(name: str) -> bool:
+    match = NAME.fullmatch(name)
+    return match is not None and match["part"] == ROUTER and match["series"] is None

@@ -57,6 +57,12 @@ ARGUMENTS = {
         default="every-rank",
         choices=("every-rank", "rank-0-only"),
     ),
+    "routing": Argument(
+        does="reference: tokens go through the experts that the reference took, whatever a router would have chosen; "
+        "what each router chose the best of is kept, and judged. The reference is given it too (hf-*)",
+        default="own",
+        choices=("own", "reference"),
+    ),
     "envelope": Argument(
         does="keep: each answer is made again in every order in which the same sums may be added up; some: in two of "
         "them, and the next prompt's in the next two; unchunked: in all but other chunks of the prompt",
@@ -173,6 +179,8 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
         config = engines.config_of(folder)
         if why := engines.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
             return why
+        if arguments["routing"] != "own" and name.startswith("mlx"):
+            return "what mlx-lm's routers choose cannot be seen from outside; take routing: own, or an hf engine"
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":
             checkpoint.demand_index(str(folder))

@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.checks.equivalent import EquivalentCheck, parity_of
 from harness.history import History
+from harness.subjects.inference_inside.session import ROUTING
 from tests.ladder.cases import CASES, CHUNK, CLEAN, LENGTHS, asked, at, clean_models, is_right, offered, plan
 from tests.ladder.drawn import folder
 from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
@@ -78,14 +79,21 @@ def climb(
 ) -> Iterator[tuple[str, int, str]]:
     """What is said of each session: defect, seed, and a word with the layer that is named."""
     engine, size = rung["engine"], rung["ranks"]
-    model, given = folder(rung["model"], seeds.start, below), asked(seeds, rung["dtype"])
+    model, given = folder(rung["model"], seeds.start, below), asked(seeds, rung["model"], rung["dtype"])
     family = engine.partition("-")[0]
     whole = {"number": 0, "model": str(model), "with": given | {"envelope": "keep"}}
     reference = worlds.reference(
         f"{family}-single", whole, file=below / f"{family}-{model.name}-{len(seeds)}-{rung['dtype']}.reference"
     )
+    offered_to_ranks = below / f"{family}-{model.name}-{rung['dtype']}-offered"
+    offer(reference, offered_to_ranks)
     sessions = [
-        {"number": number, "model": str(model), "with": given | {"prefill_chunk": CHUNK, "defect": defect}}
+        {
+            "number": number,
+            "model": str(model),
+            "inputs": {"reference": str(offered_to_ranks)},
+            "with": given | {"prefill_chunk": CHUNK, "defect": defect},
+        }
         for number, defect in enumerate(defects)
     ]
     own = [range(place * len(LENGTHS), (place + 1) * len(LENGTHS)) for place in range(len(seeds))]
@@ -101,6 +109,14 @@ def climb(
         for place, seed in enumerate(seeds):
             word = doubts[place] or say(check, session.of(own[place]), references[place])
             yield defect, seed, word
+
+
+def offer(reference: Session, place: Path) -> None:
+    """Lay out what ranks may read of a reference: through which experts each prompt goes."""
+    place.mkdir(exist_ok=True)
+    for name, file in reference.kept[0].items():
+        if name.startswith(ROUTING):
+            (place / f"{name}.npy").write_bytes(file.content)
 
 
 def doubt_of(check: EquivalentCheck, reference: Session) -> str:

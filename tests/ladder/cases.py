@@ -18,7 +18,9 @@ CASES = {
     "mlx-tensor": {BIASED: ("bias-per-rank", "fused-interleave", *DENSE), "minimax": ("norm-split", "other-router")},
     "mlx-pipeline": {"qwen2": DENSE, "qwen3-moe": ("other-router",)},
 }
-LENGTHS, CHUNK, STEPS = (7, 8, 17), 8, 3
+WITH_EXPERTS = ("mixtral", "qwen3-moe", "minimax", "glm4-moe")
+LENGTHS, CHUNK, STEPS = (17,), 8, 2
+"""Of each seed's prompts: two chunks and a token more, so that the prefill goes on twice, and a step of decoding."""
 LAYERS = 4
 """Of every model of the catalogue."""
 CLEAN = "none"
@@ -27,14 +29,18 @@ LAST = ("swapped-heads", "dropped-layer", "scaled-layer")
 OF_A_MESSAGE = ("stale-position", "half-message", "fused-interleave")
 
 
-def asked(seeds: range, dtype: str) -> dict[str, Any]:
-    """What each seed asks: prompts around the chunk of the prefill, and what is fed after them."""
+def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
+    """What each seed asks: a prompt beyond the chunk of the prefill, and what is fed after it.
+
+    In 16 bits noise alone makes a router choose another expert at most positions: it is told what to take.
+    """
     prompts, teacher = [], []
     for seed in seeds:
         dice = random.Random(seed)
         prompts += [[dice.randrange(20, 520) for _ in range(length)] for length in LENGTHS]
         teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in LENGTHS]
-    return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "keep"}
+    routing = "reference" if model in WITH_EXPERTS and dtype != "float32" else "own"
+    return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "keep", "routing": routing}
 
 
 def offered(engine: str, model: str, *, ranks: int, dtype: str) -> bool:

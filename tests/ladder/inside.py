@@ -25,5 +25,5 @@ def run(context, *, module, sessions):
     """Entry: each session anew, with its model and its arguments."""
     for session in sessions:
         numbered = Numbered(context, session["number"])
-        numbered.inputs = {**context.inputs, "model": session["model"]}
+        numbered.inputs = {**context.inputs, "model": session["model"], **session.get("inputs", {})}
         importlib.import_module(f"inference.{module}").run(numbered, **session["with"])

@@ -8,19 +8,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from .engine import Engine
-from .request import Request
+from .request import OWN, Request
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a prompt: logits, None on a rank without; the tokens that were chosen, and those that were fed."""
+    """What came of a prompt.
+
+    Attributes:
+        prefill, decode: logits, None on a rank without.
+        ids: the tokens that were chosen.
+        fed: those that were fed.
+        hidden: what left each layer while the prompt was read, and what its router chose the best of, by their names.
+        decided: of each phase by how much the routers were decided.
+        routed: the experts of each token that was read, `[tokens, routers, experts for each token]`, or None.
+    """
 
     prefill: Any
     decode: Any
     ids: list[int]
     fed: list[int]
-    hidden: dict[int, Any]
+    hidden: dict[str, Any]
     decided: dict[str, Any]
+    routed: Any
 
 
 def answer(
@@ -34,15 +44,24 @@ def answer(
     fed: Sequence[int] | None = None,
     chunk: int | None = None,
     quiet: bool = False,
+    routing: Any = None,
 ) -> Answer:
-    """Prefill and decode one prompt from an empty cache."""
+    """Prefill and decode one prompt from an empty cache; with `routing` through these experts."""
     size = (request.prefill_chunk if chunk is None else chunk) or len(prompt)
     dice = random.Random(f"{request.seed} {number}")  # noqa: S311 - what is drawn has to be the same again
     engine.begin()
     if not quiet:
         context.emit("prefill.begin")
-    parts, layers = [], list[dict[int, Any]]()
+    parts, layers, routed = [], list[dict[str, Any]](), list[Any]()
+
+    def step(ids: Sequence[int], at: int) -> Any:
+        engine.take(None if routing is None else routing[at : at + len(ids)])
+        logits = engine.step(ids)
+        routed.append(engine.routed() if request.routing != OWN else None)
+        return logits
+
     gaps: dict[str, list[Any]] = {"prefill": [], "decode": []}
+    keeps_gaps = request.envelope in ("keep", "unchunked") and request.routing == OWN
     for begin in range(0, len(prompt), size):
         behind = 0
         if begin and not quiet:
@@ -51,9 +70,9 @@ def answer(
             engine.forget()
         elif begin and request.defect == "boundary-token":
             behind = 1
-        parts.append(engine.step(prompt[begin - behind : begin + size - behind][: len(prompt) - begin]))
-        layers.append(engine.hidden() if request.hidden == "keep" else {})
-        gaps["prefill"].append(engine.decided() if request.envelope in ("keep", "unchunked") else None)
+        parts.append(step(prompt[begin - behind : begin + size - behind][: len(prompt) - begin], begin - behind))
+        layers.append(_told(engine, request))
+        gaps["prefill"].append(engine.decided() if keeps_gaps else None)
     if not quiet:
         context.emit("prefill.end")
     prefill = engine.together(parts) if engine.has_logits else None
@@ -69,14 +88,23 @@ def answer(
             break
         if not quiet:
             context.emit("decode.begin")
-        last = engine.step([given[len(ids) - 1] if given is not None else ids[-1]])
+        last = step([given[len(ids) - 1] if given is not None else ids[-1]], len(prompt) + len(ids) - 1)
         rows.append(last)
-        gaps["decode"].append(engine.decided() if request.envelope in ("keep", "unchunked") else None)
+        gaps["decode"].append(engine.decided() if keeps_gaps else None)
         if not quiet:
             context.emit("decode.end")
     decode = engine.together(rows) if engine.has_logits and rows else None
     decided = {phase: engine.together(told) for phase, told in gaps.items() if told and told[0] is not None}
-    return Answer(prefill, decode, ids, given or ids, hidden, decided)
+    taken = engine.together(routed) if routed[0] is not None else None
+    return Answer(prefill, decode, ids, given or ids, hidden, decided, taken)
+
+
+def _told(engine: Engine, request: Request) -> dict[str, Any]:
+    """What is kept of the layers in the last step, each by its name."""
+    found = {str(layer): state for layer, state in engine.hidden().items()} if request.hidden == "keep" else {}
+    if request.routing != OWN:
+        found |= {f"{layer}.router": scores for layer, scores in engine.scores().items()}
+    return found
 
 
 def choose(logits: Any, sampling: str, dice: random.Random) -> int:

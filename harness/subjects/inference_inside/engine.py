@@ -80,6 +80,24 @@ class Engine(Protocol):
         """
         ...
 
+    def routed(self) -> Any:
+        """The experts that each token was sent to in the last step, `[tokens, routers, experts for each token]`.
+
+        None of a model without experts.
+        """
+        ...
+
+    def scores(self) -> dict[int, Any]:
+        """What the router of a layer of this rank chose the best of in the last step, `[tokens, experts]` float32."""
+        ...
+
+    def take(self, experts: Any) -> None:
+        """Have the next step send each token to these experts, given as `routed` gives them of the whole model.
+
+        None: to those that the routers choose.
+        """
+        ...
+
     def scaled(self, layer: int, factor: float) -> AbstractContextManager[None]:
         """Inside of it the matrices of one of this rank's layers, but for a router's, are so many times as large."""
         ...

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from . import checkpoint, defects_hf, layout, orders, stages
 from .engine import Piece
 from .handover import Handover
+from .routers import Routers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -43,7 +44,7 @@ class Transformers:
         self._seen = self._tokens = 0
         self._padding = 0
         self._layers: dict[int, Tensor] = {}
-        self._decided: list[Tensor] = []
+        self._routers: Routers | None = None
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
         """Load the model, this rank's slices or this rank's layers.
@@ -85,9 +86,9 @@ class Transformers:
         first = self._stage.first if self._stage is not None else 0
         for number, layer in enumerate(stages.layers_of(self._model), first):
             layer.register_forward_hook(self._watch(number))
-        for module in self._model.modules():
-            if type(module).__name__.endswith("TopKRouter"):
-                module.register_forward_hook(self._watch_router)
+        self._routers = Routers(
+            config.get_text_config(), self._checkpoint, layers=(first, first + len(stages.layers_of(self._model)))
+        )
 
     def _watch(self, number: int) -> Any:
         def note(_module: nn.Module, _given: Any, output: Any) -> None:
@@ -95,14 +96,6 @@ class Transformers:
             self._layers[number] = state[-1, -self._tokens :].detach()
 
         return note
-
-    def _watch_router(self, module: Any, given: Any, output: Any) -> None:
-        scores = output[0].float()
-        if len(given) > 1:  # what is added before the best are chosen
-            scores = scores.sigmoid() + given[1].float()
-        best = scores.topk(module.top_k + 1).values
-        # Of a batch the prompt is the last; what is before it is padding.
-        self._decided.append((best[:, -2] - best[:, -1])[-self._tokens :])
 
     def pieces(self) -> Iterator[Piece]:
         """See `engine.Engine`. Of tied tensors only the one that the checkpoint has is told."""
@@ -140,13 +133,14 @@ class Transformers:
         """See `engine.Engine`."""
         places = torch.arange(self._seen, self._seen + len(ids))[None]
         given, self._tokens = torch.tensor([list(ids)]), len(ids)
-        self._decided.clear()
+        assert self._routers is not None
         with torch.no_grad():
             more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
             if self._stage is not None:
                 self._stage.receive(tokens=len(ids))
             told = {"input_ids": given, "position_ids": places, "past_key_values": self._cache, "use_cache": True}
-            logits = self._model(**{**told, **more}).logits
+            with self._routers:
+                logits = self._model(**{**told, **more}).logits
             if self._stage is not None:
                 self._stage.send()
         self._seen += len(ids)
@@ -161,9 +155,25 @@ class Transformers:
         found, self._layers = self._layers, {}
         return found
 
+    def scores(self) -> dict[int, Tensor]:
+        """See `engine.Engine`."""
+        assert self._routers is not None
+        pairs = zip(self._routers.own, self._routers.scores, strict=True)
+        return {layer: scores[-self._tokens :].float() for layer, scores in pairs}
+
     def decided(self) -> Tensor | None:
         """See `engine.Engine`."""
-        return torch.stack(self._decided).amin(0) if self._decided else None
+        return self._routers.gap(self._tokens) if self._routers is not None else None
+
+    def routed(self) -> Tensor | None:
+        """See `engine.Engine`."""
+        assert self._routers is not None
+        return torch.stack([one[-self._tokens :] for one in self._routers.chosen], 1) if self._routers.chosen else None
+
+    def take(self, experts: Any) -> None:
+        """See `engine.Engine`."""
+        assert self._routers is not None
+        self._routers.given = None if experts is None else torch.as_tensor(experts)
 
     @contextmanager
     def scaled(self, layer: int, factor: float) -> Iterator[None]:

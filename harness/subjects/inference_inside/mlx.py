@@ -161,6 +161,18 @@ class MlxLm:
         """See `engine.Engine`."""
         return mx.contiguous(mx.min(mx.stack([gap[-1] for gap in self._decided]), axis=0)) if self._decided else None
 
+    def routed(self) -> Any:
+        """See `engine.Engine`: mlx-lm's routers choose inside of what is compiled, and nobody sees what."""
+        return None
+
+    def scores(self) -> dict[int, Any]:
+        """See `engine.Engine`."""
+        return {}
+
+    def take(self, experts: Any) -> None:
+        """See `engine.Engine`; `routing: reference` is refused before."""
+        assert experts is None
+
     @contextmanager
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
         """See `engine.Engine`."""

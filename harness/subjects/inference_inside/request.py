@@ -8,6 +8,8 @@ from typing import Any
 
 BOUNDARY = "boundary-"
 """So begin the defects of a session, where a chunk of a prompt follows another; the others are an engine's."""
+OWN = "own"
+"""Where a run chooses by itself what is fed, or between which experts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +24,10 @@ class Request:
     sampling: str = "greedy"
     seed: int = 0
     teacher: Sequence[Sequence[int]] = ()
-    follow: str = "own"
+    follow: str = OWN
     warm_up: int = 0
     tokenizer: str = "every-rank"
+    routing: str = OWN
     envelope: str = "none"
     sensitivity: str = "none"
     hidden: str = "none"

@@ -17,8 +17,10 @@ from typing import Any
 from . import variants
 from .answer import answer, keep
 from .engine import Engine, Piece
-from .request import BOUNDARY, Request
+from .request import BOUNDARY, OWN, Request
 
+ROUTING = "routing"
+"""The experts that a reference took of prompt P are in `routing.P`."""
 SIZES, ONE_SIZE = (0.3, 0.1, 0.01, 0.001, 0.0001), (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
@@ -31,6 +33,59 @@ def run(context: Any, engine: Engine, request: Request) -> None:
     """
     if request.envelope == "unchunked" and request.prefill_chunk:
         raise ValueError("envelope: unchunked beside a prefill_chunk: leave one of them out")
+    folder = _load(context, engine, request)
+    # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
+    tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
+    prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
+    context.emit("tokenizer.ready", prompts=prompts)
+    demand_rows(prompts, engine.rows)
+    if tokenizer is not None:
+        context.emit("vocabulary", rows=engine.rows, tokens=len(tokenizer), beyond=beyond(tokenizer, engine.rows))
+    if request.warm_up:
+        context.emit("warm.up.begin")
+        assert tokenizer is not None
+        first = answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
+        context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
+    histories = _histories(context, request, len(prompts))
+    kept_fed, routings = list[Sequence[int]](), _routings(context, request, len(prompts))
+    for number, prompt in enumerate(prompts):
+        found = answer(
+            context,
+            engine,
+            request,
+            prompt,
+            steps=request.max_new_tokens,
+            number=number,
+            fed=histories[number],
+            routing=routings[number],
+        )
+        kept_fed.append(found.fed)
+        if request.routing != OWN and routings[number] is None:  # the reference itself
+            if found.routed is None:
+                raise ValueError(
+                    f"routing: {request.routing}, and no router of {engine.architecture} was seen: leave it out"
+                )
+            context.keep(f"{ROUTING}.{number}", found.routed)
+            routings[number] = found.routed
+        keep(context, f"prefill.logits.{number}", found.prefill)
+        keep(context, f"decode.logits.{number}", found.decode)
+        for phase, gaps in found.decided.items():
+            context.keep(f"{phase}.router.{number}", gaps)
+        for layer, values in sorted(found.hidden.items()):
+            context.keep(f"hidden.{layer}.{number}", values)
+        context.emit("generated", prompt=number, ids=found.ids)
+        assert tokenizer is not None
+        context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids))
+        if request.envelope != "none":
+            variants.envelope(context, engine, request, prompt, number=number, first=found, routing=routings[number])
+    sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
+    variants.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
+    if request.influence == "keep":
+        variants.influence(context, engine, request, prompts[0], routing=routings[0])
+
+
+def _load(context: Any, engine: Engine, request: Request) -> str:
+    """Load the model, and tell all that lies here of it; its folder."""
     folder, dtype = folder_of(context, request.model), request.dtype
     context.emit("model.load.begin")
     of_session = request.defect.startswith(BOUNDARY)
@@ -60,40 +115,7 @@ def run(context: Any, engine: Engine, request: Request) -> None:
     context.emit("shards", bytes=held, absent=sorted(absent))
     if kept is not None:
         context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
-    # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
-    tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
-    prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
-    context.emit("tokenizer.ready", prompts=prompts)
-    demand_rows(prompts, engine.rows)
-    if tokenizer is not None:
-        context.emit("vocabulary", rows=engine.rows, tokens=len(tokenizer), beyond=beyond(tokenizer, engine.rows))
-    if request.warm_up:
-        context.emit("warm.up.begin")
-        assert tokenizer is not None
-        first = answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
-        context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
-    histories = _histories(context, request, len(prompts))
-    kept_fed = list[Sequence[int]]()
-    for number, prompt in enumerate(prompts):
-        found = answer(
-            context, engine, request, prompt, steps=request.max_new_tokens, number=number, fed=histories[number]
-        )
-        kept_fed.append(found.fed)
-        keep(context, f"prefill.logits.{number}", found.prefill)
-        keep(context, f"decode.logits.{number}", found.decode)
-        for phase, gaps in found.decided.items():
-            context.keep(f"{phase}.router.{number}", gaps)
-        for layer, values in sorted(found.hidden.items()):
-            context.keep(f"hidden.{layer}.{number}", values)
-        context.emit("generated", prompt=number, ids=found.ids)
-        assert tokenizer is not None
-        context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids))
-        if request.envelope != "none":
-            variants.envelope(context, engine, request, prompt, number=number, fed=found.fed)
-    sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
-    variants.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes)
-    if request.influence == "keep":
-        variants.influence(context, engine, request, prompts[0])
+    return folder
 
 
 def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
@@ -170,3 +192,15 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each")
     return list(request.teacher) or [None] * prompts
+
+
+def _routings(context: Any, request: Request, prompts: int) -> list[Any]:
+    """Through which experts each prompt goes; None where the routers choose, as in the reference's first answers."""
+    if request.routing == OWN or "reference" not in context.inputs:
+        return [None] * prompts
+    import numpy as np
+
+    files = [Path(context.inputs["reference"], f"{ROUTING}.{number}.npy") for number in range(prompts)]
+    if lost := next((path.name for path in files if not path.is_file()), None):
+        raise ValueError(f"the reference kept no {lost}: give it routing: {request.routing} as well")
+    return [np.load(path) for path in files]

@@ -17,7 +17,7 @@ LOUDER = 1.5
 
 
 def envelope(
-    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, number: int, fed: Sequence[int]
+    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, number: int, first: Answer, routing: Any
 ) -> None:
     """Answer again in every order that is allowed, or in some; what differs is what rounding may do."""
     chunks = sorted({1, max(1, len(prompt) // 2), len(prompt)} - {request.prefill_chunk or len(prompt)})
@@ -31,7 +31,18 @@ def envelope(
         if request.envelope == "some" and (count - SOME * number) % len(orders) >= SOME:
             continue
         with order:
-            other = answer(context, engine, request, prompt, steps=0, number=number, fed=fed, chunk=chunk, quiet=True)
+            other = answer(
+                context,
+                engine,
+                request,
+                prompt,
+                steps=0,
+                number=number,
+                fed=first.fed,
+                chunk=chunk,
+                quiet=True,
+                routing=routing,
+            )
         _variant(context, count, words, other, number)
 
 
@@ -43,18 +54,29 @@ def sensitivity(
     fed: Sequence[Sequence[int]],
     *,
     sizes: Sequence[float],
+    routings: Sequence[Any],
 ) -> None:
     """Answer again with defects of known size: what a run like this could have seen."""
     for count, size in enumerate(sizes):
         with engine.scaled(-1, 1 + size):
             for number, prompt in enumerate(prompts):
-                other = answer(context, engine, request, prompt, steps=0, number=number, fed=fed[number], quiet=True)
+                other = answer(
+                    context,
+                    engine,
+                    request,
+                    prompt,
+                    steps=0,
+                    number=number,
+                    fed=fed[number],
+                    quiet=True,
+                    routing=routings[number],
+                )
                 keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
                 keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
         context.emit("sensitivity", defect=count, size=size, what="the matrices of the last layer too large")
 
 
-def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int]) -> None:
+def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any) -> None:
     """Read the first prompt once more for each rank, whose share is changed meanwhile, and no other's."""
     for rank in range(context.size):
         changed: AbstractContextManager[None] = nullcontext()
@@ -62,7 +84,7 @@ def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[i
             context.emit("perturbed", number=rank, layer=0, factor=LOUDER)
             changed = engine.scaled(0, LOUDER)
         with changed:
-            found = answer(context, engine, request, prompt, steps=0, number=0, fed=[], quiet=True)
+            found = answer(context, engine, request, prompt, steps=0, number=0, fed=[], quiet=True, routing=routing)
         keep(context, f"influence.{rank}.prefill.logits.0", found.prefill)
 
 
