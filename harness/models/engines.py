@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.extras import absence
+from harness.models import decoders
 from harness.models.problem import ModelError
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
 PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
 PIPELINE = "PipelineMixin"
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +36,14 @@ class Offer:
         single: whether it knows the architecture at all.
         tensor: whether it has a plan by which the layers are split.
         pipeline: whether it can split by layers itself.
+        architecture: the class of transformers that has it.
         wants: keys of config.json without which it raises; of some architectures releases of transformers write others.
     """
 
     single: bool = False
     tensor: bool = False
     pipeline: bool = False
+    architecture: str = ""
     wants: tuple[str, ...] = ()
 
 
@@ -74,7 +78,21 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
     if "text_config" not in config and (lacking := [key for key in offer.wants if key not in config]):
         return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
+    if library == "hf" and (why := decoders.stateful(_folder(library), offer.architecture)):
+        return f"{called}: {why}; the hf engines go on from a KV cache"
+    if engine == "hf-pipeline" and (why := decoders.unsplittable(_folder(library), offer.architecture)):
+        return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
+    if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
+        return f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or a GPU"
     return uneven(engine, config, ranks=ranks, dtype=dtype)
+
+
+def is_without_gpu() -> bool:
+    """Whether the MLX that is installed computes on a CPU, which lacks products of experts in 16 bits."""
+    try:
+        return bool(version("mlx-cpu"))
+    except PackageNotFoundError:
+        return False
 
 
 def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
@@ -99,7 +117,7 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
             return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
-    if library == "hf" and _number(text, "num_local_experts", "num_experts", "n_routed_experts"):
+    if library == "hf" and _number(text, *EXPERTS):
         inner = _number(text, "moe_intermediate_size", "intermediate_size")
         share = -(-inner // ranks)
         if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in (share, inner - share * (ranks - 1))):
@@ -150,16 +168,21 @@ def offers(library: str) -> Mapping[str, Offer]:
         ModelError: it is not installed here, or its files are not what is understood.
     """
     installed(library)
-    spec = importlib.util.find_spec(PACKAGES[library])
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if not places:
-        raise ModelError(f"{LIBRARIES[library]} has no files here: install it again")
-    found = dict(_of_transformers(Path(places[0])) if library == "hf" else _of_mlx_lm(Path(places[0])))
+    place = _folder(library)
+    found = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
     if not any(one.tensor for one in found.values()):
         raise ModelError(
             f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is understood"
         )
     return found
+
+
+def _folder(library: str) -> Path:
+    spec = importlib.util.find_spec(PACKAGES[library])
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places:
+        raise ModelError(f"{LIBRARIES[library]} has no files here: install it again")
+    return Path(places[0])
 
 
 def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
@@ -175,9 +198,9 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
                 kind = values.get("model_type")
                 if isinstance(kind, ast.Constant) and _is_full(values.get("base_model_tp_plan")):
                     planned.add(str(kind.value))
-    for kind in known:
-        # hf-pipeline is ours: it takes any decoder, and refuses in the rank what it does not know how to split.
-        yield kind, Offer(single=True, tensor=kind in planned, pipeline=True)
+    for kind, architecture in known.items():
+        # hf-pipeline is ours: it takes any decoder but those that `decoders` tells.
+        yield kind, Offer(single=True, tensor=kind in planned, pipeline=True, architecture=architecture)
 
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:

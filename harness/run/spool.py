@@ -1,7 +1,7 @@
 """Where what ranks kept lies until the last trial is over: in a file without a name.
 
 In the results folder a rank would find it by walking up from its own code, and could hand in what the whole model, or
-a smaller world, computed.
+a smaller world, computed. Nor may it open the file through this process, whose descriptors the kernel lists.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from harness.rank.process import keep_private
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Spool:
             OSError: it cannot be made.
         """
         self._file: BinaryIO = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with it
+        keep_private(private=True)
         self._end = 0
         self._lock = threading.Lock()
 
@@ -65,3 +68,4 @@ class Spool:
     def close(self) -> None:
         """Give it back."""
         self._file.close()
+        keep_private(private=False)

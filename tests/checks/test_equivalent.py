@@ -195,6 +195,36 @@ def test_the_first_layer_that_differs_is_named() -> None:
     assert "first in layer 1, attention at position 6 of prompt 1 (1, allowed 1.91e-06)" in reason
 
 
+def told_to_routers(*, scores: float = 0.0) -> tuple[Reference, dict[str, Any]]:
+    """A reference whose routers are told what to take, and an answer of which one score is this much higher."""
+    reference = Reference()
+    state = np.linspace(0, 1, 54, dtype="float32").reshape(9, 6)
+    reference.kept["hidden.2.router.1"] = state
+    reference.kept["envelope.0.hidden.2.router.1"] = state + np.float32(NOISE)
+    answer = {name: values.copy() for name, values in reference.kept.items() if not name.startswith("envelope")}
+    answer["hidden.2.router.1"][4, 3] += np.float32(scores)
+    return reference, answer
+
+
+def test_a_router_that_is_told_what_to_take_is_judged_by_its_scores() -> None:
+    """The logits are the reference's, for its experts were taken; that it would have chosen others is divergent."""
+    reference, answer = told_to_routers(scores=NOISE)
+    assert judged(CHECK, reference, [answer]).passed
+    reference, answer = told_to_routers(scores=0.5)
+    part = judged(CHECK, reference, [answer]).ranks[0]
+    assert not part.passed
+    assert part.reason.startswith("DIVERGENT: a router would choose otherwise than noise explains; first in layer 2")
+
+
+def test_a_router_that_nobody_shows_is_not_compared() -> None:
+    """A reference whose routers were told, and ranks that keep no scores of theirs: that is not agreement."""
+    reference, answer = told_to_routers()
+    del answer["hidden.2.router.1"]
+    part = judged(CHECK, reference, [answer, answer]).ranks[1]
+    assert (part.passed, part.uncompared) == (False, True)
+    assert part.reason == "1 array of scores that the reference's routers kept no rank did"
+
+
 def forged(change: Callable[[dict[str, Any]], None]) -> Any:
     def forge(values: dict[str, Any]) -> dict[str, Any]:
         change(values)

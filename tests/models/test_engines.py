@@ -136,6 +136,38 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             process.kill()
 
 
+@pytest.mark.parametrize(
+    ("engine", "kind", "says"),
+    [
+        (
+            "hf-pipeline",
+            "opt",
+            "has embed_positions (OPTLearnedPositionalEmbedding), which takes more than the positions",
+        ),
+        ("hf-pipeline", "gemma3n_text", "has per_layer_model_projection, a matrix beside its layers"),
+        ("hf-pipeline", "mamba", "takes no past_key_values"),
+        ("hf-single", "mamba", "takes no past_key_values"),
+        ("hf-single", "opt", ""),
+        ("hf-pipeline", "bloom", ""),
+        ("hf-pipeline", "gpt2", ""),
+    ],
+)
+def test_a_decoder_that_is_not_only_layers_is_refused_before_anything_runs(engine: str, kind: str, says: str) -> None:
+    """By the library's files: what stands beside the layers, or in place of a KV cache; others are left alone."""
+    found = refusal(engine, {"model_type": kind, "num_hidden_layers": 2}, ranks=2)
+    assert says in found if says else not found
+
+
+def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX has no such product on a CPU, and raises in the first layer; in float32, and without experts, it computes."""
+    for is_without, says in ((True, "in float32 alone on a CPU"), (False, "")):
+        monkeypatch.setattr(engines, "is_without_gpu", lambda found=is_without: found)
+        found = refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2, dtype="bfloat16")
+        assert says in found if says else not found
+        assert not refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2)
+        assert not refusal("mlx-tensor", MODELS["llama"].config(), ranks=2, dtype="bfloat16")
+
+
 def test_experts_whose_rows_are_not_a_multiple_of_16_bytes_are_refused() -> None:
     """48 wide over 4 ranks is 24 bytes a row in bfloat16, in which transformers crashes, and 48 in float32."""
     config = MODELS["qwen3-moe"].config()

@@ -114,6 +114,36 @@ def test_a_defect_at_a_boundary_is_seen_from_there_on(worlds: Worlds, engine: st
 
 
 @pytest.mark.whole
+def test_tokens_go_through_the_experts_that_the_reference_took(worlds: Worlds, tmp_path: Path) -> None:
+    """Told others, a stage's logits are others, and what its routers would have chosen stays the same before that."""
+    import numpy as np
+
+    asked: dict[str, Any] = {
+        "prompts": [[40, 41, 42]],
+        "teacher": [[7, 8]],
+        "dtype": "bfloat16",
+        "routing": "reference",
+    }
+    worlds.run("hf-single", size=1, model=cached("qwen3-moe"), envelope="unchunked", **asked)
+    reference = arrays(worlds)
+    taken = reference[0, "routing.0"]
+    assert taken.shape == (4, 4, 2)  # three of the prompt and one that is fed; layers; experts for each
+    assert not [name for _, name in reference if name.endswith("prefill.router.0")]
+    found = []
+    for number, given in enumerate((taken, (taken + 1) % 12)):
+        (tmp_path / str(number)).mkdir()
+        np.save(tmp_path / str(number) / "routing.0.npy", given)
+        worlds.run(
+            "hf-pipeline", size=2, model=cached("qwen3-moe"), inputs={"reference": str(tmp_path / str(number))}, **asked
+        )
+        found.append(arrays(worlds))
+    right, other = found
+    assert (right[0, "hidden.0.router.0"] == other[0, "hidden.0.router.0"]).all()
+    assert (right[1, "hidden.3.router.0"] != other[1, "hidden.3.router.0"]).any()
+    assert (right[1, "prefill.logits.0"] != other[1, "prefill.logits.0"]).all(-1).any()
+
+
+@pytest.mark.whole
 def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None:
     """A teacher's tokens, or the reference's, are fed whatever is chosen; sampling follows its seed on every rank."""
     folder = cached("llama")
