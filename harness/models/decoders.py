@@ -43,25 +43,24 @@ def unsplittable(folder: Path, architecture: str) -> str:
                 return f"{holder.name} makes {name} {'before' if before else 'behind'} its layers"
         elif kind == "Linear":
             return f"{holder.name} has {name}, a matrix beside its layers"
-        elif kind in classes and any(
-            isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in classes[kind].bases
-        ):
+        elif kind in classes and _is_embedding(classes[kind]):
             forward = _method(classes[kind], "forward")
             if forward is not None and len(_parameters(forward)) > 1:
                 return f"{holder.name} has {name} ({kind}), which takes more than the positions"
+        elif kind in classes and {made for _, made in _made(classes[kind])} & {"Linear", "Parameter"}:
+            return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
     return ""
 
 
-def _holder(classes: dict[str, ast.ClassDef], name: str) -> ast.ClassDef | None:
-    """The class that has the layers: of the attributes of a class, and of theirs, the first with a list."""
-    node, seen = classes.get(name), set[str]()
-    while node is not None and node.name not in seen:
-        seen.add(node.name)
-        made = [kind for _, kind in _made(node)]
-        if "ModuleList" in made:
-            return node
-        node = next((classes[kind] for kind in made if kind in classes), None)
-    return None
+def _holder(classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()) -> ast.ClassDef | None:
+    """The class that has the layers: of what a class makes, and of what that makes, the first with a list."""
+    if name not in classes or name in seen:
+        return None
+    made = [kind for _, kind in _made(classes[name])]
+    if "ModuleList" in made:
+        return classes[name]
+    found = (_holder(classes, kind, seen | {name}) for kind in made)
+    return next((one for one in found if one is not None), None)
 
 
 def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -78,6 +77,10 @@ def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
             )
             yield target.attr, kind
+
+
+def _is_embedding(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in node.bases)
 
 
 def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:

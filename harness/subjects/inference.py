@@ -121,7 +121,7 @@ EMITS = {
     "decode.begin": (),
     "decode.end": (),
     "generated": ("prompt", "ids"),
-    "detokenized": ("prompt", "text"),
+    "detokenized": ("prompt", "text", "unknown"),
     "envelope": ("number", "prompt", "order"),
     "sensitivity": ("defect", "size", "what"),
     "perturbed": ("number", "layer", "factor"),

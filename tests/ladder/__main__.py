@@ -68,16 +68,16 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
                         if not due:
                             continue
                         climbed = climb(worlds, check, rung, defects=due, seeds=seeds, below=given.folder)
-                        for defect, seed, word in climbed:
-                            row = {**rung, "defect": defect, "seed": seed, "said": word}
+                        for defect, seed, word, far in climbed:
+                            row = {**rung, "defect": defect, "seed": seed, "said": word, "far": far}
                             if key_of(row) not in done:
                                 print(json.dumps(row), file=file, flush=True)
 
 
 def climb(
     worlds: Worlds, check: EquivalentCheck, rung: dict[str, Any], *, defects: list[str], seeds: range, below: Path
-) -> Iterator[tuple[str, int, str]]:
-    """What is said of each session: defect, seed, and a word with the layer that is named."""
+) -> Iterator[tuple[str, int, str, list[float]]]:
+    """What is said of each session: defect, seed, a word with the layer that is named, and how far off it was."""
     engine, size = rung["engine"], rung["ranks"]
     model, given = folder(rung["model"], seeds.start, below), asked(seeds, rung["model"], rung["dtype"])
     family = engine.partition("-")[0]
@@ -103,12 +103,12 @@ def climb(
         found = worlds.run(at(engine, size), size=size, sessions=sessions)
     except RankEnded as error:
         print(f"{rung} {seeds}: {error}", file=sys.stderr, flush=True)
-        yield from ((defect, seed, "ENDED") for defect in defects for seed in seeds)
+        yield from ((defect, seed, "ENDED", []) for defect in defects for seed in seeds)
         return
     for defect, session in zip(defects, found, strict=True):
         for place, seed in enumerate(seeds):
-            word = doubts[place] or say(check, session.of(own[place]), references[place])
-            yield defect, seed, word
+            word, far = say(check, session.of(own[place]), references[place])
+            yield defect, seed, doubts[place] or word, far
 
 
 def offer(reference: Session, place: Path) -> None:
@@ -125,20 +125,25 @@ def doubt_of(check: EquivalentCheck, reference: Session) -> str:
     return f"INCONCLUSIVE: {found[0][1]}" if found else ""
 
 
-def say(check: EquivalentCheck, session: Session, reference: Session) -> str:
-    """The word of a session: that of its worst rank."""
+def say(check: EquivalentCheck, session: Session, reference: Session) -> tuple[str, list[float]]:
+    """The word of a session, that of its worst rank; and its prefill's middle and largest distance in the envelope's."""
     seen: History = judged(check, session, reference)
     parts = check.judge(seen).ranks
     if any(part.uncompared or part.missing for part in parts):
-        return f"UNCOMPARED: {next(part.reason for part in parts if part.uncompared or part.missing)}"
+        return f"UNCOMPARED: {next(part.reason for part in parts if part.uncompared or part.missing)}", []
     bad = [part for part in parts if not part.passed]
     parity = parity_of(check, seen)
     assert parity is not None
+    far, limits = [one.phases["prefill"] for one in parity.ranks if one.keeps], parity.phases["prefill"]
+    shares = [
+        max((getattr(one, name) or 0.0) / (getattr(limits, name) or 1.0) for one in far) for name in ("half", "most")
+    ]
+    shares = [round(share, 3) for share in shares]
     if bad:
         layers = sorted(one.layer.layer for one in parity.ranks if one.layer is not None)
-        return f"DIVERGENT in layer {layers[0]}" if layers else "DIVERGENT after the layers"
+        return f"DIVERGENT in layer {layers[0]}" if layers else "DIVERGENT after the layers", shares
     words = {str(part.observed).partition(":")[0] for part in parts}
-    return "EQUIVALENT" if "EQUIVALENT" in words else "IDENTICAL"
+    return "EQUIVALENT" if "EQUIVALENT" in words else "IDENTICAL", shares
 
 
 def read(rows: Path) -> list[dict[str, Any]]:

@@ -228,6 +228,29 @@ def test_a_tokenizer_on_rank_0_only_ends_the_others(worlds: Worlds) -> None:
     assert history.said(0, "tokenizer.ready")
 
 
+@pytest.mark.whole
+def test_a_row_without_a_token_that_is_generated_is_named(worlds: Worlds, tmp_path: Path) -> None:
+    """A head with a loud row behind the last token: what was generated of it is no text, and is said to be unknown."""
+    import numpy as np
+    from safetensors.numpy import load_file, save_file
+
+    folder = write("llama", tmp_path / "llama")
+    config = json.loads((folder / "config.json").read_text())
+    rows = config["vocab_size"]
+    tensors = load_file(folder / "model.safetensors")
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        tensors[name] = np.concatenate([tensors[name], 3 * tensors[name][:12]])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": rows + 12}))
+    history = worlds.run(
+        "hf-pipeline", size=2, model=folder, prompts=[[one] for one in range(40, 56)], max_new_tokens=1
+    )
+    ids = [one[0] for one in said(history, "generated", "ids")[1]]
+    found = said(history, "detokenized", "unknown")[1]
+    assert found == [[one] if one >= rows else [] for one in ids]
+    assert any(found)
+
+
 def test_a_stack_of_experts_is_told_expert_by_expert() -> None:
     """Rows of gate and up that a rank holds of each expert are told as slices of that expert's matrices."""
     checkpoint = {

@@ -8,15 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 EXPERT = re.compile(r"\.layers\.(\d+)\..*\bexperts\.")
 NUMBERS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 CHOSEN = ("num_experts_per_tok", "moe_k", "num_experts_per_token", "moe_topk")
 
 
-class Routers(TorchFunctionMode):
+class Routers:
     """Around a forward pass: watches each choice of the best of all experts, wherever a model makes it.
+
+    Its own function stands for `topk` meanwhile: not a mode of torch's, which would stand in the traceback of every
+    error.
 
     Args:
         config: of the text model.
@@ -33,7 +35,6 @@ class Routers(TorchFunctionMode):
     """
 
     def __init__(self, config: Any, stored: Collection[str], *, layers: tuple[int, int]) -> None:
-        super().__init__()
         self._experts = _number(config, NUMBERS)
         self._best = _number(config, CHOSEN)
         self.all = sorted({int(match[1]) for name in stored if (match := EXPERT.search(name))}) if self._best else []
@@ -41,24 +42,36 @@ class Routers(TorchFunctionMode):
         self.scores: list[Tensor] = []
         self.chosen: list[Tensor] = []
         self.given: Tensor | None = None
+        self._whole: list[tuple[Any, Any]] = []
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> None:
         self.scores.clear()
         self.chosen.clear()
-        return super().__enter__()
+        if self.own:
+            self._whole = [(place, place.topk) for place in (torch, Tensor)]
+            for place, whole in self._whole:
+                setattr(place, "topk", self._watching(whole))  # noqa: B010 - a type has no such attribute for types
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if func not in (torch.topk, Tensor.topk) or not self._is_choice(args[0], found[1]):
-            return found
-        scores, chosen = args[0], found[1]
-        if self.given is not None:
-            place = self.all.index(self.own[len(self.scores)])
-            chosen = chosen.clone()
-            chosen[-self.given.shape[0] :] = self.given[:, place]
-        self.scores.append(scores)
-        self.chosen.append(chosen)
-        return (scores.gather(-1, chosen), chosen) if self.given is not None else found
+    def __exit__(self, *_error: object) -> None:
+        for place, whole in self._whole:
+            setattr(place, "topk", whole)  # noqa: B010 - the same
+        self._whole = []
+
+    def _watching(self, whole: Any) -> Any:
+        def topk(scores: Tensor, *given: Any, **named: Any) -> Any:
+            found = whole(scores, *given, **named)
+            if not self._is_choice(scores, found[1]):
+                return found
+            chosen = found[1]
+            if self.given is not None:
+                place = self.all.index(self.own[len(self.scores)])
+                chosen = chosen.clone()
+                chosen[-self.given.shape[0] :] = self.given[:, place]
+            self.scores.append(scores)
+            self.chosen.append(chosen)
+            return (scores.gather(-1, chosen), chosen) if self.given is not None else found
+
+        return topk
 
     def _is_choice(self, scores: Tensor, chosen: Tensor) -> bool:
         if scores.ndim != 2 or (scores.shape[-1], chosen.shape[-1]) != (self._experts, self._best):

@@ -47,6 +47,7 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         first = answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
         context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
     histories = _histories(context, request, len(prompts))
+    known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
     kept_fed, routings = list[Sequence[int]](), _routings(context, request, len(prompts))
     for number, prompt in enumerate(prompts):
         found = answer(
@@ -75,7 +76,9 @@ def run(context: Any, engine: Engine, request: Request) -> None:
             context.keep(f"hidden.{layer}.{number}", values)
         context.emit("generated", prompt=number, ids=found.ids)
         assert tokenizer is not None
-        context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids))
+        # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
+        unknown = sorted(set(found.ids) - known)
+        context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
         if request.envelope != "none":
             variants.envelope(context, engine, request, prompt, number=number, first=found, routing=routings[number])
     sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
