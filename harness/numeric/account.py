@@ -31,9 +31,9 @@ class LayerDeparture(Model):
     Attributes:
         layer: its number.
         part: which part of the layer; empty for what leaves it.
-        at: the first position beyond.
-        most: the largest distance; None where it is not finite.
-        allowed: at any position.
+        at: the first position beyond what is allowed at any; where none is, that of the largest distance.
+        most: the largest distance, or, where none is beyond, the middle one; None where it is not finite.
+        allowed: at any position, or at half of them.
     """
 
     layer: Count

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 20
 """Numbers that are looked at together."""
+STEADY = 16
+"""From so many positions on, the middle distance of two runs with the same noise is nearly the same."""
 Count = Annotated[int, Field(ge=0)]
 Distance = Annotated[float, Field(ge=0)]
 
@@ -47,9 +49,12 @@ class Envelope(Model):
     def allows(self, margin: float) -> tuple[float, float]:
         """What another run may differ by: at half of its positions, and at any.
 
-        Where the variants are the same at half of the positions, the second limit is the only one.
+        Of many positions the middle distance is steady, and the envelope's is that of the furthest variant of each
+        already: half the margin is left to it, and once the envelope at least. Where the variants are the same at half
+        of the positions, the second limit is the only one.
         """
-        return (self.half or math.inf) * margin, self.most * margin
+        middle = margin if self.positions < STEADY else max(1.0, margin / 2)
+        return (self.half or math.inf) * middle, self.most * margin
 
 
 class Place(Model):

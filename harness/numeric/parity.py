@@ -22,11 +22,8 @@ from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.envelope import (
     Departure,
-    Place,
     Sequences,
-    demand_alike,
     departure,
-    distances,
     envelope,
     margins,
 )
@@ -202,8 +199,6 @@ class Whole:
 
     def _departures(self, own: Arrays) -> Iterator[tuple[int, LayerDeparture | None]]:
         """In order, how many hidden states of a layer (or a part) can be compared, and what lies beyond noise there."""
-        import numpy as np
-
         reference = self._series.get(NO_SERIES, {})
         for place in sorted((one for one in own if one[0] == "hidden"), key=_in_order):
             shared = sorted(own[place].keys() & reference.get(place, {}).keys())
@@ -211,34 +206,26 @@ class Whole:
             shared = [prompt for prompt in shared if any(prompt in variant for variant in variants)]
             if not shared:
                 continue
-            expected, found = Sequences(reference[place]), Sequences(own[place])
-            noise, far = 0.0, {}
-            for prompt in shared:
-                demand_alike(found, expected, prompt)
-                rows, judged = expected.rows(prompt), self._keep.get("prefill", {}).get(prompt)
-                far[prompt] = distances(found.rows(prompt), rows)[:judged]
-                for variant in variants:
-                    if prompt not in variant:
-                        continue
-                    demand_alike(Sequences(variant), expected, prompt)
-                    noise = max(
-                        noise, float(distances(Sequences(variant).rows(prompt), rows)[:judged].max(initial=0.0))
-                    )
-            allowed = noise * self.margin
-            beyond = {prompt: np.flatnonzero(far[prompt] > allowed) for prompt in shared}
-            first = next((prompt for prompt in shared if beyond[prompt].size), None)
-            departure = None
-            if first is not None:
-                most = max(float(one.max(initial=0.0)) for one in far.values())
+            expected = Sequences({prompt: reference[place][prompt] for prompt in shared})
+            rows = {prompt: expected.rows(prompt).shape[0] for prompt in shared}
+            keep = {prompt: self._keep.get("prefill", {}).get(prompt, many) for prompt, many in rows.items()}
+            limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
+            half, most = limits.allows(self.margin)
+            found = Sequences({prompt: own[place][prompt] for prompt in shared})
+            moved = departure(found, expected, keep=keep, most=most)
+            departed = None
+            if moved.times(limits, self.margin) > 1:
                 layer, _, part = place[1].partition(".")
-                departure = LayerDeparture(
+                at = moved.first or moved.most_at
+                assert at is not None
+                departed = LayerDeparture(
                     layer=int(layer),
                     part=part,
-                    at=Place(prompt=first, position=int(beyond[first][0])),
-                    most=most if most != math.inf else None,
-                    allowed=allowed,
+                    at=at,
+                    most=moved.most if moved.beyond else moved.half,
+                    allowed=most if moved.beyond else half,
                 )
-            yield len(shared), departure
+            yield len(shared), departed
 
     def _flips(self, tokens: Tokens) -> list[Flip] | str:
         """Where other tokens were generated than by the reference; or why that cannot be told."""

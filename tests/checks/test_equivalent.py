@@ -11,6 +11,7 @@ import pytest
 from harness.checks.equivalent import EquivalentCheck
 from harness.events import Event
 from harness.history import ARTEFACTS_ACCOUNTED, History
+from harness.numeric.envelope import Departure, Envelope, Place
 from harness.reason import VerdictCode
 from tests.checks import worlds
 from tests.checks.worlds import NOISE, Reference, judged
@@ -76,6 +77,18 @@ def test_a_little_everywhere_is_seen_though_no_position_is_beyond_the_worst() ->
     near = {name: values + np.float32(2e-5) for name, values in reference.answer.items()}
     part = judged(CHECK, reference, [near]).ranks[0]
     assert "prefill logits off by 2e-05 at half of 14 positions" in part.reason
+
+
+def test_of_many_positions_the_middle_is_no_further_off_than_the_variants_are() -> None:
+    """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and noise below half."""
+    few, many = (Envelope(variants=3, positions=count, apart=0, half=1.0, most=4.0) for count in (15, 16))
+    assert [few.allows(2.0), many.allows(2.0)] == [(2.0, 8.0), (1.0, 8.0)]
+    assert [many.allows(1.0), many.allows(6.0)] == [(1.0, 4.0), (3.0, 24.0)]
+    place = Place(prompt=0, position=0)
+    moved = Departure(
+        positions=16, identical=False, differing=16, half=1.2, most=5.0, most_at=place, beyond=0, first=None
+    )
+    assert moved.times(many, 2.0) == 1.2
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def doubt_of(check: EquivalentCheck, reference: Session) -> str:
 
 
 def say(check: EquivalentCheck, session: Session, reference: Session) -> tuple[str, list[float]]:
-    """The word of a session, that of its worst rank; and its prefill's middle and largest distance in the envelope's."""
+    """The word of a session's worst rank, and the middle and largest distance of its prefill in the envelope's."""
     seen: History = judged(check, session, reference)
     parts = check.judge(seen).ranks
     if any(part.uncompared or part.missing for part in parts):
