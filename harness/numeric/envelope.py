@@ -50,10 +50,10 @@ class Envelope(Model):
         """What another run may differ by: at half of its positions, and at any.
 
         Of many positions the middle distance is steady, and the envelope's is that of the furthest variant of each
-        already: half the margin is left to it, and once the envelope at least. Where the variants are the same at half
-        of the positions, the second limit is the only one.
+        already: a quarter of the slack is left to it, 1.25 times the envelope of a margin of 2. Where the variants are
+        the same at half of the positions, the second limit is the only one.
         """
-        middle = margin if self.positions < STEADY else max(1.0, margin / 2)
+        middle = margin if self.positions < STEADY else 1 + (margin - 1) / 4
         return (self.half or math.inf) * middle, self.most * margin
 
 

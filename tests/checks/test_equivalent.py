@@ -79,16 +79,16 @@ def test_a_little_everywhere_is_seen_though_no_position_is_beyond_the_worst() ->
     assert "prefill logits off by 2e-05 at half of 14 positions" in part.reason
 
 
-def test_of_many_positions_the_middle_is_no_further_off_than_the_variants_are() -> None:
-    """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and noise below half."""
+def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_do() -> None:
+    """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and noise below 0.9."""
     few, many = (Envelope(variants=3, positions=count, apart=0, half=1.0, most=4.0) for count in (15, 16))
-    assert [few.allows(2.0), many.allows(2.0)] == [(2.0, 8.0), (1.0, 8.0)]
-    assert [many.allows(1.0), many.allows(6.0)] == [(1.0, 4.0), (3.0, 24.0)]
+    assert [few.allows(2.0), many.allows(2.0)] == [(2.0, 8.0), (1.25, 8.0)]
+    assert [many.allows(1.0), many.allows(5.0)] == [(1.0, 4.0), (2.0, 20.0)]
     place = Place(prompt=0, position=0)
     moved = Departure(
-        positions=16, identical=False, differing=16, half=1.2, most=5.0, most_at=place, beyond=0, first=None
+        positions=16, identical=False, differing=16, half=1.5, most=5.0, most_at=place, beyond=0, first=None
     )
-    assert moved.times(many, 2.0) == 1.2
+    assert moved.times(many, 2.0) == 1.2  # 1.5 of 1.25
 
 
 @pytest.mark.parametrize(
