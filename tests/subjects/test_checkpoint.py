@@ -121,7 +121,7 @@ def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
     def refusal(name: str, **given: object) -> str:
         refuses = READY[name].refuses
         assert refuses is not None
-        return refuses({"model": "model", "dtype": "float32", **given}, {"model": tmp_path}, 2)
+        return refuses({"model": "model", "dtype": "float32", "routing": "own", **given}, {"model": tmp_path}, 2)
 
     assert refusal("hf-tensor") == refusal("hf-sharded", sharding="tensor") == refusal("mlx-tensor") == ""
     assert "reads model.safetensors.index.json" in refusal("mlx-pipeline")

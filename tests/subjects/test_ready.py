@@ -14,6 +14,7 @@ import pytest
 from harness.history import History
 from harness.subjects import READY
 from harness.subjects.inference_inside.request import Request
+from harness.subjects.subject import ReadySubject
 from harness.world.pool import ServerPool
 from harness.world.preload import EVERYTHING
 from harness.world.world import Launch, World
@@ -70,11 +71,25 @@ def strings(node: ast.AST) -> set[str]:
     return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
 
 
+def loaded(subject: ReadySubject) -> list[ast.Module]:
+    """The file of a subject, and those beside it that it imports, and they."""
+    files = {name.rpartition("/")[2]: content for name, content in subject.files().items()}
+    wanted, found = [f"{subject.module.rpartition('.')[2]}.py"], dict[str, ast.Module]()
+    while wanted:
+        if (name := wanted.pop()) in found or name not in files:
+            continue
+        found[name] = ast.parse(files[name])
+        for node in ast.walk(found[name]):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                wanted += [f"{one}.py" for one in ([node.module] if node.module else [a.name for a in node.names])]
+    return list(found.values())
+
+
 @pytest.mark.parametrize("name", READY)
 def test_the_catalogue_is_what_the_code_says(name: str) -> None:
     """Arguments with their defaults, and events with their keys, are those of its files, none more and none less."""
     subject = READY[name]
-    trees = [ast.parse(content) for content in subject.files().values()]
+    trees = loaded(subject)
     body = ast.parse(subject.file.read_text()).body
     (entry,) = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == "run")
     names = [argument.arg for argument in entry.args.kwonlyargs]

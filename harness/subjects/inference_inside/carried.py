@@ -28,4 +28,11 @@ def answered(context: Any, request: Request, *, sharding: str, integrity: str) -
             context.emit("lost", peer=error.peer, message=error.sequence)
             raise
         if (mended := between.mended()) is not None:
-            context.emit("carried", **mended)
+            context.emit(
+                "carried",
+                damaged=mended["damaged"],
+                sent_again=mended["sent_again"],
+                duplicates=mended["duplicates"],
+                early=mended["early"],
+                made_anew=mended["made_anew"],
+            )
