@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from harness.backends.backend import Backend, BackendProperties, Opened, PeerGone, Ports, Rendezvous
 from harness.backends.gloo import Gloo
@@ -17,9 +18,11 @@ __all__ = [
     "Backend",
     "BackendProperties",
     "Opened",
+    "Over",
     "PeerGone",
     "Rendezvous",
     "hosts_refusal",
+    "machines_refusal",
     "prepare",
     "refusal",
 ]
@@ -29,7 +32,18 @@ KINDS: Registry[Backend] = Registry(
 )
 
 
-def prepare(name: str, *, size: int, ports: Ports, addresses: Sequence[str] | None = None) -> Rendezvous:
+@dataclass(frozen=True, kw_only=True)
+class Over:
+    """Where ranks on several machines are reached, rank by rank: see `Backend.prepare_over`."""
+
+    addresses: Sequence[str]
+    ports: Sequence[int]
+    interfaces: Sequence[str]
+
+
+def prepare(
+    name: str, *, size: int, ports: Ports, addresses: Sequence[str] | None = None, over: Over | None = None
+) -> Rendezvous:
     """What a backend prepares for a world.
 
     Args:
@@ -37,6 +51,7 @@ def prepare(name: str, *, size: int, ports: Ports, addresses: Sequence[str] | No
         size: world size.
         ports: to lease.
         addresses: the address of each rank's host, where they are on test hosts.
+        over: address, port and interface of each rank, where they are on several machines.
 
     Raises:
         OSError: a port or descriptor could not be had.
@@ -44,7 +59,12 @@ def prepare(name: str, *, size: int, ports: Ports, addresses: Sequence[str] | No
     """
     with KINDS.guarded(name, but=(OSError,)):
         kind = KINDS[name]
-        found = kind.prepare(size=size, ports=ports) if addresses is None else kind.prepare_across(addresses=addresses)
+        if over is not None:
+            found = kind.prepare_over(addresses=over.addresses, ports=over.ports, interfaces=over.interfaces)
+        elif addresses is not None:
+            found = kind.prepare_across(addresses=addresses)
+        else:
+            found = kind.prepare(size=size, ports=ports)
         if len(found.ranks) != size or len(found.env or found.ranks) != size:
             raise ValueError(f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}")
         return found
@@ -67,4 +87,11 @@ def hosts_refusal(name: str) -> Skip | None:
     """Why a backend cannot join ranks on test hosts, or None."""
     if type(KINDS[name]).prepare_across is Backend.prepare_across:
         return Skip(SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1")
+    return None
+
+
+def machines_refusal(name: str) -> Skip | None:
+    """Why a backend cannot join ranks on several machines, or None."""
+    if type(KINDS[name]).prepare_over is Backend.prepare_over:
+        return Skip(SkipCode.BACKEND_HOSTS, "it does not join ranks on several machines: run it without --hosts")
     return None

@@ -151,6 +151,18 @@ class Backend:
         """
         raise NotImplementedError
 
+    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+        """The same for ranks on several machines. A backend that cannot join them leaves it out.
+
+        Nothing of the harness is handed to a rank; what is `opened` listens on the machine of its rank.
+
+        Args:
+            addresses: the address of each rank's machine.
+            ports: for each rank, one of its machine's that nobody else takes.
+            interfaces: for each rank, the network interface that has the address.
+        """
+        raise NotImplementedError
+
 
 LOOPBACK = "127.0.0.1"
 # Where ranks on test hosts meet: a network of their own, in which every port is free.

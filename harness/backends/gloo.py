@@ -65,7 +65,11 @@ class Gloo(Backend):
         return rendezvous(size, interface="GLOO_SOCKET_IFNAME")
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
-        return rendezvous_across(addresses, interface="GLOO_SOCKET_IFNAME")
+        across = [FIRST_PORT] * len(addresses), [WIRE] * len(addresses)
+        return rendezvous_over(addresses, *across, interface="GLOO_SOCKET_IFNAME")
+
+    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+        return rendezvous_over(addresses, ports, interfaces, interface="GLOO_SOCKET_IFNAME")
 
 
 def rendezvous(size: int, *, interface: str) -> Rendezvous:
@@ -84,18 +88,22 @@ def rendezvous(size: int, *, interface: str) -> Rendezvous:
     )
 
 
-def rendezvous_across(addresses: Sequence[str], *, interface: str) -> Rendezvous:
-    """The same for ranks on test hosts: the store's socket listens on the host of rank 0.
+def rendezvous_over(
+    addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str], *, interface: str
+) -> Rendezvous:
+    """The same for ranks on several hosts: the store's socket listens on the host of rank 0.
 
     Args:
         addresses: the address of each rank's host.
+        ports: for each rank, one of its host's that nobody else takes.
+        interfaces: for each rank, the network interface that has the address.
         interface: the variable in which the library looks for the network interface.
     """
     size = len(addresses)
     return Rendezvous(
-        ranks=[_of_rank(rank, address=addresses[0], port=FIRST_PORT) for rank in range(size)],
-        opened=[Opened(rank=0, port=FIRST_PORT, backlog=4 * size)],
-        env=[{interface: WIRE}] * size,
+        ranks=[_of_rank(rank, address=addresses[0], port=ports[0]) for rank in range(size)],
+        opened=[Opened(rank=0, port=ports[0], backlog=4 * size)],
+        env=[{interface: name} for name in interfaces],
     )
 
 

@@ -90,6 +90,17 @@ class MlxRing(Backend):
         opened = [Opened(rank=rank) for _ in range(2) for rank in range(size)]
         return Rendezvous(ranks=ranks, descriptors=descriptors, opened=opened, env=_numbered(size))
 
+    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+        # Whose turn it is, no rank sees of a rank on another machine: MLX may sleep a second here (docs/adr/0007).
+        del interfaces
+        own = {
+            "places": list(map(list, zip(addresses, ports, strict=True))),
+            "held": None,
+            "turn": None,
+            "tables": None,
+        }
+        return Rendezvous(ranks=[own] * len(addresses), env=_numbered(len(addresses)))
+
 
 def _numbered(size: int) -> list[dict[str, str]]:
     return [{"MLX_RANK": str(rank)} for rank in range(size)]

@@ -15,11 +15,12 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from harness.backends.backend import OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
-from harness.backends.gloo import rendezvous
+from harness.backends.gloo import rendezvous, rendezvous_over
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 
@@ -58,6 +59,9 @@ class Nccl(Backend):
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:
         del ports
         return rendezvous(size, interface="NCCL_SOCKET_IFNAME")
+
+    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+        return rendezvous_over(addresses, ports, interfaces, interface="NCCL_SOCKET_IFNAME")
 
 
 @functools.cache

@@ -26,3 +26,7 @@ class Nothing(Backend):
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
         return Rendezvous(ranks=[{}] * len(addresses))
+
+    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+        del ports, interfaces
+        return Rendezvous(ranks=[{}] * len(addresses))

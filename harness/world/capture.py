@@ -15,6 +15,7 @@ from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
+from harness.world.machines.elsewhere import Elsewhere
 from harness.world.missed import is_below_home, missed
 from harness.world.names import hide_home_in, shorten
 from harness.world.rank_states import RankStates
@@ -70,6 +71,8 @@ class Recorder:
         self.events: list[Event] = []
         # Nanoseconds that the clock of a rank's test host is ahead of ours.
         self.ahead: dict[int, int] = {}
+        # What is called otherwise on the machine of a rank, where that is another one.
+        self.elsewhere: Mapping[int, Elsewhere] = {}
         self._stacks: dict[int, bytes] = {}
 
     def add(self, event: Event) -> None:
@@ -96,7 +99,7 @@ class Recorder:
         for rank, log in self.logs.items():
             own = scratch / f"rank-{rank}"
             if stacks and (text := read_stack(own / STACKS)):
-                self._stacks[rank] = self.shortened(text.decode("utf-8", "replace")).encode()
+                self._stacks[rank] = self.shortened(text.decode("utf-8", "replace"), rank=rank).encode()
             if (error := read_error(own)) is not None:
                 if self.room and (models := missed(error, given=self._given, code=self.code)):
                     self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
@@ -118,42 +121,47 @@ class Recorder:
             events.append(_apart(self._as_evidence(event, pid=pid), loaded))
         return Capture(
             events=tuple(sorted(events, key=lambda event: event.ns)),
-            logs={rank: self._printed(log) for rank, log in self.logs.items() if log.total},
+            logs={rank: self._printed(log, rank=rank) for rank, log in self.logs.items() if log.total},
             stacks=self._stacks,
             loaded=loaded,
         )
 
-    def shortened(self, text: str) -> str:
-        """A text in which files are named as they are called on any machine."""
+    def shortened(self, text: str, *, rank: int | None = None) -> str:
+        """A text, of a rank or of the harness, in which files are named as they are called on any machine."""
+        if rank is not None and rank in self.elsewhere:
+            return self.elsewhere[rank].shorten(text)
         return shorten(text, folder=self.code, python=self._python, room=self.room)
 
     def _as_evidence(self, event: Event, *, pid: int | None) -> Event:
         """An event with its rank's pid, where it does not say, and without the names of this machine and its user."""
         values = event.values
         if event.by == "rank":
-            values = hide_home_in(dict(values), self.room.homes if self.room is not None else ())
+            if event.rank in self.elsewhere:
+                values = self.elsewhere[event.rank].hide_home_in(dict(values))
+            else:
+                values = hide_home_in(dict(values), self.room.homes if self.room is not None else ())
             if event.name == "rank.error":
-                values = {**values, **self._in_words(values)}
+                values = {**values, **self._in_words(values, rank=event.rank)}
         return event._replace(pid=pid if event.pid is None else event.pid, values=values)
 
-    def _in_words(self, values: Mapping[str, JSON]) -> dict[str, JSON]:
+    def _in_words(self, values: Mapping[str, JSON], *, rank: int | None) -> dict[str, JSON]:
         """What a failed rank says in words: text for readers, that no check looks at."""
         shortened: dict[str, JSON] = {}
         if isinstance(message := values.get("message"), str):
-            shortened["message"] = self.shortened(message)
+            shortened["message"] = self.shortened(message, rank=rank)
         if isinstance(causes := values.get("causes"), list):
             shortened["causes"] = [
-                {**cause, "message": self.shortened(str(cause.get("message", "")))}
+                {**cause, "message": self.shortened(str(cause.get("message", "")), rank=rank)}
                 if isinstance(cause, dict)
                 else cause
                 for cause in causes
             ]
         return shortened
 
-    def _printed(self, log: Log) -> bytes:
+    def _printed(self, log: Log, *, rank: int) -> bytes:
         """What a rank printed; its tracebacks name files."""
         text = log.content().decode("utf-8", "surrogateescape")
-        return self.shortened(text).encode("utf-8", "surrogateescape")
+        return self.shortened(text, rank=rank).encode("utf-8", "surrogateescape")
 
 
 class Log:

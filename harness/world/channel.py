@@ -29,6 +29,8 @@ class Channel:
         self.not_before = not_before
         # What its host's clock is ahead of ours, in nanoseconds. Of a test host we set it, so it is exact.
         self.ahead = 0
+        # Of another machine it is measured, and right to within so many nanoseconds.
+        self.within = 0
         self._line = bytearray()
         self._skipping = False
         self._bytes = 0
@@ -99,6 +101,8 @@ class Channel:
             raise EventError("ns must be an integer")
         if "ns" in found:
             ns -= self.ahead
+            if self.within and self.not_before - self.within <= ns <= now + self.within:
+                ns = min(max(ns, self.not_before), now)
         if not self.not_before <= ns <= now:
             raise EventError("ns lies outside the life of the rank")
         return Event(ns=ns, by="rank", rank=self._rank, name=name, values=values)

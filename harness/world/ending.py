@@ -79,6 +79,7 @@ class Ending:
         self._waiting_since = self._begun_at
         self._awake_by = math.inf
         self._watch: HangWatch | None = None
+        self._last_words_within = KILL_WITHIN
         self.took_stacks = False
 
     def prove(self, watch: HangWatch) -> None:
@@ -114,12 +115,12 @@ class Ending:
             self._stop_at = None if self._stop_at is None else self._stop_at + slept
         if self._last_words_by is None and self._states.is_over():
             # Only the keeper's last words are awaited: it gives what ended ranks left behind some time to go.
-            self._last_words_by = now + self._grace + KILL_WITHIN
+            self._last_words_by = now + self._grace + self._last_words_within
         if self._last_words_by is not None:
             if now >= self._last_words_by:
                 living = self._states.living()
                 which = f"ranks {living} did not end" if living else "the keeper did not finish"
-                raise ServerFailed(f"{which} within {self._grace + KILL_WITHIN:g} s")
+                raise ServerFailed(f"{which} within {self._grace + self._last_words_within:g} s")
         elif self._stacks_at is not None:
             latest = self._stacks_at + STACKS_WITHIN + STACKS_EACH * len(self._texts)
             quiet = self._stacks_are_quiet()
@@ -177,8 +178,14 @@ class Ending:
         for rank, texts in self._texts.items():
             known = sum(map(len, texts))
             texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
-            stacks = parse(texts[-1].decode("utf-8", "replace"))
-            threads = frames_as_evidence(stacks, folder=self._recorder.code, shorten=self._recorder.shortened)
+            there = self._recorder.elsewhere.get(rank)
+            text = texts[-1].decode("utf-8", "replace")
+            stacks = parse(text if there is None else there.as_here(text))
+            threads = frames_as_evidence(
+                stacks,
+                folder=there.code if there is not None else self._recorder.code,
+                shorten=there.shorten if there is not None else self._recorder.shortened,
+            )
             self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
             if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._states.exited:
                 self._watch.conclude(rank, stacks, folder=self._recorder.code)
@@ -205,6 +212,6 @@ class Ending:
         return any(holding_back(self._states.started[rank], STACK_SIGNAL) - self._held_back[rank] for rank in asked)
 
     def _kill(self) -> None:
-        self._last_words_by = time.monotonic() + self._grace + KILL_WITHIN
+        self._last_words_by = time.monotonic() + self._grace + self._last_words_within
         self._world.note("world.stopped", ranks=self._states.living(), why=self._why)
         self._world.signal(signal.SIGKILL)

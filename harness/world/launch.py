@@ -20,6 +20,7 @@ from harness.world.grip import WORK
 from harness.world.hang import Hang
 from harness.world.hosts.host import Hosts
 from harness.world.keeper import BACKEND_FD, EVENTS_FD, GATES_FD
+from harness.world.machines.placed import Placed
 from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
@@ -58,6 +59,7 @@ class Launch:
         declared: normal names of the distributions that the arm's repository declares.
         differing: normal names of the distributions of which another release is in the other arm's environment.
         hosts: the test hosts that the ranks are on; None where all are on this machine.
+        machines: the machines that the ranks are on; None where all are on this one.
         own_mounts: ranks that have mounts of their own.
         clock_ahead: rank to nanoseconds that its monotonic clock is ahead of the others', or of its host's.
         tells_environment: whether ranks tell what they run in.
@@ -100,6 +102,7 @@ class Launch:
     declared: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     hosts: Hosts | None = None
+    machines: Placed | None = None
     own_mounts: frozenset[int] = frozenset()
     clock_ahead: Mapping[int, int] = field(default_factory=dict)
     tells_environment: bool = False
@@ -142,7 +145,15 @@ START_LINE = "backend.ready"
 
 
 def describe(
-    launch: Launch, *, server: Server, scratch: Path, code: Path, rendezvous: Rendezvous, port: int, world: str
+    launch: Launch,
+    *,
+    server: Server,
+    scratch: Path,
+    code: Path,
+    rendezvous: Rendezvous,
+    port: int,
+    world: str,
+    ranks: Sequence[int] | None = None,
 ) -> Path:
     """Write the world's description, and each rank's folder and spec, into `scratch`; return the description's path.
 
@@ -154,15 +165,14 @@ def describe(
         rendezvous: what the backend prepared.
         port: leased for the subject's own use, as MASTER_PORT.
         world: the mark of this world.
+        ranks: those of them that this server forks; None is all. Its keeper counts them from 0.
 
     Raises:
         OSError: no space, or no right to write there.
     """
+    own = range(launch.size) if ranks is None else ranks
     specs, descriptors = zip(
-        *(
-            _spec(launch, rank, scratch, code, rendezvous, world, server=server, port=port)
-            for rank in range(launch.size)
-        ),
+        *(_spec(launch, rank, scratch, code, rendezvous, world, server=server, port=port) for rank in own),
         strict=True,
     )
     boot = BOOT.format(module="rank.lifecycle", arguments="sys.argv[1]")
@@ -174,9 +184,9 @@ def describe(
         "python": [*interpreter(launch.python), "-c", boot, ROOT],
         "env": server.environment,
         "grace": launch.after_failure,
-        "own_mounts": sorted(launch.own_mounts),
-        "clock_ahead": [launch.clock_ahead.get(rank, 0) for rank in range(launch.size)],
-        "late": [launch.lateness.get(rank) for rank in range(launch.size)],
+        "own_mounts": [index for index, rank in enumerate(own) if rank in launch.own_mounts],
+        "clock_ahead": [launch.clock_ahead.get(rank, 0) for rank in own],
+        "late": [launch.lateness.get(rank) for rank in own],
     }
     if launch.hosts is not None:
         description["hosts"] = _hosts(launch, launch.hosts, server=server, rendezvous=rendezvous)
@@ -237,8 +247,8 @@ def _spec(
 
     values = {key: take(value) for key, value in rendezvous.ranks[rank].items()}
     env = launcher_environment(rank=rank, size=launch.size, port=port)
-    if launch.hosts is not None:
-        local, master = launch.hosts.local(rank), launch.hosts.addresses[0]
+    if (placed := launch.hosts or launch.machines) is not None:
+        local, master = placed.local(rank), placed.addresses[0]
         env = launcher_environment(rank=rank, size=launch.size, port=port, local=local, master=master)
     env |= rendezvous.env[rank] if rendezvous.env else {}
     spec = RankSpec(

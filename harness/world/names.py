@@ -152,3 +152,14 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
                 if len(text) > 1 and text.startswith(os.sep):
                     everywhere[text] = word
     return sorted(everywhere.items(), key=lambda entry: len(entry[0]), reverse=True)
+
+
+def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
+    """The names of this machine, for who shortens texts that come from it: see `harness.world.machines.elsewhere`."""
+    names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
+    return {
+        "places": [[place, word] for place, word in _places(folder, None, room)],
+        "homes": [*(room.homes if room is not None else ()), *homes()],
+        "words": list[JSON](names),
+        "root": ROOT,
+    }

@@ -16,6 +16,7 @@ class RankStates:
         finished: ranks whose subject returned.
         joined: ranks that have joined the group and wait at the start line, or have left it.
         exited: rank to the CLOCK_MONOTONIC nanoseconds of its end.
+        lost: ranks on machines that were lost: whether they live, nobody here knows.
         wire: the process beside the ranks that joins their test hosts; None where there are none.
     """
 
@@ -25,12 +26,13 @@ class RankStates:
     finished: set[int] = field(default_factory=set)
     joined: set[int] = field(default_factory=set)
     exited: dict[int, int] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
     wire: int | None = None
 
     def living(self) -> list[int]:
-        """Ranks that were started and have not ended."""
-        return [rank for rank in self.started if rank not in self.exited]
+        """Ranks that were started and have not ended, as far as they are seen."""
+        return [rank for rank in self.started if rank not in self.exited and rank not in self.lost]
 
     def is_over(self) -> bool:
-        """Whether every rank has ended."""
-        return len(self.exited) == self.size
+        """Whether every rank has ended that is seen."""
+        return len(self.exited.keys() | self.lost) == self.size

@@ -26,6 +26,8 @@ from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
 from harness.world.hosts.control import HostControl
 from harness.world.launch import Launch, describe
+from harness.world.machines.control import MachineControl
+from harness.world.machines.fleet import Fleet, MachineServer
 from harness.world.pipes import Pipes
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
@@ -49,7 +51,7 @@ class World:
     def __init__(
         self,
         launch: Launch,
-        pool: ServerPool,
+        pool: ServerPool | Fleet,
         *,
         cancel: int | None = None,
         on_gate: Callable[[World, Event], None] | None = None,
@@ -75,6 +77,7 @@ class World:
         self.mark = ""
         self._states = RankStates(size=launch.size)
         self._hosts = HostControl(launch, self._recorder, self._states)
+        self._machines = MachineControl(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
         self._released: set[int] = set()
@@ -107,11 +110,16 @@ class World:
         """Have the keeper do something to a rank from outside: a method of `harness.world.grip.Grip`."""
         self._order(rank, **{what: order})
 
-    def _order(self, rank: int | None, **order: JSON) -> None:
+    def _order(self, rank: int | None, *, landing: bool = True, **order: JSON) -> None:
         if not self._over:
             with contextlib.suppress(OSError):
-                self._gates.signalled()
+                if landing:
+                    self._gates.signalled()
                 self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
+
+    def ask_stacks(self, ranks: list[int]) -> None:
+        """Have the machines ask their ranks where they stand."""
+        self._order(None, stacks=ranks, landing=False)
 
     def wire(self, order: Mapping[str, JSON]) -> None:
         """Tell the wire between the test hosts what to do; it says `wire.struck` or `wire.undone` when that is so."""
@@ -164,13 +172,20 @@ class World:
         """
         launch = self._launch
         program = {"program": True} if launch.program else {}
-        about = {**launch.about, **program, **self._hosts.about(), "size": launch.size, "backend": launch.backend}
+        about = {
+            **launch.about,
+            **program,
+            **self._hosts.about(),
+            **self._machines.about(),
+            "size": launch.size,
+            "backend": launch.backend,
+        }
         begun = Event(
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
         self.add(begun)
         self.mark = mark(begun.line().encode("ascii"))
-        server: Server | None = None
+        server: Server | MachineServer | None = None
         usable = over = False
         try:
             if self._on_begin is not None:
@@ -199,13 +214,13 @@ class World:
                 # The next world has the same room. A keeper's last word is that nobody is left; without it, the server
                 # is asked.
                 if over or (usable and server.is_well()):
-                    self._pool.give(server)
+                    self._pool.give(server)  # type: ignore[arg-type] - its own
                 else:
-                    self._pool.discard(server)
+                    self._pool.discard(server)  # type: ignore[arg-type]
         self.note("world.end")
         return self._recorder.capture(self._states)
 
-    def _run(self, server: Server) -> None:
+    def _run(self, server: Server | MachineServer) -> None:
         if server.room is not None:
             self._recorder.room = server.room
             server.room.renew(self._launch.home)
@@ -219,6 +234,8 @@ class World:
                 except BaseException:
                     self._pipes.hang_up()
                     raise
+                if isinstance(server, MachineServer):
+                    server.finish()
                 self._recorder.collect(scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks)
                 if self._on_left is not None:
                     self._on_left(self, scratch)
@@ -226,23 +243,28 @@ class World:
         finally:
             remove(scratch)
 
-    def _start(self, server: Server, scratch: Path, ports: PortLease) -> None:
+    def _start(self, server: Server | MachineServer, scratch: Path, ports: PortLease) -> None:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = self._hosts.channels(not_before=self._begun)
-        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=self._hosts.addresses())
+        addresses, over = self._hosts.addresses(), self._machines.over(server)
+        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=addresses, over=over)
         handed = self._pipes.hand(rendezvous.descriptors)
-        code, port = self._recorder.code, ports.take(1)[0]
-        description = describe(
-            launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self.mark
-        )
-        self._ending = Ending(self, self._states, launch=launch, recorder=self._recorder, scratch=scratch)
+        self._ending = self._machines.ending(self, scratch)
         if launch.hang is not None:
             self._hang = HangWatch(
                 launch.hang, world=self, states=self._states, deadline=self._ending.deadline, busy=self._busy
             )
             self._ending.prove(self._hang)
-        server.request(description, handed)
+        if isinstance(server, MachineServer):
+            given = {"rendezvous": rendezvous, "scratch": scratch, "world": self.mark, "begun": self._begun}
+            self._machines.start(server, handed, channels=self._channels, **given)
+        else:
+            code, port = self._recorder.code, ports.take(1)[0]
+            description = describe(
+                launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self.mark
+            )
+            server.request(description, handed)
         self._pipes.handed()
 
     # -- watching ----------------------------------------------------------------------------------------------------
@@ -303,13 +325,16 @@ class World:
             case "signalled":
                 values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
-                self._gates.landed()
+                if "own" not in message:
+                    self._gates.landed()
             case "survivors":
                 self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
             case "unable" | "lost":
                 raise KeeperGone(("the ranks could not be forked: " if kind == "unable" else "") + message["why"])
             case "gone":
                 self._gone = True
+            case _ if self._machines.hear(kind, {**message, "rank": rank}):
+                self._gates.landed()
         for do in self._awaited.pop((told, rank), ()):
             do()
 
@@ -355,7 +380,9 @@ class World:
             self._states.begun.add(event.rank)
         elif event.name == "subject.end":
             self._states.finished.add(event.rank)
-        if event.name in self._launch.probes and (reading := probe(self._states.started.get(event.rank, -1))):
+        if event.name in self._launch.probes and self._machines.are_there:
+            self._order(event.rank, probe={"at": event.name})
+        elif event.name in self._launch.probes and (reading := probe(self._states.started.get(event.rank, -1))):
             # The rank stands at the gate: it is read as it is at this event.
             self.note("rank.measured", rank=event.rank, at=event.name, **reading)
         if event.name in self._launch.gates and event.rank not in self._gates.held and self._on_gate is not None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from harness.reason import Skip, SkipCode
 from harness.world import namespaces
+from harness.world.machines.placed import local
 from harness.world.names import ROOT
 
 # As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.
@@ -63,8 +64,7 @@ class Hosts:
 
     def local(self, rank: int) -> tuple[int, int]:
         """Which of the ranks on its host a rank is, and how many there are."""
-        beside = [other for other, host in enumerate(self.of) if host == self.of[rank]]
-        return beside.index(rank), len(beside)
+        return local(self.of, rank)
 
 
 def name_of(host: int) -> str:

@@ -1,6 +1,7 @@
 """The agent of another machine: answers over its standard input and output, and ends when nobody speaks to it any more.
 
 Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to be installed there.
+It takes trees by their digest, Rankproof's own among them, and becomes a node (`harness.world.machines.node`) of it.
 A message is a JSON object, and bytes after it where its kind has some; before them stand both lengths (`HEAD`).
 """
 
@@ -21,12 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
+from harness.world.machines.tree import BadTree, Store
 
 HEAD = struct.Struct(">II")
 # Before it, a login shell may have printed what it liked.
 MAGIC = b"rankproof-agent-1 "
 MOST_JSON = 8 * 2**20
 MOST_BYTES = 64 * 2**20
+# In which a machine keeps what it was given, and what happened to worlds whose control was gone.
+FOLDER = "rankproof/machines"
+TREES = "trees"
+# In place of this process, on the same descriptors: the channel is theirs.
+NODE = (
+    "import sys; root = sys.argv[1]; sys.path.insert(0, root); "
+    "from harness.world.machines.node import main; main(*sys.argv[2:])"
+)
 PROGRAMS = ("git", "ssh-keygen", "c++", "nix")
 # What says which machine this is, whatever it is called: two names of one machine are not two machines.
 SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
@@ -106,6 +116,7 @@ def main(*, lease: float, nonce: str) -> None:
     os.dup2(null, 0)
     os.dup2(2, 1)
     channel = Channel(reads, writes, lease=lease)
+    store = Store(cache() / TREES)
     with contextlib.suppress(Gone):
         os.write(writes, MAGIC + nonce.encode() + b"\n")
         while True:
@@ -120,8 +131,40 @@ def main(*, lease: float, nonce: str) -> None:
             elif what == "give":
                 size = min(int(asked["bytes"]), MOST_BYTES)
                 channel.send({"given": size}, bytes(size))
+            elif what in ("lacks", "put", "keep"):
+                channel.send(_trees(store, what, asked, content))
+            elif what == "become":
+                _become(store, asked, reads=reads, writes=writes, nonce=nonce)
             elif what != "nothing":  # a heartbeat asks nothing
                 channel.send({"error": f"{what!r} is not known to this agent"})
+
+
+def cache() -> Path:
+    """Where this machine keeps what it was given."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / FOLDER
+
+
+def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
+    try:
+        if what == "lacks":
+            return {"lacks": [digest for digest in asked["trees"] if not store.has(digest)]}
+        if what == "put":
+            store.put(asked["tree"], asked["parts"], content)
+        else:
+            store.keep(asked["tree"])
+    except (BadTree, OSError) as error:
+        return {"error": f"the tree cannot be kept there: {error}"}
+    return {"place": str(store.place(asked["tree"]))}
+
+
+def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, nonce: str) -> None:
+    """Go on as a node, of the Rankproof that was given."""
+    os.set_blocking(writes, True)
+    for descriptor in (reads, writes):
+        os.set_inheritable(descriptor, True)
+    told = json.dumps({"reads": reads, "writes": writes, "nonce": nonce, **asked["arguments"]})
+    root = str(store.place(asked["root"]))
+    os.execv(sys.executable, [sys.executable, "-I", "-c", NODE, root, told])  # noqa: S606 - a list, no shell
 
 
 def facts(folder: str | None = None) -> dict[str, Any]:
@@ -148,6 +191,7 @@ def facts(folder: str | None = None) -> dict[str, Any]:
         "free": shutil.disk_usage(place).free,
         "programs": {name: bool(shutil.which(name)) for name in PROGRAMS},
         "packages": packages(),
+        "address": (os.environ.get("SSH_CONNECTION", "").split() or [""] * 4)[2],
     }
 
 

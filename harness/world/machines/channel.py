@@ -19,7 +19,7 @@ from typing import Any, Self
 from harness.forms import distribution
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent
+from harness.world.machines import agent, tree
 
 LEASE = 4.0
 # What a login shell prints before the agent speaks is skipped up to here.
@@ -102,9 +102,14 @@ class Channel:
         """
         self._deadline = time.monotonic() + within
         self._said = bytearray()
-        nonce = secrets.token_hex(16)
+        self._nonce = nonce = secrets.token_hex(16)
         self._process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for us: ranks are ended before the channel is
         )
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
@@ -160,6 +165,34 @@ class Channel:
         if not isinstance(answer, dict) or "error" in answer:
             raise self._unreachable(f"it answered {printable(str(answer))}")
         return answer
+
+    def give(self, digest: str, files: dict[str, Path], *, within: float) -> None:
+        """Have a tree there, by its digest; what is there already is not sent.
+
+        Args:
+            digest: of the files.
+            files: by their path below it.
+            within: seconds for each message.
+        """
+        if not self.ask("lacks", trees=[digest], within=within).get("lacks"):
+            return
+        for parts, content in tree.pieces(files):
+            self.ask("put", tree=digest, parts=parts, content=content, within=within)
+        self.ask("keep", tree=digest, within=within)
+
+    def become(self, root: str, arguments: dict[str, Any], *, within: float) -> subprocess.Popen[bytes]:
+        """Have the agent go on as a node; from then on the descriptors of what was started are the caller's to use.
+
+        Args:
+            root: digest of the Rankproof that it is to run.
+            arguments: of `harness.world.machines.node.main`.
+            within: seconds until the node has to have spoken.
+        """
+        self._deadline = time.monotonic() + within
+        words = json.dumps({"ask": "become", "root": root, "arguments": arguments}).encode()
+        self._write(agent.HEAD.pack(len(words), 0) + words)
+        self._find(agent.MAGIC + self._nonce.encode() + b"\n")
+        return self._process
 
     def clock(self, exchanges: int = 16) -> Clock:
         """Compare the wall clocks, by the exchange that took least."""
@@ -252,12 +285,12 @@ class Channel:
 
 def _modules() -> list[tuple[str, str]]:
     """The text of what the agent consists of, in the order in which it is imported."""
-    texts = [(module.__name__, Path(str(module.__file__)).read_text("utf-8")) for module in (distribution, agent)]
+    texts = [(module.__name__, Path(str(module.__file__)).read_text("utf-8")) for module in (distribution, tree, agent)]
     return [
         ("harness", ""),
         ("harness.forms", ""),
         texts[0],
         ("harness.world", ""),
         ("harness.world.machines", ""),
-        texts[1],
+        *texts[1:],
     ]

@@ -1,0 +1,396 @@
+"""The machines of a run: reached once, given what ranks need once, and asked for one world after the other.
+
+To a world, a fleet is what a pool of fork servers is: `take`, `give` and `discard`; what it gives is one server whose
+ranks are on several machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from harness.backends import Over, Rendezvous
+from harness.world.fork_server import ServerFailed
+from harness.world.launch import Launch
+from harness.world.machines import tree
+from harness.world.machines.channel import Unreachable
+from harness.world.machines.line import BEAT, Line
+from harness.world.machines.placed import Placed
+from harness.world.machines.relay import Relay
+from harness.world.machines.share import travels
+from harness.world.names import ROOT
+from harness.world.preload import EVERYTHING, Preload
+from harness.world.removal import remove
+
+# Until a machine is ready: connected, given Rankproof, its fork server warm.
+READY_WITHIN = 120.0
+# Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control does.
+UNTIL = 30.0
+HANDED_OVER_WITHIN = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """How a machine of a fleet is reached.
+
+    Attributes:
+        name: what its user calls it.
+        called: what evidence calls it.
+        command: starts the agent there.
+        address: at which the other machines reach it; empty: the one at which ssh did.
+        slots: how many ranks it has room for.
+    """
+
+    name: str
+    called: str
+    command: Sequence[str]
+    address: str
+    slots: int
+
+
+class Fleet:
+    """Machines, reached when first needed. Closing it leaves no process behind on one that is reached.
+
+    Attributes:
+        seconds: how long the machines took to get ready, the slowest of them.
+        pids: of their fork servers.
+        left: nothing; as a pool's.
+    """
+
+    def __init__(
+        self,
+        machines: Sequence[Reached],
+        *,
+        demand: Callable[[Mapping[str, Any]], None],
+        lease: float,
+        back_within: float,
+        cancel: int | None = None,
+    ) -> None:
+        """Reach nobody yet.
+
+        Args:
+            machines: of the hostfile.
+            demand: is given the facts of each, and raises `Unreachable` where no rank can run there.
+            lease: seconds without a heartbeat after which a machine ends its ranks.
+            back_within: seconds for which a lost machine is waited for, to collect what it wrote down.
+            cancel: readable when the run is interrupted.
+        """
+        self._machines = machines
+        self._demand = demand
+        self._lease = lease
+        self._back_within = back_within
+        self._cancel = cancel
+        self._lines: dict[int, Line] = {}
+        self._ready: dict[int, dict[str, Any]] = {}
+        self._needs: dict[str, Any] = {}
+        self._given_up: dict[int, str] = {}
+        self._run = secrets.token_hex(8)
+        self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self.seconds = 0.0
+        self.pids: tuple[int, ...] = ()
+        self.left: list[str] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._beat, daemon=True, name="heartbeats").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        with ThreadPoolExecutor(max_workers=max(1, len(self._lines))) as enders:
+            list(enders.map(Line.close, self._lines.values()))
+
+    # -- as a pool ---------------------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        *,
+        warm: bool,
+        env: Mapping[str, str],
+        python: Path | None = None,
+        shared_home: bool = False,
+        preload: Preload = EVERYTHING,
+    ) -> MachineServer:
+        """The server whose ranks are on the machines, with a fork server ready on each.
+
+        Raises:
+            ServerFailed: a machine is not reached, or cannot have ranks.
+        """
+        del python
+        needs = {
+            "warm": warm,
+            "env": dict(env),
+            "shared_home": shared_home,
+            "modules": list(preload.modules) if warm else [],
+            "files": [inside(file) for file in preload.files] if warm else [],
+        }
+        began = time.monotonic()
+        indices = range(len(self._machines))
+        with ThreadPoolExecutor(max_workers=len(self._machines)) as starters:
+            whys = list(starters.map(lambda index: self._have_ready(index, needs), indices))
+        if wrong := [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]:
+            raise ServerFailed(f"no world over these machines: {'; '.join(wrong)}")
+        self.seconds = max(self.seconds, time.monotonic() - began)
+        self.pids = tuple(self._ready[index]["pid"] for index in indices)
+        return MachineServer(self)
+
+    def prepare(self, lanes: int, **needs: Any) -> None:
+        """Have everything ready; worlds over machines follow one another."""
+        del lanes
+        self.give(self.take(**needs))
+
+    def give(self, server: MachineServer) -> None:
+        """A world is over."""
+        server.end()
+
+    def discard(self, server: MachineServer) -> None:
+        """A world failed: its machines are reached anew."""
+        server.end()
+        for line in list(self._lines.values()):
+            line.close()
+        self._lines.clear()
+
+    # -- machines ----------------------------------------------------------------------------------------------------
+
+    def _have_ready(self, index: int, needs: dict[str, Any]) -> str:
+        """Have a machine ready; else say why it is not."""
+        if index in self._given_up:
+            return self._given_up[index]
+        try:
+            line = self._lines.get(index)
+            if line is None or line.lost:
+                line = self._connect(index)
+                self._lines[index] = line
+                self._ready.pop(index, None)
+            if self._ready.get(index, {}).get("needs") != needs:
+                address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
+                told = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
+                if not told["interface"]:
+                    return f"none of its network interfaces has the address {address}: mend ips in the hostfile"
+                self._ready[index] = {**told, "needs": needs, "address": address}
+        except (Unreachable, OSError, KeyError, TypeError) as error:
+            return str(error)
+        return ""
+
+    def _connect(self, index: int) -> Line:
+        return Line(
+            index,
+            self._machines[index].command,
+            within=READY_WITHIN,
+            lease=self._lease,
+            demand=self._demand,
+            root=self._tree(Path(ROOT, "harness"), below="harness/"),
+            run=self._run,
+        )
+
+    def reconnect(self, index: int) -> Line | None:
+        """Reach a lost machine again, for as long as it is waited for; None where that is in vain, or the run ends."""
+        until = time.monotonic() + self._back_within
+        while not self._closed.is_set() and (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(Unreachable, OSError):
+                line = self._connect(index)
+                self._lines[index] = line
+                self._ready.pop(index, None)
+                return line
+            self._closed.wait(min(1.0, left))
+        self._given_up[index] = f"it was lost, and did not come back within {self._back_within:g} s"
+        return None
+
+    def _beat(self) -> None:
+        while not self._closed.wait(BEAT):
+            for line in list(self._lines.values()):
+                if not line.lost:
+                    line.beat()
+
+    def _tree(self, place: Path, *, below: str = "") -> tuple[str, dict[str, Path]]:
+        with self._lock:
+            if place not in self._trees:
+                files = {below + name: path for name, path in tree.files_of(place).items()}
+                self._trees[place] = tree.digest_of(files), files
+            return self._trees[place]
+
+    def give_tree(self, place: Path) -> str:
+        """Have a file or folder on every machine; its digest there.
+
+        Raises:
+            ServerFailed: a machine does not take it.
+        """
+        digest, files = self._tree(place)
+        for index, line in self._lines.items():
+            given = self._ready[index].setdefault("trees", set())
+            if digest not in given:
+                try:
+                    line.give(digest, files, within=READY_WITHIN)
+                except Unreachable as error:
+                    raise ServerFailed(f"{self._machines[index].called}: {error}") from None
+                given.add(digest)
+        return digest
+
+    def changed(self) -> list[str]:
+        """Which machines do not have any more what they were given, by what evidence calls them."""
+        found = []
+        for index, line in self._lines.items():
+            digests = sorted(self._ready.get(index, {}).get("trees", ()))
+            with contextlib.suppress(Unreachable):
+                if digests and line.ask("lacks", trees=digests, within=READY_WITHIN)["lacks"]:
+                    found.append(self._machines[index].called)
+        return found
+
+    def placed(self, of: Sequence[int]) -> Placed:
+        """The machines of a world whose ranks are on these, once all are ready."""
+        return Placed(of=tuple(of), called=tuple(one.called for one in self._machines), reached=())
+
+    def over(self, of: Sequence[int]) -> Over:
+        """Where the ranks of a world are reached."""
+        known = [self._ready[index] for index in of]
+        ports = {index: iter(self._ready[index]["ports"]) for index in set(of)}
+        return Over(
+            addresses=[one["address"] for one in known],
+            ports=[next(ports[index]) for index in of],
+            interfaces=[one["interface"] for one in known],
+        )
+
+    @contextlib.contextmanager
+    def relaying(self, placed: Placed, **world: Any) -> Iterator[Relay]:
+        """A relay for one world."""
+        relay = Relay({index: self._lines[index] for index in placed.used}, placed, reconnect=self.reconnect, **world)
+        try:
+            yield relay
+        finally:
+            relay.close()
+
+    def ports(self, index: int) -> int:
+        """How many ports a world needs on a machine: one for each rank, and one for the subject's own use."""
+        return self._machines[index].slots + 1
+
+    def port(self, index: int) -> int:
+        """The port of a machine that is for the subject's own use."""
+        return int(self._ready[index]["ports"][-1])
+
+    def lines(self, used: Sequence[int]) -> dict[int, Line]:
+        """The lines to some machines."""
+        return {index: self._lines[index] for index in used}
+
+    def again(self, index: int, ports: list[int]) -> None:
+        """The ports that a machine has for its next world."""
+        if index in self._ready:
+            self._ready[index]["ports"] = ports
+
+
+def inside(file: Path) -> str:
+    """Where Rankproof's own file lies below it.
+
+    Raises:
+        OSError: it is a plug-in's, which machines are not given.
+    """
+    if not file.is_relative_to(Path(ROOT, "harness")):
+        raise OSError(f"{file.name} is a plug-in's, and worlds over machines have none: leave its kind out")
+    return file.relative_to(ROOT).as_posix()
+
+
+class MachineServer:
+    """What a world knows of a fleet: a server, whose ranks are elsewhere. Of one world."""
+
+    room = None
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._used: list[int] = []
+        self._relaying = contextlib.ExitStack()
+        self._relay: Relay | None = None
+        self._mark = ""
+        self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-"))
+
+    def take_code(self, folder: Path) -> Path:
+        """Have the arm's code on every machine."""
+        self._code = self._fleet.give_tree(folder)
+        return folder
+
+    def give_code(self, folder: Path, copy: Path) -> None:
+        """Each machine has its own copy, and looks at it itself."""
+
+    def over(self, placed: Placed) -> Over:
+        """Where the ranks are reached."""
+        return self._fleet.over(placed.of)
+
+    def start(
+        self, launch: Launch, handed: Sequence[int], *, rendezvous: Rendezvous, scratch: Path, world: str, begun: int
+    ) -> Relay:
+        """Ask every machine for its ranks.
+
+        Raises:
+            ServerFailed: a machine does not take what they need.
+            OSError: a file of the run cannot be read.
+        """
+        assert launch.machines is not None
+        self._used, self._mark = launch.machines.used, world
+        over = self._fleet.over(launch.machines.of)
+        reached = {index: address for index, address in zip(launch.machines.of, over.addresses, strict=True)}
+        placed = {
+            "of": launch.machines.of,
+            "called": launch.machines.called,
+            "reached": [reached.get(index, "") for index in range(len(launch.machines.called))],
+        }
+        common = {
+            "ask": "world",
+            "world": world,
+            "launch": travels(launch),
+            "code": self._code,
+            "inputs": {
+                name: [self._fleet.give_tree(Path(path)), Path(path).name] for name, path in launch.inputs.items()
+            },
+            "inside": {kind: inside(file) for kind, file in launch.inside.items()},
+            "machines": placed,
+            "rendezvous": {
+                "ranks": list(rendezvous.ranks),
+                "env": list(rendezvous.env),
+                "opened": [asdict(one) for one in rendezvous.opened],
+            },
+            "port": self._fleet.port(launch.machines.of[0]),
+            "until": launch.deadline + launch.after_failure + UNTIL,
+        }
+        for rank in range(launch.size):
+            (scratch / f"rank-{rank}" / "kept").mkdir(parents=True)
+        self._relay = self._relaying.enter_context(
+            self._fleet.relaying(launch.machines, mark=world, begun=begun, descriptors=handed, scratch=scratch)
+        )
+        for index, line in self._fleet.lines(self._used).items():
+            line.send({**common, "ranks": launch.machines.ranks(index), "ports": self._fleet.ports(index)})
+        return self._relay
+
+    def finish(self) -> None:
+        """Wait until every machine that is there has handed over what its ranks left.
+
+        Raises:
+            ServerFailed: one does not.
+        """
+        if self._relay is not None and not self._relay.await_over(HANDED_OVER_WITHIN):
+            raise ServerFailed(f"a machine did not hand over what its ranks left within {HANDED_OVER_WITHIN:g} s")
+
+    def is_well(self) -> bool:
+        """Whether nobody is left of the world on any machine."""
+        return self._relay is None or (
+            self._relay.await_over(HANDED_OVER_WITHIN) and all(told.get("well") for told in self._relay.given.values())
+        )
+
+    def end(self) -> None:
+        """The world is over: what machines wrote down of it is not needed any more."""
+        if self._relay is not None:
+            for index, told in self._relay.given.items():
+                ports = told.get("ports")
+                if isinstance(ports, list) and all(type(port) is int and 0 < port < 65536 for port in ports):
+                    self._fleet.again(index, ports)
+            for line in self._fleet.lines(sorted(self._relay.given)).values():
+                line.send({"ask": "done", "world": self._mark})
+        self._relaying.close()
+        self._relay = None
+        remove(self.scratch)

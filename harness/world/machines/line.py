@@ -1,0 +1,244 @@
+"""The line to one machine of a run: starts its node, asks, beats every second, and knows when the machine is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.forms.strict_json import strict_json
+from harness.forms.text import printable
+from harness.world.machines import agent, tree
+from harness.world.machines.channel import ENDS_WITHIN, Channel, Unreachable
+
+BEAT = 1.0
+# Beyond the lease, what an answer may take on a machine that is busy.
+PATIENCE = 1.0
+MOST_SAID = 4096
+# Exchanges that the clock is compared by: the fastest of the latest.
+EXCHANGES = 64
+# What two clocks may part by within one world, in parts: no crystal is worse.
+DRIFT = 1e-4
+
+
+class Line:
+    """One of them.
+
+    Attributes:
+        index: of the machine in the hostfile.
+        lost: why the machine is not reached any more; empty while it is.
+        hears: takes what the machine says of a world, with the bytes that go with it.
+        round_trip: seconds that the fastest exchange took.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        command: Sequence[str],
+        *,
+        within: float,
+        lease: float,
+        demand: Callable[[Mapping[str, Any]], None],
+        root: tuple[str, dict[str, Path]],
+        run: str,
+    ) -> None:
+        """Reach the machine, and have a node there.
+
+        Args:
+            index: of the machine in the hostfile.
+            command: starts the agent there.
+            within: seconds until the node has to be there.
+            lease: seconds without a heartbeat after which the node ends its ranks.
+            demand: is given the facts of the machine, and raises where no rank can run there.
+            root: digest and files of the Rankproof that it is to run.
+            run: names the run there.
+
+        Raises:
+            Unreachable: no agent or node answers.
+            OSError: what starts it is not here.
+        """
+        self.index = index
+        self.lost = ""
+        self.hears: Callable[[Line, dict[str, Any], bytes], None] | None = None
+        self.loses: Callable[[Line], None] | None = None
+        self._lease = lease
+        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._writing = threading.Lock()
+        self._losing = threading.Lock()
+        self._exchanges: list[tuple[int, int]] = []
+        self._said = b""
+        channel = Channel(command, within=within, lease=max(lease, within))
+        try:
+            self.facts = channel.ask("facts", within=within)
+            demand(self.facts)
+            channel.give(*root, within=within)
+            self._process = channel.become(root[0], {"lease": lease, "run": run, "machine": index}, within=within)
+        except BaseException:
+            channel.close()
+            raise
+        streams = self._process.stdin, self._process.stdout, self._process.stderr
+        self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
+        self._heard = time.monotonic()
+        threading.Thread(target=self._read, daemon=True, name=f"machine-{index}").start()
+        self.beat()
+
+    # -- what is said ------------------------------------------------------------------------------------------------
+
+    def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
+        """Send something; a machine that takes nothing for as long as its lease is lost."""
+        words = json.dumps(message).encode()
+        data = memoryview(agent.HEAD.pack(len(words), len(content)) + words + content)
+        with self._writing:
+            poll = select.poll()
+            poll.register(self._writes, select.POLLOUT)
+            while data and not self.lost:
+                if not poll.poll(1000 * self._lease):
+                    self.lose(f"it took nothing for {self._lease:g} s")
+                    return
+                try:
+                    data = data[os.write(self._writes, data) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    self.lose("its channel is closed")
+
+    def ask(self, what: str, *, content: bytes = b"", within: float, **more: Any) -> dict[str, Any]:
+        """Ask one thing; its answer.
+
+        Raises:
+            Unreachable: the machine is lost, or says that it cannot.
+        """
+        self.send({"ask": what, **more}, content)
+        answer = self._answer(within)
+        if "error" in answer:
+            raise Unreachable(f"it answered {printable(str(answer['error']), limit=500)}")
+        return answer
+
+    def give(self, digest: str, files: dict[str, Path], *, within: float) -> None:
+        """As `harness.world.machines.channel.Channel.give`."""
+        if self.ask("lacks", trees=[digest], within=within).get("lacks"):
+            for parts, content in tree.pieces(files):
+                self.ask("put", tree=digest, parts=parts, content=content, within=within)
+            self.ask("keep", tree=digest, within=within)
+
+    def beat(self) -> None:
+        """A heartbeat, and a look at how long nothing was heard."""
+        if not self.lost and (silent := time.monotonic() - self._heard) > self._lease + PATIENCE:
+            self.lose(f"nothing was heard for {silent:.1f} s")
+        if self._writing.acquire(blocking=False):  # else something is being sent, which says as much
+            self._writing.release()
+            self.send({"ask": "beat", "ns": time.monotonic_ns()})
+
+    def _answer(self, within: float) -> dict[str, Any]:
+        end = time.monotonic() + within
+        while not self.lost and (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                return self._answers.get(timeout=min(left, 0.2))
+        raise Unreachable(self.lost or f"it did not answer within {within:g} s")
+
+    # -- its clock ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ahead(self) -> int:
+        """Nanoseconds that its monotonic clock is ahead of ours, at the fastest of the latest exchanges."""
+        return min(self._exchanges)[1] if self._exchanges else 0
+
+    @property
+    def within(self) -> int:
+        """Nanoseconds that this is right to within: half of what that exchange took."""
+        return min(self._exchanges)[0] // 2 if self._exchanges else 0
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds that the fastest exchange took."""
+        return min(self._exchanges)[0] / 1e9 if self._exchanges else 0.0
+
+    # -- what is heard -----------------------------------------------------------------------------------------------
+
+    def lose(self, why: str) -> None:
+        """The machine counts as lost, once."""
+        with self._losing:
+            if self.lost:
+                return
+            self.lost = why
+        if self.loses is not None:
+            self.loses(self)
+
+    def close(self) -> None:
+        """End the line, and with it the node; after a moment, also what started it."""
+        self.lose("the run is over")
+        with self._writing, contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        try:
+            self._process.wait(ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
+                if words > agent.MOST_JSON or size > agent.MOST_BYTES:
+                    raise ValueError("it sends what is not a message")
+                message, content = strict_json(self._exactly(words)), self._exactly(size)
+                if not isinstance(message, dict):
+                    raise TypeError("it sends what is not a message")
+                self._take(message, content)
+        except EOFError:
+            code = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(ENDS_WITHIN)
+            said = self._said.decode("utf-8", "replace").strip().splitlines()[-1:]
+            last = f": {printable(said[0], limit=200)}" if said else ""
+            self.lose(f"its channel ended (exit code {code}){last}")
+        except (ValueError, TypeError, KeyError) as error:
+            self.lose(f"it does not speak as a node does: {printable(str(error), limit=200)}")
+        except OSError as error:
+            self.lose(f"what it says cannot be kept here: {error}")
+
+    def _take(self, message: dict[str, Any], content: bytes) -> None:
+        if message.get("is") == "beat":
+            now, sent, there = time.monotonic_ns(), message["echo"], message["ns"]
+            if type(sent) is not int or type(there) is not int or not 0 < sent <= now:
+                raise ValueError("its clock is none")
+            # Of the latest exchanges alone: clocks drift.
+            self._exchanges = [*self._exchanges[1 - EXCHANGES :], (now - sent, there - sent - (now - sent) // 2)]
+        elif "world" in message:
+            if self.hears is not None:
+                self.hears(self, message, content)
+        else:
+            self._answers.put(message)
+
+    def _exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        poll = select.poll()
+        poll.register(self._reads, select.POLLIN)
+        if self._errors >= 0:
+            poll.register(self._errors, select.POLLIN)
+        while len(parts) < count:
+            ready = dict(poll.poll())
+            if self._errors in ready:
+                with contextlib.suppress(BlockingIOError):
+                    said = os.read(self._errors, MOST_SAID)
+                    self._said = (self._said + said)[-MOST_SAID:]
+                    if not said:
+                        poll.unregister(self._errors)
+                        self._errors = -1
+            if self._reads in ready:
+                with contextlib.suppress(BlockingIOError):
+                    part = os.read(self._reads, min(count - len(parts), 2**20))
+                    if not part:
+                        raise EOFError
+                    parts += part
+                    self._heard = time.monotonic()
+        return bytes(parts)

@@ -1,0 +1,432 @@
+"""One world whose ranks are on several machines, as the harness knows worlds: a keeper's socket, and pipes of each rank.
+
+What machines say is made into what one keeper would have said: times become those of this machine's clock, an order to
+all is answered once all have, and the world is gone when all shares of it are. What a machine may say is bounded, and
+who says something else is lost: nothing that it said is made right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.rank.artefacts import FOLDER as KEPT
+from harness.rank.failure import FILE_NAME
+from harness.rank.lifecycle import STACKS
+from harness.world.machines.channel import Unreachable
+from harness.world.machines.elsewhere import Elsewhere
+from harness.world.machines.line import DRIFT, Line
+from harness.world.machines.placed import Placed
+from harness.world.pipes import CHUNK
+from harness.world.requests import send
+
+# What a keeper says of a rank, and the types of what it says.
+OF_RANKS = frozenset(
+    {"started", "executed", "exited", "stopped", "continued", "limited", "crowded", "covered", "spoiled"}
+)
+OF_WORLDS = frozenset({"signalled", "survivors", "unable", "gone"})
+FILE = re.compile(rf"{re.escape(FILE_NAME)}|{re.escape(STACKS)}|{KEPT}/(?!\.{{1,2}}\Z)[^/\0]{{1,255}}", re.DOTALL)
+MOST_WORDS = 256 * 1024
+COLLECTED_WITHIN = 60.0
+# A rank's files, all together.
+MOST_FILES = 1024 + 2
+MOST_BYTES = 2 * 2**30
+
+
+class Hostile(ValueError):
+    """A machine said what no node says."""
+
+
+class Relay:
+    """One world's. Use once, and close it.
+
+    Attributes:
+        elsewhere: rank to what is called otherwise on its machine.
+        given: machine to what it said when its share was over.
+        heard: machine to how many messages it sent.
+    """
+
+    def __init__(
+        self,
+        lines: Mapping[int, Line],
+        placed: Placed,
+        *,
+        mark: str,
+        begun: int,
+        descriptors: Sequence[int],
+        scratch: Path,
+        reconnect: Callable[[int], Line | None],
+    ) -> None:
+        """Begin to relay.
+
+        Args:
+            lines: of the machines that have ranks.
+            placed: the machine of each rank.
+            mark: of the world.
+            begun: CLOCK_MONOTONIC nanoseconds when it began.
+            descriptors: the keeper's socket, then events, gates and log of each rank; they are copied.
+            scratch: where ranks' folders are laid out from what they leave.
+            reconnect: reaches a lost machine again, by its index; None where it does not come back in time.
+        """
+        self._lines = dict(lines)
+        self._placed = placed
+        self._mark = mark
+        self._begun = begun
+        self._scratch = scratch
+        own = [os.dup(descriptor) for descriptor in descriptors]
+        self._control = socket.socket(fileno=own[0])
+        self._pipes = [own[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
+        # One offset for the whole world, so that time goes one way within a machine.
+        self.clocks = {index: (line.ahead, line.within) for index, line in lines.items()}
+        self.elsewhere: dict[int, Elsewhere] = {}
+        self.given: dict[int, dict[str, Any]] = {}
+        self.heard: dict[int, int] = dict.fromkeys(lines, 0)
+        self._lock = threading.RLock()
+        self._pids: dict[int, int] = {}
+        self._ended: set[int] = set()
+        self._closed: set[tuple[int, str]] = set()
+        self._gone: set[int] = set()
+        self._lost: set[int] = set()
+        self._survivors: dict[int, dict[str, Any]] = {}
+        self._stood: set[int] = set()
+        # An order to all, until everybody has answered: who has to, and what they said.
+        self._awaited: list[tuple[set[int], dict[str, Any]]] = []
+        self._files: dict[tuple[int, str], int] = {}
+        self._bytes: dict[int, int] = {}
+        self._over = threading.Condition(self._lock)
+        self._is_told = False
+        self._reconnect = reconnect
+        self._returning: set[int] = set()
+        self._wake, self._waker = os.pipe()
+        for line in lines.values():
+            line.hears, line.loses = self.hear, self.lose
+        self._thread = threading.Thread(target=self._listen, daemon=True, name="relay")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop relaying, and close what was copied."""
+        for line in self._lines.values():
+            line.hears = line.loses = None
+        os.close(self._waker)
+        self._thread.join()
+        with self._lock:
+            self._control.close()
+            for descriptor in {descriptor for pipes in self._pipes for descriptor in pipes if descriptor >= 0}:
+                os.close(descriptor)
+            self._pipes = [[-1, -1, -1] for _ in self._pipes]
+        os.close(self._wake)
+
+    def await_over(self, seconds: float) -> bool:
+        """Wait until every machine that is not lost has handed over what its ranks left; whether they have."""
+        with self._over:
+            return self._over.wait_for(lambda: self._lost | self.given.keys() >= self._lines.keys(), seconds)
+
+    @property
+    def lost(self) -> set[int]:
+        """The machines that were lost while this world had ranks, or files of them, there."""
+        return set(self._lost)
+
+    # -- down --------------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        gates = {pipes[1]: rank for rank, pipes in enumerate(self._pipes)}
+        for gate in gates:
+            os.set_blocking(gate, False)
+            poll.register(gate, select.POLLIN)
+        text = b""
+        while True:
+            ready = dict(poll.poll())
+            if self._wake in ready:
+                return
+            for gate in ready.keys() & gates.keys():
+                data = b""
+                with contextlib.suppress(BlockingIOError):
+                    if not (data := os.read(gate, CHUNK)):
+                        poll.unregister(gate)
+                for answer in data.split(b"\n")[:-1]:
+                    self._send(gates[gate], {"ask": "gate", "rank": gates[gate]}, answer)
+            if self._control.fileno() in ready:
+                try:
+                    data = self._control.recv(CHUNK)
+                except ConnectionError:
+                    data = b""
+                if not data:  # the world is left before its end
+                    poll.unregister(self._control)
+                    self._to_all({"ask": "stop"})
+                *lines, text = (text + data).split(b"\n")
+                for line in lines:
+                    self._order(json.loads(line))
+
+    def _order(self, order: dict[str, Any]) -> None:
+        if "stacks" in order:
+            with self._lock:
+                self._stood = set()
+            self._to_all({"ask": "stacks", "able": order["stacks"]})
+        elif order["rank"] is not None:
+            self._send(order["rank"], {"ask": "order", "order": order})
+        else:
+            with self._lock:
+                self._awaited.append((self._there(), {"signal": order["signal"], "ranks": []}))
+            self._to_all({"ask": "order", "order": order})
+            self._settle()
+
+    def _send(self, rank: int, message: dict[str, Any], content: bytes = b"") -> None:
+        line = self._lines[self._placed.of[rank]]
+        if line.index in self._there():
+            line.send({**message, "world": self._mark}, content)
+        elif message["ask"] == "order":
+            # Nobody there does it any more, and a gate may wait for the answer.
+            order = message["order"]
+            if "signal" in order:
+                self._tell({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": []})
+
+    def _to_all(self, message: dict[str, Any]) -> None:
+        for index in sorted(self._there()):
+            self._lines[index].send({**message, "world": self._mark})
+
+    def _there(self) -> set[int]:
+        """Machines whose keeper is still there."""
+        with self._lock:
+            return {*self._lines} - self._gone - self._lost
+
+    # -- up ----------------------------------------------------------------------------------------------------------
+
+    def hear(self, line: Line, message: dict[str, Any], content: bytes) -> None:
+        """Take what a machine says of this world; called by the thread of its line."""
+        if message["world"] != self._mark:
+            return
+        if message.get("n") != self.heard[line.index] + 1:
+            raise Hostile("its messages do not follow one another")
+        self.heard[line.index] += 1
+        rank = message.get("rank")
+        if rank is not None and (type(rank) is not int or rank not in self._placed.ranks(line.index)):
+            raise Hostile("it speaks of a rank that it does not have")
+        kind = message.get("is")
+        if kind in ("events", "log", "closed", "file", "part", "stack", "state", "measured") and rank is None:
+            raise Hostile("it speaks of no rank")
+        match kind:
+            case "events" | "log":
+                self._write(rank, kind, content)
+            case "closed":
+                self._close_pipe(rank, str(message.get("what")))
+            case "keeper":
+                self._hear_keeper(line, message.get("told"))
+            case "begun":
+                names = Elsewhere.told(message["names"], code=str(message["code"]))
+                self.elsewhere |= dict.fromkeys(self._placed.ranks(line.index), names)
+            case "file" | "part":
+                self._keep(rank, str(message.get("name")), content, begins=kind == "file", odd=bool(message.get("odd")))
+            case "state":
+                self._tell({"is": "state", "rank": rank, "state": str(message.get("state"))[:8]})
+            case "stack":
+                place = self._folder(rank) / STACKS
+                place.write_bytes(content[: 256 * 1024])
+            case "stood":
+                with self._lock:
+                    self._stood.add(line.index)
+                self._settle()
+            case "measured":
+                self._tell({"is": "measured", "rank": rank, "at": message.get("at"), "read": message.get("read")})
+            case "ended":
+                why, ranks = str(message.get("why"))[:2000], self._left(line.index)
+                self._tell({"is": "machine-ended", "machine": line.index, "why": why, "ranks": ranks})
+            case "failed":
+                self._fail(line.index, str(message.get("why")))
+            case "left":
+                pass  # the end of a journal
+            case "over":
+                with self._over:
+                    self.given[line.index] = message
+                    self._over.notify_all()
+            case _:
+                raise Hostile("it says what no node says")
+
+    def lose(self, line: Line) -> None:
+        """A machine is lost; called from whichever thread finds that out."""
+        with self._over:
+            if line.index in self._lost or line.index in self.given:
+                return
+            self._lost.add(line.index)
+            self._returning.add(line.index)
+            self._over.notify_all()
+        ranks = self._left(line.index)
+        self._tell({"is": "machine-lost", "machine": line.index, "why": line.lost, "ranks": ranks})
+        self._settle()
+        threading.Thread(target=self._bring_back, args=(line.index,), daemon=True, name="collect").start()
+
+    def _bring_back(self, index: int) -> None:
+        """Collect what a lost machine wrote down, once it is reached again; or give up."""
+        count, why = 0, "it did not come back in time"
+        if (line := self._reconnect(index)) is not None:
+            self._tell({"is": "machine-back", "machine": index})
+            line.hears, self._lines[index] = self.hear, line
+            before = self.heard[index]
+            try:
+                given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
+                count = self.heard[index] - before
+                why = "" if given.get("there") and given.get("whole") else "its journal is not whole"
+            except Unreachable as error:
+                why = str(error)
+        self._tell({"is": "machine-collected", "machine": index, "messages": count, "why": why})
+        with self._lock:
+            self._returning.discard(index)
+        self._settle()
+
+    def _hear_keeper(self, line: Line, told: Any) -> None:
+        if not isinstance(told, dict) or len(json.dumps(told)) > MOST_WORDS or type(told.get("ns")) is not int:
+            raise Hostile("its keeper says what no keeper says")
+        kind, rank, pid = told.get("is"), told.get("rank"), told.get("pid")
+        told["ns"] = self._here(line.index, told["ns"])
+        if kind in OF_RANKS:
+            if type(rank) is not int or rank not in self._placed.ranks(line.index) or rank in self._ended:
+                raise Hostile("its keeper speaks of a rank that is not there")
+            if kind == "started":
+                if rank in self._pids or type(pid) is not int or pid < 1 or told.get("world") != self._mark:
+                    raise Hostile("its keeper started a rank twice, or in another world")
+                self._pids[rank] = pid
+            elif pid != self._pids.get(rank):
+                raise Hostile("its keeper speaks of a process that is not a rank")
+            if kind == "exited":
+                code, signal = told.get("code"), told.get("signal")
+                if (type(code) is not int) == (not isinstance(signal, str)):
+                    raise Hostile("its keeper says of no rank how it ended")
+                self._ended.add(rank)
+            self._tell(told)
+        elif kind == "signalled":
+            if told.pop("own", False):
+                self._tell({**told, "own": True})
+            else:
+                self._answered(line.index, told)
+        elif kind == "survivors":
+            if type(told.get("count")) is not int or not isinstance(told.get("processes"), list):
+                raise Hostile("its keeper does not count")
+            self._survivors[line.index] = told
+        elif kind == "gone":
+            with self._lock:
+                self._gone.add(line.index)
+            self._settle()
+        elif kind == "unable":
+            self._fail(line.index, str(told.get("why")))
+        else:
+            raise Hostile("its keeper says what no keeper says")
+
+    def _answered(self, index: int, told: Mapping[str, Any]) -> None:
+        """A machine did what all, or what one of its ranks, was told."""
+        ranks = told.get("ranks")
+        if not isinstance(ranks, list) or not set(ranks) <= set(self._placed.ranks(index)):
+            raise Hostile("its keeper signalled ranks that it does not have")
+        with self._lock:
+            waiting = next(
+                (one for one in self._awaited if index in one[0] and one[1]["signal"] == told["signal"]), None
+            )
+            if waiting is not None:
+                waiting[0].discard(index)
+                waiting[1]["ranks"] += ranks
+        if waiting is None:
+            self._tell(dict(told))
+        self._settle()
+
+    def _left(self, index: int) -> list[int]:
+        """The ranks on a machine of which no end was told."""
+        return [rank for rank in self._placed.ranks(index) if rank not in self._ended]
+
+    def _fail(self, index: int, why: str) -> None:
+        """A machine could not have its ranks."""
+        self._tell({"is": "lost", "why": f"machine {self._placed.called[index]}: {why[:2000]}"})
+        with self._lock:
+            self._gone.add(index)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tell what all have answered, and when nobody of the world is left."""
+        said: list[dict[str, Any]] = []
+        now = time.monotonic_ns()
+        with self._lock:
+            there = self._there()
+            for one in list(self._awaited):
+                if not one[0] & there:
+                    self._awaited.remove(one)
+                    said.append({"is": "signalled", "ns": now, **one[1]})
+            if self._stood and self._stood >= there:
+                self._stood = set()
+                said.append({"is": "stood", "ns": now})
+            if not there and not self._returning and not self._is_told:
+                self._is_told = True
+                if self._survivors.keys() >= self._lines.keys():
+                    found = [one for told in self._survivors.values() for one in told["processes"]]
+                    count = sum(told["count"] for told in self._survivors.values())
+                    said.append({"is": "survivors", "ns": now, "count": count, "processes": found[:50]})
+                said.append({"is": "gone", "ns": now})
+        for message in said:
+            self._tell(message)
+        if any(message["is"] == "gone" for message in said):
+            with contextlib.suppress(OSError):  # whoever left early waits for this
+                self._control.shutdown(socket.SHUT_WR)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """As the keeper of the whole world."""
+        with self._lock, contextlib.suppress(OSError):
+            send(self._control, {"ns": time.monotonic_ns(), **message})
+
+    def _here(self, index: int, ns: int) -> int:
+        """A time of a machine's clock by ours; one that lies outside this world by more than clocks can is refused."""
+        ahead, within = self.clocks[index]
+        now = time.monotonic_ns()
+        slack = within + round(DRIFT * (now - self._begun)) + 1_000_000
+        here = ns - ahead
+        if not self._begun - slack <= here <= now + slack:
+            raise Hostile("its clock is another one than before")
+        return min(max(here, self._begun), now)
+
+    # -- pipes and files ---------------------------------------------------------------------------------------------
+
+    def _write(self, rank: int, kind: str, content: bytes) -> None:
+        descriptor = self._pipes[rank][0 if kind == "events" else 2]
+        if (rank, kind) in self._closed:
+            raise Hostile("a pipe that was closed says more")
+        left = memoryview(content)
+        with contextlib.suppress(OSError):
+            while left and descriptor >= 0:
+                left = left[os.write(descriptor, left) :]
+
+    def _close_pipe(self, rank: int, kind: str) -> None:
+        place = {"events": 0, "log": 2}.get(kind)
+        if place is None or (rank, kind) in self._closed:
+            raise Hostile("it closes what is not open")
+        self._closed.add((rank, kind))
+        with self._lock:
+            descriptor, self._pipes[rank][place] = self._pipes[rank][place], -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _folder(self, rank: int) -> Path:
+        return self._scratch / f"rank-{rank}"
+
+    def _keep(self, rank: int, name: str, content: bytes, *, begins: bool, odd: bool) -> None:
+        if not FILE.fullmatch(name):
+            raise Hostile("it hands over a file that no rank leaves")
+        known = (rank, name)
+        if begins == (known in self._files) or len(self._files) > MOST_FILES * len(self._placed.of):
+            raise Hostile("it hands over a file twice, or too many")
+        self._files[known] = self._files.get(known, 0) + len(content)
+        self._bytes[rank] = self._bytes.get(rank, 0) + len(content)
+        if self._bytes[rank] > MOST_BYTES:
+            raise Hostile("it hands over more than a rank may keep")
+        path = self._folder(rank) / name
+        if odd:
+            path.symlink_to("not-a-file")  # so that it is found out here as it would be there
+            return
+        with path.open("wb" if begins else "ab") as file:
+            file.write(content)

@@ -1,0 +1,319 @@
+"""The ranks of one world that are on this machine: forked by its fork server, relayed to control, ended with the lease.
+
+Above the fork server nothing is new: the keeper forks and waits, pipes carry events and logs. What is new is that all
+of it becomes messages, numbered from 1, which the machine's journal has too: what control did not hear is in there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.backends import Opened, Rendezvous
+from harness.rank.artefacts import FOLDER as KEPT
+from harness.rank.failure import FILE_NAME
+from harness.rank.lifecycle import STACKS
+from harness.world import names
+from harness.world.fork_server import Server, ServerFailed
+from harness.world.launch import Launch, describe
+from harness.world.machines.placed import Placed
+from harness.world.machines.standing import Standing
+from harness.world.machines.tree import PIECE, Store
+from harness.world.pipes import Pipes
+from harness.world.probe import probe
+from harness.world.removal import remove
+
+if TYPE_CHECKING:
+    from harness.world.machines.journal import Journal
+    from harness.world.machines.node import Inbox, Outbox
+
+# What a rank may leave, in files, as at control.
+MOST_FILES = 1024
+GONE_WITHIN = 10.0
+# What of a launch travels as it is; what stands for files of control's machine does not.
+PLAIN = frozenset(
+    {
+        *("size", "backend", "warm", "entry", "arguments", "seeds", "env", "deadline", "after_failure", "gates"),
+        *("program", "variables", "lateness", "probes", "shared_home", "looks", "declared", "differing"),
+        *("tells_environment", "collective_timeout", "observe", "digests"),
+    }
+)
+
+
+def travels(launch: Launch) -> dict[str, Any]:
+    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside ranks."""
+    return {name.name: getattr(launch, name.name) for name in fields(launch) if name.name in PLAIN}
+
+
+def arrived(told: Mapping[str, Any], **more: Any) -> Launch:
+    """The launch that `travels` gave, with its files as they lie here."""
+    known = dict(told)
+    for name in ("variables", "lateness"):
+        known[name] = {int(rank): value for rank, value in known[name].items()}
+    for name in ("gates", "program", "probes", "declared", "differing"):
+        known[name] = tuple(known[name])
+    return Launch(about={}, **known, **more)
+
+
+class Share:
+    """One of them. Use once."""
+
+    def __init__(
+        self,
+        asked: Mapping[str, Any],
+        *,
+        server: Server | None,
+        store: Store,
+        inbox: Inbox,
+        outbox: Outbox,
+        journal: Journal,
+    ) -> None:
+        self._asked = asked
+        self._server = server
+        self._store = store
+        self._inbox = inbox
+        self._outbox = outbox
+        self._journal = journal
+        self._number = 0
+        self.ranks: list[int] = asked["ranks"]
+        self._pids: dict[int, int] = {}
+        self._ended: set[int] = set()
+        # Of the signals that the keeper has not answered, whether each was this machine's own.
+        self._asking: list[bool] = []
+        self._gone = False
+        self._last: dict[str, Any] = {}
+        self._by: float | None = None
+        self._standing: Standing | None = None
+        self._pipes: Pipes
+
+    def say(self, message: dict[str, Any], content: bytes = b"") -> None:
+        """Tell control something of this world."""
+        self._number += 1
+        told = {**message, "world": self._asked["world"], "n": self._number}
+        self._journal.add(self._outbox.send(told, content))
+
+    def run(self) -> bool:
+        """Start the ranks, stay until they are gone, and hand over what they left; whether nobody is left."""
+        try:
+            if self._server is None:
+                raise ServerFailed("no fork server was asked for")
+            self._live(self._server)
+        except (OSError, ServerFailed, ValueError) as error:
+            self.say({"is": "failed", "type": type(error).__name__, "why": str(error)[:2000]})
+        return self._gone
+
+    def _live(self, server: Server) -> None:
+        asked = self._asked
+        if server.room is not None:
+            server.room.renew()
+        scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
+        staged = self._store.place(asked["code"])
+        code = server.take_code(staged)
+        placed = Placed(**{name: tuple(values) for name, values in asked["machines"].items()})
+        launch = arrived(
+            asked["launch"],
+            folder=staged,
+            inputs={name: self._input(scratch, name, *told) for name, told in asked["inputs"].items()},
+            inside={kind: Path(names.ROOT, name) for kind, name in asked["inside"].items()},
+            machines=placed,
+        )
+        self.say({"is": "begun", "names": names.telling(folder=code, room=server.room), "code": str(code)})
+        try:
+            with (
+                contextlib.ExitStack() as opened,
+                Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
+            ):
+                rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
+                handed = self._pipes.hand(mine)
+                opened.pop_all()
+                description = describe(
+                    launch,
+                    server=server,
+                    scratch=scratch,
+                    code=code,
+                    rendezvous=rendezvous,
+                    port=asked["port"],
+                    world=asked["world"],
+                    ranks=self.ranks,
+                )
+                server.request(description, handed)
+                self._pipes.handed()
+                self._standing = Standing(scratch, say=self.say, signal=self._signal)
+                self._watch(time.monotonic() + asked["until"])
+            for rank in self.ranks:
+                self._hand_over(scratch / f"rank-{rank}", rank)
+            server.give_code(staged, code)
+        finally:
+            remove(scratch)
+
+    def _input(self, scratch: Path, name: str, digest: str, called: str) -> str:
+        """Where an input lies here, under the name that it has at control: readers go by how files are called."""
+        folder = scratch / "inputs" / name
+        folder.mkdir(parents=True)
+        (folder / Path(called).name).symlink_to(self._store.place(digest))
+        return str(folder / Path(called).name)
+
+    def _rendezvous(
+        self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
+    ) -> tuple[Rendezvous, list[int]]:
+        """What the backend prepared, with what has to be open on this machine, and of these the descriptors."""
+        ranks, mine = list(told["ranks"]), []
+        for index, one in enumerate(Opened(**found) for found in told["opened"]):
+            if one.rank not in self.ranks:
+                continue
+            listener = socket.create_server((placed.addresses[one.rank], one.port or 0), backlog=one.backlog)
+            half_done.callback(os.close, descriptor := listener.detach())
+            # Of this machine's descriptors, those that are open here count alone.
+            ranks = [_renumbered(values, {index: len(mine)}) for values in ranks]
+            mine.append(descriptor)
+        return Rendezvous(ranks=ranks, env=told["env"]), mine
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, until: float) -> None:
+        while not self._gone:
+            now = time.monotonic()
+            if self._by is None and now >= until:
+                self._end("the deadline is over, and control did not end the ranks")
+            if self._by is not None and now >= self._by:
+                self._pipes.hang_up()
+                raise ServerFailed(f"the keeper did not end the ranks within {GONE_WITHIN:g} s")
+            due = [until if self._by is None else self._by]
+            if self._standing is not None and self._standing.is_asked:
+                due.append(now + self._standing.look())
+            ready = self._pipes.ready(max(0.0, min(due) - now))
+            kinds = {kind for kind, _, _ in ready}
+            if "cancel" in kinds:
+                self._heed()
+            if "control" in kinds:
+                self._listen()
+            for kind, index, descriptor in ready:
+                if kind in ("events", "log") and (index, descriptor) in self._pipes.open(kind=kind):
+                    self._outbox.await_room()
+                    self._read(kind, index, descriptor)
+        for kind in ("events", "log"):
+            for index, descriptor in self._pipes.open(kind=kind):  # type: ignore[arg-type]
+                self._pipes.drain(index, descriptor, lambda i, d, k=kind: self._read(k, i, d))  # type: ignore[misc]
+        self.say({"is": "keeper", "told": self._last})
+
+    def _heed(self) -> None:
+        """Do what control asks; end everybody when it is gone."""
+        for asked, content in self._inbox.take():
+            if asked.get("world") != self._asked["world"]:
+                continue
+            match asked["ask"]:
+                case "order" if "probe" in asked["order"]:
+                    rank, at = asked["order"]["rank"], asked["order"]["probe"]["at"]
+                    self.say({"is": "measured", "rank": rank, "at": at, "read": probe(self._pids.get(rank, -1))})
+                case "order":
+                    self._order(asked["order"])
+                case "gate":
+                    self._pipes.answer(self.ranks.index(asked["rank"]), content)
+                case "stacks" if self._standing is not None:
+                    living = {rank: pid for rank, pid in self._pids.items() if rank not in self._ended}
+                    self._standing.ask(living, able=asked["able"])
+                case "stop":
+                    self._end("control stopped this world")
+        if self._inbox.lost:
+            self._end(self._inbox.lost)
+
+    def _end(self, why: str) -> None:
+        if self._by is None:
+            self._by = time.monotonic() + GONE_WITHIN
+            living = [rank for rank in self._pids if rank not in self._ended]
+            self.say({"is": "ended", "why": why, "ranks": living, "ns": time.monotonic_ns()})
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int, rank: int | None = None) -> None:
+        """Of this machine's own accord: what the keeper answers is told to be nobody's order."""
+        with contextlib.suppress(OSError):
+            self._order({"rank": rank, "signal": int(number), "own": True})
+
+    def _order(self, order: dict[str, Any]) -> None:
+        told = {**order, "rank": None if order["rank"] is None else self.ranks.index(order["rank"])}
+        own = told.pop("own", False)
+        if "signal" in told:
+            self._asking.append(own)
+        self._pipes.control.sendall(json.dumps(told).encode() + b"\n")
+
+    def _listen(self) -> None:
+        try:
+            for message, _ in self._pipes.told.receive():
+                self._hear(message)
+        except EOFError:
+            raise ServerFailed("the keeper of this world ended before its ranks did") from None
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        message.pop("descriptors", None)
+        kind = message["is"]
+        if (index := message.get("rank")) is not None:
+            message["rank"] = rank = self.ranks[index]
+            if kind == "started":
+                self._pids[rank] = message["pid"]
+            elif kind == "exited":
+                for number, descriptor in self._pipes.open(rank=index, kind="events"):
+                    self._pipes.drain(number, descriptor, lambda i, d: self._read("events", i, d))
+                self._ended.add(rank)
+        if kind == "signalled":
+            message["ranks"] = [self.ranks[index] for index in message["ranks"]]
+            message["own"] = self._asking.pop(0)
+        if kind == "gone":
+            self._gone, self._last = True, message  # told when all that ranks wrote has been
+            return
+        self.say({"is": "keeper", "told": message})
+
+    def _read(self, kind: str, index: int, descriptor: int) -> int:
+        data = self._pipes.read(descriptor)
+        if data is None:
+            self.say({"is": "closed", "what": kind, "rank": self.ranks[index]})
+        elif data:
+            self.say({"is": kind, "rank": self.ranks[index]}, data)
+        return len(data or b"")
+
+    # -- what ranks left ---------------------------------------------------------------------------------------------
+
+    def _hand_over(self, folder: Path, rank: int) -> None:
+        """Hand over how a rank failed, where it stood, and what it kept; what is not a file is named alone."""
+        for path in _left(folder):
+            name = path.relative_to(folder).as_posix()
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                self.say({"is": "file", "rank": rank, "name": name, "odd": True})
+                continue
+            with os.fdopen(descriptor, "rb") as file:
+                odd = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+                self.say({"is": "file", "rank": rank, "name": name, "odd": odd})
+                while not odd and (part := file.read(PIECE)):
+                    self._outbox.await_room()
+                    self.say({"is": "part", "rank": rank, "name": name}, part)
+
+
+def _left(folder: Path) -> Iterator[Path]:
+    for name in (FILE_NAME, STACKS):
+        if os.path.lexists(folder / name):
+            yield folder / name
+    with contextlib.suppress(OSError):
+        if not (folder / KEPT).is_symlink():
+            yield from sorted((folder / KEPT).iterdir())[:MOST_FILES]
+
+
+def _renumbered(values: Mapping[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
+    """What a rank is told of a backend's descriptors, numbered as they are here."""
+
+    def number(value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"descriptor"}:
+            return {"descriptor": places.get(value["descriptor"], value["descriptor"])}
+        return [number(one) for one in value] if isinstance(value, list) else value
+
+    return {key: number(value) for key, value in values.items()}

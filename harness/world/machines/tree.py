@@ -1,0 +1,143 @@
+"""Files and folders that a machine is given once, by their digest. Standard library of Python 3.9: the agent uses it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PIECE = 4 * 2**20
+# What compilers of Python leave beside the files is made again there.
+PASSED_OVER = frozenset({"__pycache__"})
+
+
+class BadTree(Exception):
+    """What came is not what was named."""
+
+
+def files_of(place: Path) -> dict[str, Path]:
+    """Each regular file of a folder by its path below it; a file alone by the empty path. Links count as what they lead to.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    if not place.is_dir():
+        return {"": place}
+    found = {}
+    for folder, folders, names in os.walk(place, followlinks=True):
+        folders[:] = sorted(set(folders) - PASSED_OVER)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.is_file():
+                found[path.relative_to(place).as_posix()] = path
+    return found
+
+
+def digest_of(files: dict[str, Path]) -> str:
+    """One sha256 over the paths, modes and contents of files."""
+    listing = []
+    for name, path in sorted(files.items()):
+        made = hashlib.sha256()
+        with path.open("rb") as stream:
+            while piece := stream.read(2**20):
+                made.update(piece)
+        listing.append([name, bool(path.stat().st_mode & 0o100), made.hexdigest()])
+    return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
+
+
+def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
+    """What `Store.put` takes, in messages of at most a few MiB: where each part belongs, and the parts."""
+    parts, content = [], bytearray()
+    for name, path in sorted(files.items()):
+        at, runs = 0, bool(path.stat().st_mode & 0o100)
+        with path.open("rb") as stream:
+            while True:
+                part = stream.read(PIECE - len(content))
+                parts.append([name, runs, at, len(part)])
+                content += part
+                at += len(part)
+                if len(content) >= PIECE:
+                    yield parts, bytes(content)
+                    parts, content = [], bytearray()
+                elif not part:
+                    break
+    yield parts, bytes(content)
+
+
+class Store:
+    """The trees that a machine has, below one folder: each is whole, or not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._coming: dict[str, Path] = {}
+
+    def place(self, digest: str) -> Path:
+        """Where a tree lies."""
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise BadTree("its digest is none")
+        return self._folder / digest
+
+    def has(self, digest: str) -> bool:
+        """Whether a tree is there, as its digest says: what somebody changed is taken away."""
+        place = self.place(digest)
+        if not place.exists():
+            return False
+        if digest_of(files_of(place)) == digest:
+            return True
+        self._remove(place)
+        return False
+
+    def put(self, digest: str, parts: list[list[Any]], content: bytes) -> None:
+        """Take a message of `pieces`.
+
+        Raises:
+            BadTree: a path leads out of the tree, or the parts are not those that came.
+            OSError: there is no space.
+        """
+        self.place(digest)
+        if digest not in self._coming:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._coming[digest] = self._folder / f".{secrets.token_hex(8)}"
+        if sum(size for _, _, _, size in parts) != len(content):
+            raise BadTree("its parts are not what came with them")
+        start = 0
+        for name, runs, at, size in parts:
+            if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+                raise BadTree(f"{name!r} leads out of it")
+            path = self._coming[digest] / name if name else self._coming[digest]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("r+b" if at else "wb") as stream:
+                stream.seek(at)
+                stream.write(content[start : start + size])
+            path.chmod(0o700 if runs else 0o600)
+            start += size
+
+    def keep(self, digest: str) -> None:
+        """The tree is whole.
+
+        Raises:
+            BadTree: it is not the one that was named.
+        """
+        coming = self._coming.pop(digest, None)
+        if coming is None or digest_of(files_of(coming)) != digest:
+            if coming is not None:
+                self._remove(coming)
+            raise BadTree("what came is another one")
+        place = self.place(digest)
+        try:
+            coming.rename(place)
+        except OSError:  # somebody else was faster
+            self._remove(coming)
+            if digest_of(files_of(place)) != digest:
+                raise
+
+    def _remove(self, place: Path) -> None:
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
