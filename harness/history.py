@@ -211,8 +211,8 @@ def hub_log_flaw(history: History) -> str:
     return "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
 
 
-MACHINES_JOINED, MACHINE_LOST = "machines.joined", "machine.lost"
-"""Of a world over machines: their clocks against the harness's; and one that was not reached any more."""
+MACHINES_JOINED, MACHINE_LOST, MACHINE_ENDED = "machines.joined", "machine.lost", "machine.ended"
+"""Of a world over machines: their clocks; one that was not reached any more; one that ended its ranks by itself."""
 RANK_CLOCK = "rank.clock"
 """The harness says so of a rank with a clock of its own, when it first speaks: by how much that is `ahead`, in ns."""
 ENVIRONMENT_TOLD = "rank.environment"

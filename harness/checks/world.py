@@ -6,9 +6,10 @@ These findings need no line in a scenario, and none can switch them off. Their i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from harness.checks.finding import Finding, RankFinding
-from harness.history import History, ended
+from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History, ended
 
 KIND = "world"
 
@@ -31,6 +32,7 @@ def judge(
         _real(history),
         *(_excuse(found, ended_ranks) for found in (*group, _over_every("code-is-the-arms", history, code))),
         *([_over_every("ranks-are-on-their-hosts", history, _placed)] if "hosts" in history.about() else []),
+        *([_over_every("machines-stayed", history, _stayed)] if "machines" in history.about() else []),
         _over_every("channel-is-whole", history, _heard),
         _excuse(_finished(history), ended_ranks),
         _kept(history),
@@ -57,14 +59,19 @@ def _over_every(check: str, history: History, part: Callable[[History, int], Ran
 def _real(history: History) -> Finding:
     """Every rank was a process of its own, forked and reaped by the server; none was the harness (rules 1, 13)."""
     harness = history.about().get("harness_pid")
-    pids = [seen.event.pid for rank in range(history.size) for seen in history.served(rank, "rank.started")]
+    # Two machines may give one number to two processes.
+    pids = [
+        (seen.event.pid, seen.event.values.get("machine"))
+        for rank in range(history.size)
+        for seen in history.served(rank, "rank.started")
+    ]
 
     def part(history: History, rank: int) -> RankFinding:
         started, exited = history.served(rank, "rank.started"), history.served(rank, "rank.exited")
         pid = started[0].event.pid if started else None
         if len(started) != 1 or pid is None:
             reason = "it was not started exactly once"
-        elif pids.count(pid) != 1 or pid == harness:
+        elif pids.count((pid, started[0].event.values.get("machine"))) != 1 or pid == harness:
             reason = f"pid {pid} is not its own"
         elif len(exited) != 1 or exited[0].event.pid != pid:
             reason = "its end was not seen exactly once"
@@ -115,6 +122,31 @@ def _placed(history: History, rank: int) -> RankFinding:
         reason, line = f"it says that it is on {told[0].event.values.get('host')}", told[0].line
     else:
         reason = ""
+    return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+
+
+def _stayed(history: History, rank: int) -> RankFinding:
+    """The rank was forked on its own machine, and that was reached, and did as it was told, until the world's end.
+
+    What a lost machine wrote down is evidence of how its ranks ended, and never makes the trial good.
+    """
+    about: Any = history.about().get("machines")
+    started, joined = history.served(rank, "rank.started"), history.noted(MACHINES_JOINED)
+    try:
+        own = about["called"][about["of"][rank]]
+        listed = [one["machine"] for one in joined[0].event.values["machines"]] if len(joined) == 1 else []  # type: ignore[union-attr, call-overload, index]
+    except (LookupError, TypeError):
+        own, listed = None, []
+    observed = started[0].event.values.get("machine") if started else None
+    line, reason = started[0].line if started else None, ""
+    if own not in listed or len(set(map(str, listed))) < len(listed):
+        reason = "the machines of its world were not reached"
+    elif observed != own:
+        reason = f"it was to be on machine {own}"
+    for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
+        for seen in history.noted(name):
+            if not reason and seen.event.values.get("machine") == own:
+                line, reason = seen.line, f"its machine {words}: {seen.event.values.get('why')}"
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.arguments import challenge, new_runs, overrides, scenarios
+from harness.cli.arguments import challenge, folder, new_runs, overrides, scenarios
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="trying",
         help="make one trial of each arm, print what ranks say and what a run will take, and keep nothing",
     )
+    over = parser.add_argument_group("over several machines (docs/machines.md)")
+    over.add_argument(
+        "--hosts", type=folder, metavar="FILE", help="hostfile of the machines that the ranks are on, by ssh"
+    )
+    over.add_argument(
+        "--placement",
+        metavar="RULE",
+        default="spread",
+        help="spread (the default), pack, or the machine of each rank by its name: 0=node-1,1=node-2",
+    )
+    over.add_argument("--hosts-python", metavar="PATH", help="interpreter of the environment there (default: as here)")
+    over.add_argument("--ssh-config", type=folder, metavar="FILE", help="configuration for ssh (default: your own)")
+    over.add_argument("--name-hosts", action="store_true", help="name the machines in the record, not digests of them")
     parser.add_argument("--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)")
 
 

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
@@ -26,6 +27,9 @@ from harness.stats.verdict import Judgement, merge
 from harness.trust.key import KeyProblem, Signer, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
+
+if TYPE_CHECKING:
+    from harness.run.over_machines import Hostfile
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 TEXT_LIMIT = 500
@@ -46,6 +50,14 @@ def main(options: argparse.Namespace) -> int:
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    machines = None
+    if options.hosts is not None:
+        if options.trying:
+            return give_up("run", "--try is for one machine: a run over --hosts makes every trial", USAGE)
+        try:
+            machines = hostfile(options)
+        except (ScenarioError, OSError) as error:
+            return give_up("run", error, USAGE)
     if options.trying:
         from harness.cli import tried
 
@@ -69,6 +81,7 @@ def main(options: argparse.Namespace) -> int:
                     jobs=jobs,
                     challenge=options.challenge,
                     progress=progress_for(sys.stderr),
+                    machines=machines,
                 )
             )
         except Interrupted as error:
@@ -96,6 +109,26 @@ def revisions(options: argparse.Namespace) -> list[str]:
         if rev is not None:
             overrides.append(f"subject.{arm}.rev={rev}")
     return overrides
+
+
+def hostfile(options: argparse.Namespace) -> Hostfile:
+    """The machines that the command line names.
+
+    Raises:
+        OSError: the hostfile cannot be read.
+        ScenarioError: it is none, or the placement names what is not in it.
+    """
+    from harness.run.over_machines import Hostfile
+    from harness.starters.hostfile import placement, read
+
+    machines = read(Path(options.hosts))
+    return Hostfile(
+        machines=machines,
+        placement=placement(options.placement, machines=machines),
+        interpreter=options.hosts_python or sys.executable,
+        configuration=Path(options.ssh_config) if options.ssh_config else None,
+        named=options.name_hosts,
+    )
 
 
 def sign_with(options: argparse.Namespace) -> Signer | None:

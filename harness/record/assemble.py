@@ -303,7 +303,7 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
         case SkipCode.MACHINE_HOSTS:
             return scenario.world.hosts > 1
         case SkipCode.BACKEND_HOSTS:
-            return scenario.world.hosts > 1 and not program
+            return (scenario.world.hosts > 1 or run.machines is not None) and not program
         case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
             return bool(missing(scenario, run))
         case SkipCode.CELL_LIMIT:

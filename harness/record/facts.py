@@ -312,6 +312,46 @@ class SignerFacts(Model):
     name: str | None
 
 
+class MachineFacts(Model):
+    """A machine of a run over several.
+
+    Attributes:
+        called: a digest of its name, or with --name-hosts the name.
+        slots: how many ranks it has room for.
+        system: of its kernel, with release and architecture.
+        python: the version of its interpreter.
+        cores: that its processes may use.
+        memory: bytes.
+        offset: seconds that its wall clock was ahead of the one here.
+        offset_within: seconds that this is right to within: half of the fastest round trip.
+    """
+
+    called: str
+    slots: int
+    system: str
+    python: str
+    cores: int
+    memory: int
+    offset: float
+    offset_within: float
+
+
+class MachinesFacts(Model):
+    """The machines of a run.
+
+    Attributes:
+        machines: in the order of the hostfile.
+        placement: spread, pack, or the machine of each rank by its place in the hostfile.
+        lease: seconds without a heartbeat after which a machine ended its ranks.
+        ready: seconds until the slowest was ready, connection and preload together.
+    """
+
+    machines: list[MachineFacts]
+    placement: Literal["spread", "pack"] | list[int]
+    lease: float
+    ready: float
+
+
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
@@ -322,6 +362,7 @@ class RunFacts(Model):
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
         plugins: the kinds of other distributions that the run used.
+        machines: where the ranks were; None where all were on this machine.
         texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
             with its size in bytes; None where no file of that content was found any more.
     """
@@ -349,5 +390,6 @@ class RunFacts(Model):
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
     plugins: list[Plugin] = Field(default_factory=list)
+    machines: MachinesFacts | None = None
     texts_left: dict[str, int | None] = Field(default_factory=dict)
     cells: list[CellFacts]

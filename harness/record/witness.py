@@ -19,10 +19,11 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import RefusalWord
-from harness.record.facts import RunFacts
+from harness.record.facts import MachinesFacts, RunFacts
 from harness.record.model import Contradiction, RecordError, Unknown
 from harness.record.sources import KEY as RECIPE
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
+from harness.scenario.placement import machines_of
 from harness.stats.outcome import EVENTS, reference_folders, trial_folder
 from harness.stats.verdict import CellFacts, Judgement
 
@@ -225,7 +226,7 @@ def demand_own(
         RecordError: it is not a first line.
     """
     begun: dict[int, str] = {}
-    for evidence, own in _own(scenario, planned):
+    for evidence, own in _own(scenario, planned, run.machines):
         begin = _first_event(read(evidence), evidence)
         if RECIPE not in begin.values:
             raise Unknown(f"{evidence} does not say what its trial is made of: another version made it")
@@ -247,13 +248,24 @@ def demand_own(
         begun[begin.ns] = evidence
 
 
-def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Iterator[tuple[str, dict[str, JSON]]]:
+def _machines(found: MachinesFacts | None, size: int) -> JSON:
+    """What the first line of a world says of its machines."""
+    if found is None:
+        return None
+    placed = machines_of(found.placement, slots=[one.slots for one in found.machines], size=size)
+    return {"called": [one.called for one in found.machines], "of": list(placed or ())}
+
+
+def _own(
+    scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], machines: MachinesFacts | None
+) -> Iterator[tuple[str, dict[str, JSON]]]:
     """Every trial and every run of a reference, by the path of its events, with what its first line has to say."""
     known: set[str] = set()
     for cell, facts in planned:
         placed = scenario.world.hosts_of(cell.ranks)
         place: dict[str, JSON] = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
         place["hosts"] = None if placed is None else list(placed)
+        place["machines"] = _machines(machines, cell.ranks)
         for arm, count in facts.trials.items():
             for index in range(count):
                 seed = str(derive_seed(scenario.seed, scenario.id, cell.id, index))
@@ -266,7 +278,8 @@ def _own(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]]) -> Itera
                 known.add(folder)
                 seed = str(derive_seed(scenario.seed, scenario.id, plan.owner, 0))
                 about = {"cell": plan.owner, "size": plan.size, "backend": plan.backend, "arm": "reference"}
-                alone = {"hosts": None} if plan.offered else {"hosts": place["hosts"]}
+                where = ("hosts", "machines")
+                alone = dict.fromkeys(where) if plan.offered else {name: place[name] for name in where}
                 yield f"{folder}/{EVENTS}", {**about, **alone, "trial": index, "seed": seed}
 
 

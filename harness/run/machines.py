@@ -83,7 +83,7 @@ def _look(
     try:
         with Channel(command, within=within) as channel:
             ready = time.monotonic() - began
-            facts = _facts(channel.ask("facts", within=within))
+            facts = facts_of(channel.ask("facts", within=within))
             clock = channel.clock()
             up = _rate(lambda: channel.ask("take", content=bytes(SAMPLE), within=within))
             down = _rate(lambda: channel.ask("give", bytes=SAMPLE, within=within))
@@ -93,7 +93,7 @@ def _look(
         remedy = ssh.remedy(error.said) or f"try `ssh {machine.name} true`"
         return Seen(machine=machine, problems=((str(error), remedy),))
     seen = Seen(machine=machine, facts=facts, clock=clock, up=up, down=down, ready=ready)
-    return replace(seen, problems=tuple(_problems(facts, here=here)), notes=tuple(_notes(seen, here=here)))
+    return replace(seen, problems=tuple(problems_of(facts, here=here)), notes=tuple(_notes(seen, here=here)))
 
 
 def _rate(move: Callable[[], object]) -> float:
@@ -102,7 +102,7 @@ def _rate(move: Callable[[], object]) -> float:
     return SAMPLE / (time.perf_counter() - began)
 
 
-def _facts(answer: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """What an agent answered, if it is of the form that ours answers in.
 
     Raises:
@@ -125,7 +125,8 @@ def _facts(answer: Mapping[str, Any]) -> dict[str, Any]:
     return dict(answer)
 
 
-def _problems(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tuple[str, str]]:
+def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Why no rank can run on a machine of these facts, each with its remedy."""
     found = []
     for what, remedy in (
         ("system", "ranks of one world run on one kind of system"),

@@ -152,6 +152,7 @@ class References:
             size=plan.size,
             backend=plan.backend,
             hosts=None if plan.offered else model.hosts,
+            machines=None if plan.offered else model.machines,
             entry=plan.entry,
             arguments=plan.arguments,
             seeds=seeds[1:],

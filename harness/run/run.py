@@ -36,7 +36,7 @@ from harness.record.sources import recipe
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
-from harness.run import inputs
+from harness.run import inputs, over_machines
 from harness.run.arms import library, staging
 from harness.run.arms.entry import slips
 from harness.run.arms.revision import RevisionError
@@ -44,6 +44,7 @@ from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import Interrupt, interruptible
 from harness.run.material import Found, Material, beside, brought
+from harness.run.over_machines import Hostfile
 from harness.run.preparation import Preparation, prepare
 from harness.run.progress import Plan, Progress
 from harness.run.reference import NoReference
@@ -120,6 +121,7 @@ def run(
     material: Material | None = None,
     challenge: str | None = None,
     progress: Progress | None = None,
+    machines: Hostfile | None = None,
 ) -> Finished:
     """Run a scenario and write its signed report.
 
@@ -131,6 +133,7 @@ def run(
         material: for a run that reproduces another, what it is made of.
         challenge: signed into the report, for a gate that asks for it.
         progress: hears how far the run is.
+        machines: where the ranks are to be; None is this machine.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
@@ -139,11 +142,13 @@ def run(
         RunError: input, code or results folder cannot be used.
     """
     progress = progress or Progress()
+    if machines is not None and (refused := over_machines.refusal(loaded.scenario)):
+        raise RunError(refused)
     folder = _begun(loaded, results)
     with _in_folder(folder, loaded, progress) as interrupt:
         begin = time.monotonic()
         scenario = loaded.scenario
-        if scenario.measure or scenario.hub:
+        if scenario.measure or scenario.hub or machines is not None:
             # What worlds side by side measure is each other; and a hub has one world at a time.
             jobs = 1
         folder.write(SCENARIO_PATH, loaded.text)
@@ -153,6 +158,8 @@ def run(
         if found.patch:
             folder.write(PATCH_PATH, found.patch)
         preparation = _prepared(scenario, found, folder, progress)
+        if machines is not None:
+            over_machines.skip(preparation, machines)
         runnable, skipped = preparation.runnable, preparation.skipped
         overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
         planned = {
@@ -164,7 +171,11 @@ def run(
         others = differing(
             scenario, {arm: own.facts for arm, own in made.items()}, {arm: own.named for arm, own in made.items()}
         )
-        with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
+        with (
+            ServerPool(cancel=interrupt.descriptor) as pool,
+            PortLease() as ports,
+            over_machines.reached(machines, cancel=interrupt.descriptor) as over,
+        ):
             trials = Trials(
                 scenario,
                 preparation=preparation,
@@ -176,6 +187,7 @@ def run(
                 port=ports.take(1)[0] if scenario.hub is not None else None,
                 declared={arm: found.told_one_by_one(arm) for arm in origins},
                 differing=others,
+                over=over,
             )
             if runnable:
                 jobs = _borne(jobs, runnable, progress)
@@ -184,8 +196,11 @@ def run(
                     raise Slip(wrong)
             counts = trials.make(runnable, jobs=jobs)
             pids, seconds = pool.pids, pool.seconds
+            reached = over.facts() if over is not None else None
         for left in pool.left:
             progress.says(f"what ranks left in their room could not be removed: {left}")
+            if over is not None and (changed := over.fleet.changed()):
+                raise ServerFailed(f"what was given to machine {', '.join(changed)} changed there during the run")
         _demand_unchanged(resolved_inputs)
         # Those of a reproduction may lie in a folder that is gone afterwards.
         inputs.remember(resolved_inputs.values() if material is None else ())
@@ -218,6 +233,7 @@ def run(
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
             provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
+            machines=reached,
             texts_left=library.keep(folder, trials.loaded, made, of=others, arms=compared(staged)),
             cells=[
                 CellFacts(

@@ -23,6 +23,7 @@ from harness.run.arms.imports import preload
 from harness.run.arms.signature import Entry
 from harness.run.artefacts import Artefacts
 from harness.run.interrupt import Interrupt
+from harness.run.over_machines import OverMachines
 from harness.run.preparation import Preparation
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import INPUT, References
@@ -36,6 +37,7 @@ from harness.world.environment import is_import_time
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
 from harness.world.hosts.host import Hosts
+from harness.world.machines.fleet import Fleet
 from harness.world.pool import ServerPool, is_linux
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World
@@ -86,6 +88,7 @@ class Trials:
         port: int | None = None,
         declared: Mapping[str, Collection[str]] | None = None,
         differing: Collection[str] = (),
+        over: OverMachines | None = None,
     ) -> None:
         self._scenario = scenario
         self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
@@ -105,6 +108,7 @@ class Trials:
         self._artefacts = Artefacts(results, compares_arrays(scenario.checks), room_of(scenario))
         self._references = References(scenario, self._artefacts, results=results)
         self._pool = pool
+        self._over = over
         self._interrupt = interrupt
         self._progress = progress or Progress()
         self._host = preparation.machine.host
@@ -149,7 +153,7 @@ class Trials:
             made = self._environments.get(arm)
             python = made.python if made is not None else None
             try:
-                self._pool.prepare(
+                (self._pool if self._over is None else self._over.fleet).prepare(
                     lanes,
                     warm=self._warm,
                     env=self.env,
@@ -236,7 +240,7 @@ class Trials:
                 cell,
                 launch=lambda arm, cell=cell: self._launch(cell, arm, 0),  # type: ignore[misc]
                 start=lambda launch, on_left: World(
-                    launch, self._pool, cancel=self._interrupt.descriptor, on_left=on_left
+                    launch, self._pool_of(launch), cancel=self._interrupt.descriptor, on_left=on_left
                 ),
                 keep=self._keep_reference,
             )
@@ -311,9 +315,14 @@ class Trials:
             declared=tuple(sorted(self._declared.get(arm, ()))),
             differing=self._differing,
             hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
+            machines=self._over.placed(cell.ranks) if self._over is not None else None,
             tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
             collective_timeout=scenario.world.collective_timeout,
         )
+
+    def _pool_of(self, launch: Launch) -> ServerPool | Fleet:
+        """Whose servers fork the ranks: what is one process for its own is on this machine."""
+        return self._over.fleet if self._over is not None and launch.machines is not None else self._pool
 
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
         scenario, made = self._scenario, self._references.of(cell)
@@ -357,7 +366,7 @@ class Trials:
 
         world = World(
             launch,
-            self._pool,
+            self._pool_of(launch),
             cancel=self._interrupt.descriptor,
             on_begin=begin,
             on_hosts=hosts,

@@ -1,7 +1,8 @@
-"""Which rank is on which test host, as a scenario writes it."""
+"""Which rank is on which test host, as a scenario writes it, or on which machine, as who runs it says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from harness.forms.problem import closest, complaint
@@ -33,6 +34,31 @@ def hosts_of(rule: str | tuple[int, ...], *, hosts: int, size: int) -> tuple[int
     if rule == "blocks":
         return tuple(rank * hosts // size for rank in range(size))
     return tuple(rank % hosts for rank in range(size))
+
+
+MACHINE_RULES = ("spread", "pack")
+"""spread: each further rank on the next machine that has room; pack: each machine is filled before the next."""
+
+
+def machines_of(rule: str | Sequence[int], *, slots: Sequence[int], size: int) -> tuple[int, ...] | None:
+    """The machine of each rank of a world, by its place in the hostfile; None where there is no room.
+
+    Args:
+        rule: spread, pack, or the machine of each rank.
+        slots: for how many ranks each machine has room.
+        size: world size.
+    """
+    left, found = list(slots), list[int]()
+    if not isinstance(rule, str):
+        found = list(rule[:size])
+    elif size <= sum(slots):
+        while len(found) < size:
+            for machine, room in enumerate(left):
+                taken = min(room, 1 if rule == "spread" else size, size - len(found))
+                found += [machine] * taken
+                left[machine] -= taken
+    enough = len(found) == size and all(found.count(machine) <= room for machine, room in enumerate(slots))
+    return tuple(found) if enough and all(0 <= machine < len(slots) for machine in found) else None
 
 
 _HOST = {"type": "integer", "minimum": 0, "maximum": MOST_HOSTS - 1}

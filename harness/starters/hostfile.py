@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.forms.problem import Problem, ScenarioError
 from harness.forms.regular_file import read_regular
@@ -71,6 +72,26 @@ def _of_lines(path: Path, text: str) -> list[Machine]:
                 slots = _slots(path, number, int(match[1]))
         found.append(Machine(name=_name(path, number, words[0]), slots=slots))
     return found
+
+
+def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "pack"] | tuple[int, ...]:
+    """Where ranks are to be: a rule, or the machine of each rank as in `0=node-1,1=node-2`, by its place in the file.
+
+    Raises:
+        ScenarioError: it is neither.
+    """
+    if given in ("spread", "pack"):
+        return "spread" if given == "spread" else "pack"
+    places, names = {}, [one.name for one in machines]
+    for part in given.split(","):
+        rank, _, name = part.partition("=")
+        if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:
+            why = "write spread, pack, or the machine of each rank by its name in the hostfile: 0=node-1,1=node-2"
+            raise _refused(Path("--placement"), 1, part, why)
+        places[int(rank)] = names.index(name)
+    if sorted(places) != list(range(len(places))):
+        raise _refused(Path("--placement"), 1, given, "it leaves ranks out: give each from 0 a machine")
+    return tuple(places[rank] for rank in range(len(places)))
 
 
 def _of_json(path: Path, text: str) -> list[Machine]:

@@ -10,7 +10,7 @@ from typing import Any
 from harness.backends import Over, Rendezvous
 from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
-from harness.history import MACHINE_LOST, MACHINES_JOINED
+from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
@@ -108,7 +108,7 @@ class MachineControl:
                 self._states.lost |= {*message["ranks"]}
                 self._ending.failed()
             case "machine-ended":
-                self._recorder.note("machine.ended", machine=called, why=message["why"], ranks=message["ranks"])
+                self._recorder.note(MACHINE_ENDED, machine=called, why=message["why"], ranks=message["ranks"])
                 self._ending.failed()
             case "machine-back":
                 self._recorder.note("machine.back", machine=called)

@@ -47,6 +47,7 @@ class Reached:
         command: starts the agent there.
         address: at which the other machines reach it; empty: the one at which ssh did.
         slots: how many ranks it has room for.
+        demand: is given its facts, and raises `Unreachable` where no rank can run there.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Reached:
     command: Sequence[str]
     address: str
     slots: int
+    demand: Callable[[Mapping[str, Any]], None]
 
 
 class Fleet:
@@ -69,7 +71,6 @@ class Fleet:
         self,
         machines: Sequence[Reached],
         *,
-        demand: Callable[[Mapping[str, Any]], None],
         lease: float,
         back_within: float,
         cancel: int | None = None,
@@ -78,13 +79,11 @@ class Fleet:
 
         Args:
             machines: of the hostfile.
-            demand: is given the facts of each, and raises `Unreachable` where no rank can run there.
             lease: seconds without a heartbeat after which a machine ends its ranks.
             back_within: seconds for which a lost machine is waited for, to collect what it wrote down.
             cancel: readable when the run is interrupted.
         """
         self._machines = machines
-        self._demand = demand
         self._lease = lease
         self._back_within = back_within
         self._cancel = cancel
@@ -187,7 +186,7 @@ class Fleet:
             self._machines[index].command,
             within=READY_WITHIN,
             lease=self._lease,
-            demand=self._demand,
+            demand=self._machines[index].demand,
             root=self._tree(Path(ROOT, "harness"), below="harness/"),
             run=self._run,
         )
@@ -243,6 +242,14 @@ class Fleet:
             with contextlib.suppress(Unreachable):
                 if digests and line.ask("lacks", trees=digests, within=READY_WITHIN)["lacks"]:
                     found.append(self._machines[index].called)
+        return found
+
+    def told(self) -> list[dict[str, Any]]:
+        """What each machine says of itself, and of its wall clock against ours; nothing of one that was not reached."""
+        found = []
+        for index in range(len(self._machines)):
+            line = self._lines.get(index)
+            found.append({} if line is None else {**line.facts, **line.offset()})
         return found
 
     def placed(self, of: Sequence[int]) -> Placed:

@@ -74,6 +74,7 @@ class Line:
         self._writing = threading.Lock()
         self._losing = threading.Lock()
         self._exchanges: list[tuple[int, int]] = []
+        self._walls: list[tuple[int, int]] = []
         self._said = b""
         channel = Channel(command, within=within, lease=max(lease, within))
         try:
@@ -161,6 +162,11 @@ class Line:
         """Seconds that the fastest exchange took."""
         return min(self._exchanges)[0] / 1e9 if self._exchanges else 0.0
 
+    def offset(self) -> dict[str, float]:
+        """Seconds that its wall clock is ahead of ours, and to within how many that is right."""
+        took, ahead = min(self._walls, default=(0, 0))
+        return {"offset": ahead / 1e9, "offset_within": took / 2e9}
+
     # -- what is heard -----------------------------------------------------------------------------------------------
 
     def lose(self, why: str) -> None:
@@ -213,6 +219,9 @@ class Line:
                 raise ValueError("its clock is none")
             # Of the latest exchanges alone: clocks drift.
             self._exchanges = [*self._exchanges[1 - EXCHANGES :], (now - sent, there - sent - (now - sent) // 2)]
+            wall = message["wall"]
+            if type(wall) is int:
+                self._walls = [*self._walls[1 - EXCHANGES :], (now - sent, wall - time.time_ns() + (now - sent) // 2)]
         elif "world" in message:
             if self.hears is not None:
                 self.hears(self, message, content)

@@ -296,6 +296,7 @@ class Relay:
                 if rank in self._pids or type(pid) is not int or pid < 1 or told.get("world") != self._mark:
                     raise Hostile("its keeper started a rank twice, or in another world")
                 self._pids[rank] = pid
+                told["machine"] = self._placed.called[line.index]
             elif pid != self._pids.get(rank):
                 raise Hostile("its keeper speaks of a process that is not a rank")
             if kind == "exited":

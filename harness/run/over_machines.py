@@ -1,0 +1,198 @@
+"""A run whose ranks are on the machines of a hostfile: what cannot be asked of them, where ranks go, what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness import backends
+from harness.faults.hub import HubFault
+from harness.faults.link import LinkFault
+from harness.forms.digest import sha256
+from harness.reason import Skip, SkipCode
+from harness.record.facts import MachineFacts, MachinesFacts
+from harness.run.machines import facts_of, problems_of
+from harness.run.preparation import Preparation
+from harness.scenario import Scenario
+from harness.scenario.placement import machines_of
+from harness.starters import ssh
+from harness.starters.hostfile import Machine
+from harness.world.machines import agent
+from harness.world.machines.channel import LEASE, Unreachable, argv
+from harness.world.machines.fleet import Fleet, Reached
+from harness.world.machines.placed import Placed
+
+# For how long a machine that was lost is waited for, to collect what it wrote down.
+BACK_WITHIN = 30.0
+DIGITS = 12
+# Done by a machine's keeper to what is the machine's own, or told by comparing the clocks of two: not tried over several.
+LEFT_OUT = frozenset(
+    {
+        *(
+            "start-late",
+            "start-order",
+            "monotonic-skew",
+            "address-space",
+            "file-size",
+            "open-files",
+            "memory",
+            "starve",
+        ),
+        *("no-space", "permission-denied", "read-only", "replaced", "truncated"),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hostfile:
+    """The machines that somebody named for a run, and how to reach them.
+
+    Attributes:
+        machines: of the hostfile.
+        placement: spread, pack, or the machine of each rank by its place in the hostfile.
+        interpreter: path of the Python in whose environment ranks run there.
+        configuration: for ssh, instead of the user's own.
+        named: whether the record calls machines by their names; else by digests of them.
+        lease: seconds without a heartbeat after which a machine ends its ranks.
+        back_within: seconds for which one that was lost is waited for.
+    """
+
+    machines: Sequence[Machine]
+    interpreter: str
+    placement: Literal["spread", "pack"] | tuple[int, ...] = "spread"
+    configuration: Path | None = None
+    named: bool = False
+    lease: float = LEASE
+    back_within: float = BACK_WITHIN
+
+    @property
+    def slots(self) -> list[int]:
+        """For how many ranks each machine has room."""
+        return [one.slots for one in self.machines]
+
+    def called(self, machine: Machine) -> str:
+        """What the record calls a machine."""
+        return machine.name if self.named else sha256(machine.name.encode())[:DIGITS]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverMachines:
+    """The machines of a run that goes on.
+
+    Attributes:
+        fleet: whose servers fork the ranks.
+        hostfile: which machines they are.
+    """
+
+    fleet: Fleet
+    hostfile: Hostfile
+
+    def placed(self, size: int) -> Placed:
+        """Where the ranks of a world of this size are."""
+        of = machines_of(self.hostfile.placement, slots=self.hostfile.slots, size=size)
+        assert of is not None  # a cell for which there is no room is skipped
+        return self.fleet.placed(of)
+
+    def facts(self) -> MachinesFacts:
+        """What the record says of them."""
+        placement = self.hostfile.placement
+        return MachinesFacts(
+            machines=[
+                MachineFacts(called=self.hostfile.called(machine), slots=machine.slots, **_facts(told))
+                for machine, told in zip(self.hostfile.machines, self.fleet.told(), strict=True)
+            ],
+            placement=placement if isinstance(placement, str) else list(placement),
+            lease=self.hostfile.lease,
+            ready=round(self.fleet.seconds, 2),
+        )
+
+
+def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a machine that was never reached, as where every cell is skipped, nothing is known."""
+    system = " ".join(str(told.get(name, "")) for name in ("system", "release", "architecture")).strip()
+    return {
+        "system": system[:200],
+        "python": str(told.get("python", ""))[:40],
+        "cores": int(told.get("cores", 0)),
+        "memory": int(told.get("memory", 0)),
+        "offset": round(float(told.get("offset", 0.0)), 4),
+        "offset_within": round(float(told.get("offset_within", 0.0)), 6),
+    }
+
+
+def refusal(scenario: Scenario) -> str:
+    """Why a scenario cannot run over machines, each reason with what to do; empty where it can.
+
+    What works on one machine and is not here is refused before anything starts: nothing of a question is left out.
+    """
+    subject = scenario.subject
+    control = subject.control.must_fail if subject.control is not None else None
+    found = []
+    if scenario.world.hosts > 1:
+        found.append("its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves")
+    if scenario.hub is not None or any(isinstance(fault, HubFault) for fault in scenario.faults):
+        found.append("a hub serves one machine: give ranks their files as inputs")
+    if any(
+        getattr(subject, name, None) is not None and _own(getattr(subject, name)) for name in ("candidate", "control")
+    ):
+        found.append("an arm has an environment of its own: only the one that is on every machine already can be used")
+    if getattr(control, "hang", None) is not None:
+        found.append("a hang is proved by what the kernel of one machine says: state how the control fails otherwise")
+    if scenario.world.home_is == "shared" or scenario.world.home is not None:
+        found.append("ranks have rooms of their own on machines: leave world.home out")
+    kinds = {fault.kind for fault in scenario.faults if isinstance(fault, LinkFault) or fault.kind in LEFT_OUT}
+    if kinds:
+        found.append(f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave them out")
+    return f"it cannot run over machines: {'; '.join(found)}" if found else ""
+
+
+def _own(arm: Any) -> bool:
+    return getattr(arm, "environment", None) is not None
+
+
+def skip(preparation: Preparation, hostfile: Hostfile) -> None:
+    """Skip the cells for which there is no room on the machines, or whose backend does not join ranks on several."""
+    for cell in preparation.runnable:
+        if machines_of(hostfile.placement, slots=hostfile.slots, size=cell.ranks) is None:
+            room = sum(hostfile.slots) if isinstance(hostfile.placement, str) else len(hostfile.placement)
+            why = f"{cell.ranks} ranks, and the hostfile has room for {room}: give machines more slots"
+            preparation.skipped[cell.id] = Skip(SkipCode.CELL_LIMIT, why)
+        elif (refused := backends.machines_refusal(cell.backend)) is not None:
+            preparation.skipped[cell.id] = refused
+
+
+@contextmanager
+def reached(hostfile: Hostfile | None, *, cancel: int) -> Iterator[OverMachines | None]:
+    """The machines of a hostfile, until the run is over; each is reached when its first world is."""
+    if hostfile is None:
+        yield None
+        return
+    here = agent.facts()
+    same: dict[str, str] = {}
+
+    def demand(machine: Machine, told: Mapping[str, Any]) -> None:
+        """What `rankproof hosts check` asks, before a rank is there."""
+        facts = facts_of(told)
+        found = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
+        first = same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
+        if first != machine.name:
+            found.append("it is another machine of the hostfile under a second name: keep one, with the slots of both")
+        if found:
+            raise Unreachable("; ".join(found))
+
+    machines = [
+        Reached(
+            name=one.name,
+            called=hostfile.called(one),
+            command=ssh.command(one.name, argv(hostfile.interpreter), configuration=hostfile.configuration),
+            address=one.addresses[0] if one.addresses else "",
+            slots=one.slots,
+            demand=lambda told, one=one: demand(one, told),  # type: ignore[misc]
+        )
+        for one in hostfile.machines
+    ]
+    with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel) as fleet:
+        yield OverMachines(fleet=fleet, hostfile=hostfile)
