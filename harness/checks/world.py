@@ -134,7 +134,7 @@ def _stayed(history: History, rank: int) -> RankFinding:
     started, joined = history.served(rank, "rank.started"), history.noted(MACHINES_JOINED)
     try:
         own = about["called"][about["of"][rank]]
-        listed = [one["machine"] for one in joined[0].event.values["machines"]] if len(joined) == 1 else []  # type: ignore[union-attr, call-overload, index]
+        listed = [one["machine"] for one in joined[0].event.values["machines"]] if len(joined) == 1 else []
     except (LookupError, TypeError):
         own, listed = None, []
     observed = started[0].event.values.get("machine") if started else None

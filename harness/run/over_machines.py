@@ -1,4 +1,4 @@
-"""A run whose ranks are on the machines of a hostfile: what cannot be asked of them, where ranks go, what is recorded."""
+"""A run whose ranks are on the machines of a hostfile: what is refused, where ranks go, what is recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from harness.world.machines.placed import Placed
 # For how long a machine that was lost is waited for, to collect what it wrote down.
 BACK_WITHIN = 30.0
 DIGITS = 12
-# Done by a machine's keeper to what is the machine's own, or told by comparing the clocks of two: not tried over several.
+# Done to what is a machine's own, or told by comparing the clocks of two: not tried over several.
 LEFT_OUT = frozenset(
     {
         *(

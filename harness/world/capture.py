@@ -136,8 +136,9 @@ class Recorder:
         """An event with its rank's pid, where it does not say, and without the names of this machine and its user."""
         values = event.values
         if event.by == "rank":
-            if event.rank in self.elsewhere:
-                values = self.elsewhere[event.rank].hide_home_in(dict(values))
+            there = self.elsewhere.get(event.rank) if event.rank is not None else None
+            if there is not None:
+                values = {key: there.hide_home_in(value) for key, value in values.items()}
             else:
                 values = hide_home_in(dict(values), self.room.homes if self.room is not None else ())
             if event.name == "rank.error":

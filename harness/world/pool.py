@@ -12,13 +12,34 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from harness.forms.digest import sha256
 from harness.world.descendants import adopt_orphans, extinguish_strangers
 from harness.world.environment import server_environment
 from harness.world.fork_server import WARDENS, Server, ServerFailed, ServerKey
 from harness.world.preload import EVERYTHING, Preload
+
+
+class Pool(Protocol):
+    """Where worlds have servers from, one world at a time: fork servers of this machine, or of several."""
+
+    def take(
+        self,
+        *,
+        warm: bool,
+        env: Mapping[str, str],
+        python: Path | None = None,
+        shared_home: bool = False,
+        preload: Preload = EVERYTHING,
+    ) -> Any:
+        """See `ServerPool.take`."""
+
+    def give(self, server: Any) -> None:
+        """See `ServerPool.give`."""
+
+    def discard(self, server: Any) -> None:
+        """See `ServerPool.discard`."""
 
 
 class ServerPool:

@@ -27,18 +27,22 @@ from harness.world.hang import HangWatch
 from harness.world.hosts.control import HostControl
 from harness.world.launch import Launch, describe
 from harness.world.machines.control import MachineControl
-from harness.world.machines.fleet import Fleet, MachineServer
+from harness.world.machines.server import MachineServer
 from harness.world.pipes import Pipes
-from harness.world.pool import ServerPool
+from harness.world.pool import Pool
 from harness.world.ports import PortLease
 from harness.world.probe import probe
 from harness.world.rank_states import RankStates
 from harness.world.removal import remove
 from harness.world.room import RoomNotEmpty
+from harness.world.start_line import StartLine
 
 __all__ = ["Cancelled", "Launch", "World"]
 
 CLOSED_EARLY = 500_000_000
+# What a keeper says that is an event as it is.
+TOLD = {kind: f"rank.{kind}" for kind in ("started", "stopped", "continued", *PRESSED.values())}
+TOLD |= {"executed": "program.started", "survivors": "world.survivors"}
 
 
 class KeeperGone(ServerFailed):
@@ -51,7 +55,7 @@ class World:
     def __init__(
         self,
         launch: Launch,
-        pool: ServerPool | Fleet,
+        pool: Pool,
         *,
         cancel: int | None = None,
         on_gate: Callable[[World, Event], None] | None = None,
@@ -80,8 +84,8 @@ class World:
         self._machines = MachineControl(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
         self._closed: dict[int, int] = {}
-        self._released: set[int] = set()
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108 - not there yet
+        self._line = StartLine(launch, self._recorder, self._states, self._gates, let_go=self._let_go)
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._timers = sched.scheduler(time.monotonic)
@@ -110,16 +114,11 @@ class World:
         """Have the keeper do something to a rank from outside: a method of `harness.world.grip.Grip`."""
         self._order(rank, **{what: order})
 
-    def _order(self, rank: int | None, *, landing: bool = True, **order: JSON) -> None:
+    def _order(self, rank: int | None, **order: JSON) -> None:
         if not self._over:
             with contextlib.suppress(OSError):
-                if landing:
-                    self._gates.signalled()
+                self._gates.signalled()
                 self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
-
-    def ask_stacks(self, ranks: list[int]) -> None:
-        """Have the machines ask their ranks where they stand."""
-        self._order(None, stacks=ranks, landing=False)
 
     def wire(self, order: Mapping[str, JSON]) -> None:
         """Tell the wire between the test hosts what to do; it says `wire.struck` or `wire.undone` when that is so."""
@@ -141,7 +140,7 @@ class World:
     def release(self, rank: int) -> None:
         """Let a rank that is held go on. Nothing happens where it is not held, has ended, or the world is over."""
         if (gate := self._gates.held.pop(rank, None)) and not self._over:
-            self._pass(rank, gate)
+            self._line.let_through(rank, gate)
 
     def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
         """Send an order along with the next answer to a gate of this rank: what `harness.rank.emit` does there."""
@@ -172,14 +171,8 @@ class World:
         """
         launch = self._launch
         program = {"program": True} if launch.program else {}
-        about = {
-            **launch.about,
-            **program,
-            **self._hosts.about(),
-            **self._machines.about(),
-            "size": launch.size,
-            "backend": launch.backend,
-        }
+        placed = {**self._hosts.about(), **self._machines.about()}
+        about = {**launch.about, **program, **placed, "size": launch.size, "backend": launch.backend}
         begun = Event(
             ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
         )
@@ -214,9 +207,9 @@ class World:
                 # The next world has the same room. A keeper's last word is that nobody is left; without it, the server
                 # is asked.
                 if over or (usable and server.is_well()):
-                    self._pool.give(server)  # type: ignore[arg-type] - its own
+                    self._pool.give(server)
                 else:
-                    self._pool.discard(server)  # type: ignore[arg-type]
+                    self._pool.discard(server)
         self.note("world.end")
         return self._recorder.capture(self._states)
 
@@ -257,8 +250,9 @@ class World:
             )
             self._ending.prove(self._hang)
         if isinstance(server, MachineServer):
-            given = {"rendezvous": rendezvous, "scratch": scratch, "world": self.mark, "begun": self._begun}
-            self._machines.start(server, handed, channels=self._channels, **given)
+            self._machines.start(
+                server, handed, rendezvous, scratch, self._channels, begun=self._begun, world=self.mark
+            )
         else:
             code, port = self._recorder.code, ports.take(1)[0]
             description = describe(
@@ -305,14 +299,13 @@ class World:
         message.pop("descriptors", None)
         told = f"rank.{kind}"
         rank, pid = message.pop("rank", None), message.pop("pid", None)
+        if kind == "started":
+            self._states.started[rank] = pid
+        if kind in TOLD:
+            self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=TOLD[kind], values=message))
         match kind:
-            case "started" | "executed" | "stopped" | "continued" | "limited" | "crowded" | "covered" | "spoiled":
-                if kind in PRESSED.values():
-                    self._gates.landed()
-                if kind == "started":
-                    self._states.started[rank] = pid
-                name = "program.started" if kind == "executed" else f"rank.{kind}"
-                self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
+            case _ if kind in PRESSED.values():
+                self._gates.landed()
             case "exited":
                 self._hear_exit(rank, pid, ns, message)
             case "hosts":
@@ -325,15 +318,13 @@ class World:
             case "signalled":
                 values = {"signal": signal_name(message["signal"]), "ranks": message["ranks"]}
                 self._recorder.add(Event(ns=ns, by="server", name="world.signalled", values=values))
-                if "own" not in message:
+                if "own" not in message:  # a machine's own doing, which nobody waits for
                     self._gates.landed()
-            case "survivors":
-                self._recorder.add(Event(ns=ns, by="server", name="world.survivors", values=message))
             case "unable" | "lost":
                 raise KeeperGone(("the ranks could not be forked: " if kind == "unable" else "") + message["why"])
             case "gone":
                 self._gone = True
-            case _ if self._machines.hear(kind, {**message, "rank": rank}):
+            case _ if self._machines.hear(kind, {**message, "rank": rank, "ns": ns}):
                 self._gates.landed()
         for do in self._awaited.pop((told, rank), ()):
             do()
@@ -353,7 +344,7 @@ class World:
             self._states.finished.add(rank)  # a program has no other way to say that it is done
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
             self._ending.failed()
-        self._start_line()
+        self._line.look()
 
     def _read_events(self, rank: int, descriptor: int) -> int:
         channel = self._channels[rank]
@@ -391,30 +382,11 @@ class World:
             if event.rank in self._gates.held:
                 self._gates.held[event.rank] = event.name
             else:
-                self._pass(event.rank, event.name)
+                self._line.let_through(event.rank, event.name)
 
-    def _pass(self, rank: int, gate: str) -> None:
-        """Let a rank through a gate; at the start line, with all the others."""
-        if gate in self._launch.gates:
-            self.note("gate.opened", rank=rank, gate=gate)
-        if gate != self._launch.start_line:
-            self._gates.open(rank)
-            return
-        if rank in self._released:
-            # A subject that says it again has waited once already.
-            self._gates.open(rank)
-        self._states.joined.add(rank)
-        self._start_line()
-
-    def _start_line(self) -> None:
-        """Let the ranks begin once all have joined, or once one has ended and the others cannot all join any more."""
-        waiting = self._states.joined - self._released
-        if waiting and (len(self._states.joined) == self._launch.size or self._states.exited):
-            self._released |= waiting
-            self.note("world.start", ranks=sorted(waiting))
-            if self._hang is not None:
-                self._hang.begin()
-            self._gates.open(*sorted(waiting))
+    def _let_go(self) -> None:
+        if self._hang is not None:
+            self._hang.begin()
 
     def _busy(self) -> str:
         """Why it is the harness that keeps a rank waiting: a world that waits for it does not hang."""

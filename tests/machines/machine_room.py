@@ -67,7 +67,7 @@ class Room:
 
     def living(self, index: int) -> list[str]:
         """The command lines of Rankproof's processes on a machine."""
-        own, found = os.stat(f"/proc/{self.pids[index]}/ns/net").st_ino, []
+        own, found = Path(f"/proc/{self.pids[index]}/ns/net").stat().st_ino, []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
@@ -122,8 +122,14 @@ def room(folder: Path, count: int, *, slots: int = 2) -> Iterator[Room]:
             arguments = ["setup", name, str(cache), "/run/sshd", str(SSHD), str(keys / "sshd_config")]
             log = (folder / f"{name}.log").open("wb")
             machine = subprocess.Popen(
-                [*words, SETUP.replace("exec", f"ip addr add {address}/24 dev eth0; ip link set eth0 up; exec", 1), *arguments],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                [
+                    *words,
+                    SETUP.replace("exec", f"ip addr add {address}/24 dev eth0; ip link set eth0 up; exec", 1),
+                    *arguments,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
             )
             made.callback(_end, machine)
             child = _child(machine.pid)

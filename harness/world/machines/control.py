@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.backends import Over, Rendezvous
+from harness.events import Event
 from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED
@@ -15,11 +16,10 @@ from harness.world.capture import Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
 from harness.world.launch import Launch
-from harness.world.machines.fleet import MachineServer
 from harness.world.machines.line import DRIFT
 from harness.world.machines.relay import Relay
+from harness.world.machines.server import MachineServer
 from harness.world.rank_states import RankStates
-
 
 # A machine that was lost is waited for, and collected from, less long than this.
 LOST_WITHIN = 600.0
@@ -33,7 +33,6 @@ class MachineControl:
         self._recorder = recorder
         self._states = states
         self._ending: MachinesEnding | None = None
-        self._relay: Relay | None = None
 
     @property
     def are_there(self) -> bool:
@@ -53,19 +52,21 @@ class MachineControl:
     def start(
         self,
         server: MachineServer,
-        handed: list[int],
-        *,
+        handed: Sequence[int],
         rendezvous: Rendezvous,
         scratch: Path,
-        world: str,
-        begun: int,
         channels: Mapping[int, Channel],
+        *,
+        begun: int,
+        world: str,
     ) -> None:
         """Ask the machines for their ranks; what these stamp goes by their machines' clocks from now on."""
         placed = self._launch.machines
         assert placed is not None
         relay = server.start(self._launch, handed, rendezvous=rendezvous, scratch=scratch, world=world, begun=begun)
-        self._relay, self._recorder.elsewhere = relay, relay.elsewhere
+        self._recorder.elsewhere = relay.elsewhere
+        if self._ending is not None:
+            self._ending.relay = relay
         drift = round(DRIFT * 1e9 * (self._launch.deadline + self._launch.after_failure))
         for rank, machine in enumerate(placed.of):
             ahead, within = relay.clocks[machine]
@@ -108,7 +109,8 @@ class MachineControl:
                 self._states.lost |= {*message["ranks"]}
                 self._ending.failed()
             case "machine-ended":
-                self._recorder.note(MACHINE_ENDED, machine=called, why=message["why"], ranks=message["ranks"])
+                values = {"machine": called, "why": message["why"], "ranks": message["ranks"]}
+                self._recorder.add(Event(ns=message["ns"], by="harness", name=MACHINE_ENDED, values=values))
                 self._ending.failed()
             case "machine-back":
                 self._recorder.note("machine.back", machine=called)
@@ -129,7 +131,10 @@ class MachinesEnding(Ending):
 
     Attributes:
         stood: whether all machines have told it.
+        relay: to the machines, once they were asked for their ranks.
     """
+
+    relay: Relay | None = None
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -144,7 +149,8 @@ class MachinesEnding(Ending):
         able = [rank for rank in living if self._has_stacks and rank in self._states.begun]
         self._texts = {rank: [] for rank in able}
         self._stacks_at = time.monotonic()
-        self._world.ask_stacks(able)  # type: ignore[attr-defined]
+        if self.relay is not None:
+            self.relay.ask_stacks(able)
 
     def _stacks_are_quiet(self) -> bool:
         return self.stood

@@ -193,13 +193,7 @@ class Line:
     def _read(self) -> None:
         try:
             while True:
-                words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
-                if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-                    raise ValueError("it sends what is not a message")
-                message, content = strict_json(self._exactly(words)), self._exactly(size)
-                if not isinstance(message, dict):
-                    raise TypeError("it sends what is not a message")
-                self._take(message, content)
+                self._take(*self._message())
         except EOFError:
             code = None
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -211,6 +205,15 @@ class Line:
             self.lose(f"it does not speak as a node does: {printable(str(error), limit=200)}")
         except OSError as error:
             self.lose(f"what it says cannot be kept here: {error}")
+
+    def _message(self) -> tuple[dict[str, Any], bytes]:
+        words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
+        if words > agent.MOST_JSON or size > agent.MOST_BYTES:
+            raise ValueError("it sends what is not a message")
+        message, content = strict_json(self._exactly(words)), self._exactly(size)
+        if not isinstance(message, dict):
+            raise TypeError("it sends what is not a message")
+        return message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:
         if message.get("is") == "beat":

@@ -147,10 +147,7 @@ class Inbox:
     def _read(self) -> None:
         try:
             while True:
-                words, size = HEAD.unpack(self._exactly(HEAD.size))
-                if words > MOST_JSON or size > MOST_BYTES:
-                    raise EOFError("what came is not a message")
-                asked, content = json.loads(self._exactly(words)), self._exactly(size)
+                asked, content = self._message()
                 if asked.get("ask") == "beat":
                     now = {"wall": time.time_ns(), "ns": time.monotonic_ns()}
                     self._outbox.send({"is": "beat", "echo": asked["ns"], **now}, first=True)
@@ -163,6 +160,12 @@ class Inbox:
         os.write(self._waker, b".")
         if self._waits or not self._heeded.wait(HEEDED_WITHIN):
             _exit(1)
+
+    def _message(self) -> tuple[dict[str, Any], bytes]:
+        words, size = HEAD.unpack(self._exactly(HEAD.size))
+        if words > MOST_JSON or size > MOST_BYTES:
+            raise EOFError("what came is not a message")
+        return json.loads(self._exactly(words)), self._exactly(size)
 
     def _exactly(self, count: int) -> bytes:
         parts = bytearray()
@@ -251,6 +254,8 @@ class Node:
 
     def _live(self, asked: dict[str, Any]) -> None:
         """Have a share of a world, to its end."""
+        if self._server is None:
+            raise ServerFailed("no fork server was asked for")
         told = journal.Journal(self._run, asked["world"], machine=self._machine)
         share = Share(
             asked, server=self._server, store=self._store, inbox=self._inbox, outbox=self._outbox, journal=told
@@ -261,7 +266,7 @@ class Node:
             told.close(keep=True)
             return
         self._ports.release()
-        well = self._server is not None and (left or self._server.is_well())
+        well = left or self._server.is_well()
         share.say({"is": "over", "well": well, "ports": self._ports.take(asked["ports"]), "journal": told.lacks})
         self._kept[asked["world"]] = told
 

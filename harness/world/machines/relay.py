@@ -1,4 +1,4 @@
-"""One world whose ranks are on several machines, as the harness knows worlds: a keeper's socket, and pipes of each rank.
+"""One world whose ranks are on several machines, as worlds are known: the socket of a keeper, and pipes of each rank.
 
 What machines say is made into what one keeper would have said: times become those of this machine's clock, an order to
 all is answered once all have, and the world is gone when all shares of it are. What a machine may say is bounded, and
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import socket
 import threading
@@ -19,31 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.rank.artefacts import FOLDER as KEPT
-from harness.rank.failure import FILE_NAME
-from harness.rank.lifecycle import STACKS
 from harness.world.machines.channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
+from harness.world.machines.handed_over import HandedOver
 from harness.world.machines.line import DRIFT, Line
 from harness.world.machines.placed import Placed
+from harness.world.machines.roll import Hostile, Roll
 from harness.world.pipes import CHUNK
 from harness.world.requests import send
 
-# What a keeper says of a rank, and the types of what it says.
-OF_RANKS = frozenset(
-    {"started", "executed", "exited", "stopped", "continued", "limited", "crowded", "covered", "spoiled"}
-)
-OF_WORLDS = frozenset({"signalled", "survivors", "unable", "gone"})
-FILE = re.compile(rf"{re.escape(FILE_NAME)}|{re.escape(STACKS)}|{KEPT}/(?!\.{{1,2}}\Z)[^/\0]{{1,255}}", re.DOTALL)
-MOST_WORDS = 256 * 1024
 COLLECTED_WITHIN = 60.0
-# A rank's files, all together.
-MOST_FILES = 1024 + 2
-MOST_BYTES = 2 * 2**30
-
-
-class Hostile(ValueError):
-    """A machine said what no node says."""
 
 
 class Relay:
@@ -81,7 +65,6 @@ class Relay:
         self._placed = placed
         self._mark = mark
         self._begun = begun
-        self._scratch = scratch
         own = [os.dup(descriptor) for descriptor in descriptors]
         self._control = socket.socket(fileno=own[0])
         self._pipes = [own[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
@@ -91,8 +74,8 @@ class Relay:
         self.given: dict[int, dict[str, Any]] = {}
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
         self._lock = threading.RLock()
-        self._pids: dict[int, int] = {}
-        self._ended: set[int] = set()
+        self._roll = Roll(placed, mark=mark)
+        self._left = HandedOver(scratch, size=len(placed.of))
         self._closed: set[tuple[int, str]] = set()
         self._gone: set[int] = set()
         self._lost: set[int] = set()
@@ -100,8 +83,6 @@ class Relay:
         self._stood: set[int] = set()
         # An order to all, until everybody has answered: who has to, and what they said.
         self._awaited: list[tuple[set[int], dict[str, Any]]] = []
-        self._files: dict[tuple[int, str], int] = {}
-        self._bytes: dict[int, int] = {}
         self._over = threading.Condition(self._lock)
         self._is_told = False
         self._reconnect = reconnect
@@ -170,17 +151,19 @@ class Relay:
                     self._order(json.loads(line))
 
     def _order(self, order: dict[str, Any]) -> None:
-        if "stacks" in order:
-            with self._lock:
-                self._stood = set()
-            self._to_all({"ask": "stacks", "able": order["stacks"]})
-        elif order["rank"] is not None:
+        if order["rank"] is not None:
             self._send(order["rank"], {"ask": "order", "order": order})
         else:
             with self._lock:
                 self._awaited.append((self._there(), {"signal": order["signal"], "ranks": []}))
             self._to_all({"ask": "order", "order": order})
             self._settle()
+
+    def ask_stacks(self, ranks: Sequence[int]) -> None:
+        """Have the machines ask these ranks where they stand; they tell of each, and that it was all."""
+        with self._lock:
+            self._stood = set()
+        self._to_all({"ask": "stacks", "able": list(ranks)})
 
     def _send(self, rank: int, message: dict[str, Any], content: bytes = b"") -> None:
         line = self._lines[self._placed.of[rank]]
@@ -211,37 +194,50 @@ class Relay:
             raise Hostile("its messages do not follow one another")
         self.heard[line.index] += 1
         rank = message.get("rank")
-        if rank is not None and (type(rank) is not int or rank not in self._placed.ranks(line.index)):
+        if rank is not None and not self._roll.has(line.index, rank):
             raise Hostile("it speaks of a rank that it does not have")
         kind = message.get("is")
-        if kind in ("events", "log", "closed", "file", "part", "stack", "state", "measured") and rank is None:
-            raise Hostile("it speaks of no rank")
+        if rank is not None:
+            self._hear_rank(rank, kind, message, content)
+        else:
+            self._hear_machine(line, kind, message)
+
+    def _hear_rank(self, rank: int, kind: object, message: Mapping[str, Any], content: bytes) -> None:
         match kind:
             case "events" | "log":
                 self._write(rank, kind, content)
             case "closed":
                 self._close_pipe(rank, str(message.get("what")))
+            case "file":
+                self._left.begin(rank, str(message.get("name")), odd=bool(message.get("odd")))
+            case "part":
+                self._left.add(rank, str(message.get("name")), content)
+            case "state":
+                self._tell({"is": "state", "rank": rank, "state": str(message.get("state"))[:8]})
+            case "stack":
+                self._left.stand(rank, content)
+            case "measured":
+                self._tell({"is": "measured", "rank": rank, "at": message.get("at"), "read": message.get("read")})
+            case _:
+                raise Hostile("it says of a rank what no node says")
+
+    def _hear_machine(self, line: Line, kind: object, message: dict[str, Any]) -> None:
+        match kind:
             case "keeper":
                 self._hear_keeper(line, message.get("told"))
             case "begun":
                 names = Elsewhere.told(message["names"], code=str(message["code"]))
                 self.elsewhere |= dict.fromkeys(self._placed.ranks(line.index), names)
-            case "file" | "part":
-                self._keep(rank, str(message.get("name")), content, begins=kind == "file", odd=bool(message.get("odd")))
-            case "state":
-                self._tell({"is": "state", "rank": rank, "state": str(message.get("state"))[:8]})
-            case "stack":
-                place = self._folder(rank) / STACKS
-                place.write_bytes(content[: 256 * 1024])
             case "stood":
                 with self._lock:
                     self._stood.add(line.index)
                 self._settle()
-            case "measured":
-                self._tell({"is": "measured", "rank": rank, "at": message.get("at"), "read": message.get("read")})
             case "ended":
-                why, ranks = str(message.get("why"))[:2000], self._left(line.index)
-                self._tell({"is": "machine-ended", "machine": line.index, "why": why, "ranks": ranks})
+                if type(message.get("ns")) is not int:
+                    raise Hostile("it ended its ranks at no time")
+                ended = {"why": str(message.get("why"))[:2000], "ranks": self._roll.left(line.index)}
+                ns = self._here(line.index, message["ns"])
+                self._tell({"is": "machine-ended", "machine": line.index, "ns": ns, **ended})
             case "failed":
                 self._fail(line.index, str(message.get("why")))
             case "left":
@@ -261,7 +257,7 @@ class Relay:
             self._lost.add(line.index)
             self._returning.add(line.index)
             self._over.notify_all()
-        ranks = self._left(line.index)
+        ranks = self._roll.left(line.index)
         self._tell({"is": "machine-lost", "machine": line.index, "why": line.lost, "ranks": ranks})
         self._settle()
         threading.Thread(target=self._bring_back, args=(line.index,), daemon=True, name="collect").start()
@@ -284,64 +280,35 @@ class Relay:
             self._returning.discard(index)
         self._settle()
 
-    def _hear_keeper(self, line: Line, told: Any) -> None:
-        if not isinstance(told, dict) or len(json.dumps(told)) > MOST_WORDS or type(told.get("ns")) is not int:
-            raise Hostile("its keeper says what no keeper says")
-        kind, rank, pid = told.get("is"), told.get("rank"), told.get("pid")
+    def _hear_keeper(self, line: Line, found: Any) -> None:
+        told = self._roll.check(line.index, found)
         told["ns"] = self._here(line.index, told["ns"])
-        if kind in OF_RANKS:
-            if type(rank) is not int or rank not in self._placed.ranks(line.index) or rank in self._ended:
-                raise Hostile("its keeper speaks of a rank that is not there")
-            if kind == "started":
-                if rank in self._pids or type(pid) is not int or pid < 1 or told.get("world") != self._mark:
-                    raise Hostile("its keeper started a rank twice, or in another world")
-                self._pids[rank] = pid
-                told["machine"] = self._placed.called[line.index]
-            elif pid != self._pids.get(rank):
-                raise Hostile("its keeper speaks of a process that is not a rank")
-            if kind == "exited":
-                code, signal = told.get("code"), told.get("signal")
-                if (type(code) is not int) == (not isinstance(signal, str)):
-                    raise Hostile("its keeper says of no rank how it ended")
-                self._ended.add(rank)
-            self._tell(told)
-        elif kind == "signalled":
-            if told.pop("own", False):
-                self._tell({**told, "own": True})
-            else:
+        match told["is"]:
+            case "signalled" if not told.get("own"):
                 self._answered(line.index, told)
-        elif kind == "survivors":
-            if type(told.get("count")) is not int or not isinstance(told.get("processes"), list):
-                raise Hostile("its keeper does not count")
-            self._survivors[line.index] = told
-        elif kind == "gone":
-            with self._lock:
-                self._gone.add(line.index)
-            self._settle()
-        elif kind == "unable":
-            self._fail(line.index, str(told.get("why")))
-        else:
-            raise Hostile("its keeper says what no keeper says")
+            case "survivors":
+                self._survivors[line.index] = told
+            case "gone":
+                with self._lock:
+                    self._gone.add(line.index)
+                self._settle()
+            case "unable":
+                self._fail(line.index, str(told.get("why")))
+            case _:
+                self._tell(told)
 
     def _answered(self, index: int, told: Mapping[str, Any]) -> None:
         """A machine did what all, or what one of its ranks, was told."""
-        ranks = told.get("ranks")
-        if not isinstance(ranks, list) or not set(ranks) <= set(self._placed.ranks(index)):
-            raise Hostile("its keeper signalled ranks that it does not have")
         with self._lock:
             waiting = next(
                 (one for one in self._awaited if index in one[0] and one[1]["signal"] == told["signal"]), None
             )
             if waiting is not None:
                 waiting[0].discard(index)
-                waiting[1]["ranks"] += ranks
+                waiting[1]["ranks"] += told["ranks"]
         if waiting is None:
             self._tell(dict(told))
         self._settle()
-
-    def _left(self, index: int) -> list[int]:
-        """The ranks on a machine of which no end was told."""
-        return [rank for rank in self._placed.ranks(index) if rank not in self._ended]
 
     def _fail(self, index: int, why: str) -> None:
         """A machine could not have its ranks."""
@@ -391,7 +358,7 @@ class Relay:
             raise Hostile("its clock is another one than before")
         return min(max(here, self._begun), now)
 
-    # -- pipes and files ---------------------------------------------------------------------------------------------
+    # -- pipes ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
         descriptor = self._pipes[rank][0 if kind == "events" else 2]
@@ -411,23 +378,3 @@ class Relay:
             descriptor, self._pipes[rank][place] = self._pipes[rank][place], -1
         if descriptor >= 0:
             os.close(descriptor)
-
-    def _folder(self, rank: int) -> Path:
-        return self._scratch / f"rank-{rank}"
-
-    def _keep(self, rank: int, name: str, content: bytes, *, begins: bool, odd: bool) -> None:
-        if not FILE.fullmatch(name):
-            raise Hostile("it hands over a file that no rank leaves")
-        known = (rank, name)
-        if begins == (known in self._files) or len(self._files) > MOST_FILES * len(self._placed.of):
-            raise Hostile("it hands over a file twice, or too many")
-        self._files[known] = self._files.get(known, 0) + len(content)
-        self._bytes[rank] = self._bytes.get(rank, 0) + len(content)
-        if self._bytes[rank] > MOST_BYTES:
-            raise Hostile("it hands over more than a rank may keep")
-        path = self._folder(rank) / name
-        if odd:
-            path.symlink_to("not-a-file")  # so that it is found out here as it would be there
-            return
-        with path.open("wb" if begins else "ab") as file:
-            file.write(content)

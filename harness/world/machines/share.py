@@ -72,7 +72,7 @@ class Share:
         self,
         asked: Mapping[str, Any],
         *,
-        server: Server | None,
+        server: Server,
         store: Store,
         inbox: Inbox,
         outbox: Outbox,
@@ -105,8 +105,6 @@ class Share:
     def run(self) -> bool:
         """Start the ranks, stay until they are gone, and hand over what they left; whether nobody is left."""
         try:
-            if self._server is None:
-                raise ServerFailed("no fork server was asked for")
             self._live(self._server)
         except (OSError, ServerFailed, ValueError) as error:
             self.say({"is": "failed", "type": type(error).__name__, "why": str(error)[:2000]})
@@ -167,7 +165,7 @@ class Share:
         self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
         """What the backend prepared, with what has to be open on this machine, and of these the descriptors."""
-        ranks, mine = list(told["ranks"]), []
+        ranks, mine = list(told["ranks"]), list[int]()
         for index, one in enumerate(Opened(**found) for found in told["opened"]):
             if one.rank not in self.ranks:
                 continue
@@ -202,7 +200,7 @@ class Share:
                     self._outbox.await_room()
                     self._read(kind, index, descriptor)
         for kind in ("events", "log"):
-            for index, descriptor in self._pipes.open(kind=kind):  # type: ignore[arg-type]
+            for index, descriptor in self._pipes.open(kind=kind):
                 self._pipes.drain(index, descriptor, lambda i, d, k=kind: self._read(k, i, d))  # type: ignore[misc]
         self.say({"is": "keeper", "told": self._last})
 
@@ -266,7 +264,8 @@ class Share:
                 self._ended.add(rank)
         if kind == "signalled":
             message["ranks"] = [self.ranks[index] for index in message["ranks"]]
-            message["own"] = self._asking.pop(0)
+            if self._asking.pop(0):
+                message["own"] = True
         if kind == "gone":
             self._gone, self._last = True, message  # told when all that ranks wrote has been
             return

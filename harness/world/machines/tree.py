@@ -1,4 +1,4 @@
-"""Files and folders that a machine is given once, by their digest. Standard library of Python 3.9: the agent uses it."""
+"""Files and folders that a machine is given once, by their digest. Standard library alone, as of Python 3.9."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BadTree(Exception):
 
 
 def files_of(place: Path) -> dict[str, Path]:
-    """Each regular file of a folder by its path below it; a file alone by the empty path. Links count as what they lead to.
+    """Each regular file of a folder by its path below it; a file alone by the empty path. Links are followed.
 
     Raises:
         OSError: something cannot be read.

@@ -1,0 +1,76 @@
+"""What a machine may say of its ranks, and what it said of them so far: who was started as what, and who has ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harness.world.machines.placed import Placed
+
+# What a keeper says of a rank, and of its share of a world.
+OF_RANKS = frozenset(
+    {"started", "executed", "exited", "stopped", "continued", "limited", "crowded", "covered", "spoiled"}
+)
+OF_SHARES = frozenset({"signalled", "survivors", "unable", "gone"})
+MOST_WORDS = 256 * 1024
+
+
+class Hostile(ValueError):
+    """A machine said what no node says."""
+
+
+class Roll:
+    """Of one world. Every method raises `Hostile` where a machine says what it cannot know."""
+
+    def __init__(self, placed: Placed, *, mark: str) -> None:
+        self._placed = placed
+        self._mark = mark
+        self._pids: dict[int, int] = {}
+        self._ended: set[int] = set()
+
+    def has(self, machine: int, rank: object) -> bool:
+        """Whether a rank is on a machine."""
+        return type(rank) is int and rank in self._placed.ranks(machine)
+
+    def left(self, machine: int) -> list[int]:
+        """The ranks on a machine of which no end was told."""
+        return [rank for rank in self._placed.ranks(machine) if rank not in self._ended]
+
+    def check(self, machine: int, told: Any) -> dict[str, Any]:
+        """Take what the keeper on a machine says."""
+        if not isinstance(told, dict) or type(told.get("ns")) is not int or len(json.dumps(told)) > MOST_WORDS:
+            raise Hostile("its keeper says what no keeper says")
+        kind = told.get("is")
+        if kind in OF_RANKS:
+            self._check_rank(machine, told)
+        elif kind not in OF_SHARES:
+            raise Hostile("its keeper says what no keeper says")
+        elif kind == "survivors" and (
+            type(told.get("count")) is not int or not isinstance(told.get("processes"), list)
+        ):
+            raise Hostile("its keeper does not count")
+        elif kind == "signalled":
+            ranks = told.get("ranks")
+            if not isinstance(ranks, list) or not all(self.has(machine, rank) for rank in ranks):
+                raise Hostile("its keeper signalled ranks that it does not have")
+            if type(told.get("signal")) is not int:
+                raise Hostile("its keeper sent no signal")
+        return told
+
+    def _check_rank(self, machine: int, told: dict[str, Any]) -> None:
+        kind, rank, pid = told["is"], told.get("rank"), told.get("pid")
+        if not self.has(machine, rank) or rank in self._ended:
+            raise Hostile("its keeper speaks of a rank that it does not have, or not any more")
+        assert isinstance(rank, int)
+        if kind == "started":
+            if rank in self._pids or type(pid) is not int or pid < 1 or told.get("world") != self._mark:
+                raise Hostile("its keeper started a rank twice, or in another world")
+            self._pids[rank] = pid
+            told["machine"] = self._placed.called[machine]
+        elif pid != self._pids.get(rank):
+            raise Hostile("its keeper speaks of a process that is not a rank")
+        if kind == "exited":
+            code, signal = told.get("code"), told.get("signal")
+            if (type(code) is int) == isinstance(signal, str):
+                raise Hostile("its keeper does not say how a rank ended")
+            self._ended.add(rank)
