@@ -153,6 +153,13 @@ class History:
         return self.seen[0].event.ns if self.seen else 0
 
 
+def machine_of(history: History, rank: int) -> JSON:
+    """On which machine a rank was, in a world over several; None where all were on one."""
+    placed = history.about().get("machines")
+    of = placed.get("of") if isinstance(placed, dict) else None
+    return of[rank] if isinstance(of, list) and rank < len(of) else None
+
+
 def ended(values: object) -> str:
     """How a process ended, in words: `code 1` or `SIGKILL`."""
     if not isinstance(values, dict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.digest import sha256
 from harness.forms.model import Model
@@ -393,3 +393,9 @@ class RunFacts(Model):
     machines: MachinesFacts | None = None
     texts_left: dict[str, int | None] = Field(default_factory=dict)
     cells: list[CellFacts]
+
+    @model_serializer(mode="wrap")
+    def _without_machines(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A run on one machine says nothing of others, as runs did before there were any."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if self.machines is not None or name != "machines"}

@@ -57,6 +57,11 @@ def environment_section(record: Record) -> list[Block]:
     if record.scenario.hosts > 1:
         placed = f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"
         rows.append(("test hosts", Claim(placed, (Evidence(facts.SCENARIO_PATH),))))
+    if (over := run.machines) is not None:
+        rule = over.placement if isinstance(over.placement, str) else f"rank by rank: {over.placement}"
+        fleet = f"{len(over.machines)}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
+        rows.append(("machines", Claim(fleet, (RUN,))))
+        rows += [("machine", Claim(Foreign(f"{one.called}: {_machine(one)}"), (RUN,))) for one in over.machines]
     section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
     section += _own(record)
     if run.inputs:
@@ -91,6 +96,13 @@ def environment_section(record: Record) -> list[Block]:
         )
     )
     return section
+
+
+def _machine(one: facts.MachineFacts) -> str:
+    """A machine of a run, in words."""
+    size = f"{plural(one.slots, 'slot')}, {plural(one.cores, 'core')}, {one.memory / 2**30:.1f} GiB"
+    clock = f"its wall clock {one.offset:+.3f} s against the one here, within {1e3 * one.offset_within:.2f} ms"
+    return f"{one.system}, Python {one.python}, {size}; {clock}"
 
 
 def _room(run: RunFacts) -> Text:

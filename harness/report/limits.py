@@ -49,6 +49,11 @@ TEST_HOSTS = (
     "temporary folders and monotonic clocks were their own; processors, all other files and the clock on the wall were "
     "shared. Nothing is shown about network cards, their drivers, or machines that differ."
 )
+MACHINES = (
+    "Ranks were on {count} machines, reached by ssh: what one says of its ranks is its own word, within what can "
+    "be true. Times of two machines are set by ours, to within half of the fastest round trip: no verdict rests on "
+    "which of two was first."
+)
 TIME = "Time in the signature is the signer's own claim."
 
 
@@ -90,7 +95,10 @@ def limits_section(record: Record) -> list[Block]:
     items += _of_code(record)
     room = SHARED_HOME if record.run.room.home == "shared" else ROOM
     hosts = record.scenario.hosts
-    items += [TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE, SHARED, LOADED, room, TIME]
+    where = TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE
+    if (over := record.run.machines) is not None:
+        where = MACHINES.format(count=len(over.machines))
+    items += [where, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
 
 

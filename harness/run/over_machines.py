@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import backends
+from harness.checks.survivors import SurvivorsCheck
 from harness.faults.hub import HubFault
 from harness.faults.link import LinkFault
 from harness.forms.digest import sha256
@@ -135,9 +136,7 @@ def refusal(scenario: Scenario) -> str:
         found.append("its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves")
     if scenario.hub is not None or any(isinstance(fault, HubFault) for fault in scenario.faults):
         found.append("a hub serves one machine: give ranks their files as inputs")
-    if any(
-        getattr(subject, name, None) is not None and _own(getattr(subject, name)) for name in ("candidate", "control")
-    ):
+    if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
         found.append("an arm has an environment of its own: only the one that is on every machine already can be used")
     if getattr(control, "hang", None) is not None:
         found.append("a hang is proved by what the kernel of one machine says: state how the control fails otherwise")
@@ -146,11 +145,10 @@ def refusal(scenario: Scenario) -> str:
     kinds = {fault.kind for fault in scenario.faults if isinstance(fault, LinkFault) or fault.kind in LEFT_OUT}
     if kinds:
         found.append(f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave them out")
+    timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
+    if timed:
+        found.append(f"checks of kind {', '.join(timed)} compare times of two machines: leave them out")
     return f"it cannot run over machines: {'; '.join(found)}" if found else ""
-
-
-def _own(arm: Any) -> bool:
-    return getattr(arm, "environment", None) is not None
 
 
 def skip(preparation: Preparation, hostfile: Hostfile) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from harness.checks import KINDS, Finding
 from harness.checks.check import FailsAt
 from harness.forms.text import numbered
-from harness.history import History, ended
+from harness.history import History, ended, machine_of
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import HangsAt, MustFail, SeesDefects
 from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
@@ -202,14 +202,24 @@ def _other_cause(
             continue
         if any(end.rank in also.ranks.of(history.size) and end.differs(also) is None for also in must_fail.also):
             continue
-        if why := _why_a_cause(end, before=before, stated_is_peer_gone=stated_is_peer_gone):
+        apart = bool(wanted) and all(machine_of(history, end.rank) != machine_of(history, rank) for rank in wanted)
+        if why := _why_a_cause(end, before=before, stated_is_peer_gone=stated_is_peer_gone, apart=apart):
             code, text = why
             return Deviation(code, f"rank {end.rank} {text}: {how_it_ended(history, end.rank)}")
     return None
 
 
-def _why_a_cause(end: RankEnd, *, before: int | None, stated_is_peer_gone: bool) -> tuple[DeviationCode, str] | None:
-    """Why an end that nobody stated may have made the stated ranks fail, as the end of a sentence."""
+def _why_a_cause(
+    end: RankEnd, *, before: int | None, stated_is_peer_gone: bool, apart: bool
+) -> tuple[DeviationCode, str] | None:
+    """Why an end that nobody stated may have made the stated ranks fail, as the end of a sentence.
+
+    Args:
+        end: of a rank.
+        before: when the first of the stated ranks failed, if that counts.
+        stated_is_peer_gone: whether the stated error says no more than that another rank is gone.
+        apart: whether it ended on another machine than any of them: times of two machines are never compared.
+    """
     if end.is_slip and not end.peer_gone:
         return DeviationCode.SLIP, "ended by a slip that nobody stated"
     if before is None:
@@ -218,6 +228,8 @@ def _why_a_cause(end: RankEnd, *, before: int | None, stated_is_peer_gone: bool)
         return None
     if stated_is_peer_gone:
         return DeviationCode.CAUSE_ELSEWHERE, "ended otherwise, and the stated error only says that a peer is gone"
+    if apart:
+        return DeviationCode.CAUSE_ELSEWHERE, "ended on another machine, before or after, by what nobody stated"
     if end.ns < before:
         return DeviationCode.CAUSE_ELSEWHERE, "ended before, by what nobody stated"
     return None

@@ -29,6 +29,11 @@ class RankStates:
     lost: set[int] = field(default_factory=set)
     wire: int | None = None
 
+    def told(self, kind: str, rank: int, pid: int) -> None:
+        """Take what the keeper says of a rank."""
+        if kind == "started":
+            self.started[rank] = pid
+
     def living(self) -> list[int]:
         """Ranks that were started and have not ended, as far as they are seen."""
         return [rank for rank in self.started if rank not in self.exited and rank not in self.lost]

@@ -299,9 +299,8 @@ class World:
         message.pop("descriptors", None)
         told = f"rank.{kind}"
         rank, pid = message.pop("rank", None), message.pop("pid", None)
-        if kind == "started":
-            self._states.started[rank] = pid
         if kind in TOLD:
+            self._states.told(kind, rank, pid)
             self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=TOLD[kind], values=message))
         match kind:
             case _ if kind in PRESSED.values():

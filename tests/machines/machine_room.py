@@ -120,7 +120,7 @@ def room(folder: Path, count: int, *, slots: int = 2) -> Iterator[Room]:
             words = ["unshare", "-n", "-m", "-u", *clock, "--fork", "--kill-child", "--", "sh", "-c"]
             cache = Path.home() / ".cache" / "rankproof"
             arguments = ["setup", name, str(cache), "/run/sshd", str(SSHD), str(keys / "sshd_config")]
-            log = (folder / f"{name}.log").open("wb")
+            log = made.enter_context((folder / f"{name}.log").open("wb"))
             machine = subprocess.Popen(
                 [
                     *words,
@@ -174,6 +174,8 @@ def _end(machine: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
     machine.kill()
     machine.wait()
+    assert machine.stdout is not None
+    machine.stdout.close()
 
 
 def _below(pid: int) -> list[int]:

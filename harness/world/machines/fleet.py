@@ -165,7 +165,6 @@ class Fleet:
                 line = self._lines[index] = self._connect(index)
             elif line.lost:
                 # It was there: it is waited for, and then never tried again.
-                line.close()
                 if (line := self.reconnect(index)) is None:
                     return self._given_up[index]
             if self._ready.get(index, {}).get("needs") != needs:
@@ -192,6 +191,8 @@ class Fleet:
     def reconnect(self, index: int) -> Line | None:
         """Reach a lost machine again, for as long as it is waited for; None where that is in vain, or the run ends."""
         until = time.monotonic() + self._back_within
+        if (gone := self._lines.get(index)) is not None:
+            gone.close()
         while not self._closed.is_set() and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(Unreachable, OSError):
                 line = self._connect(index)

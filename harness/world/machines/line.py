@@ -88,7 +88,8 @@ class Line:
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
         self._heard = time.monotonic()
-        threading.Thread(target=self._read, daemon=True, name=f"machine-{index}").start()
+        self._reader = threading.Thread(target=self._read, daemon=True, name=f"machine-{index}")
+        self._reader.start()
         self.beat()
 
     # -- what is said ------------------------------------------------------------------------------------------------
@@ -189,6 +190,11 @@ class Line:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if threading.current_thread() is not self._reader:
+            self._reader.join(ENDS_WITHIN)  # it has read the end by now
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
 
     def _read(self) -> None:
         try:

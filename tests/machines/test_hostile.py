@@ -1,0 +1,148 @@
+"""What a machine may say at control is bounded: who says something else is lost, and nothing of it is made right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.rank.lifecycle import STACKS
+from harness.world.machines import tree
+from harness.world.machines.elsewhere import Elsewhere
+from harness.world.machines.handed_over import HandedOver
+from harness.world.machines.placed import Placed
+from harness.world.machines.roll import Hostile, Roll
+
+MARK = "0123456789abcdef"
+PLACED = Placed(of=(0, 1, 0), called=("a", "b"), reached=("10.0.0.1", "10.0.0.2"))
+STARTED = {"is": "started", "rank": 0, "pid": 7, "ns": 1, "world": MARK}
+EXITED = {"is": "exited", "rank": 0, "pid": 7, "ns": 2, "code": 0, "signal": None}
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ([], {**STARTED, "rank": 1}),
+        ([], {**STARTED, "rank": "0"}),
+        ([], {**STARTED, "rank": True}),
+        ([], {**STARTED, "rank": 99}),
+        ([], {**STARTED, "pid": 0}),
+        ([], {**STARTED, "world": "another"}),
+        ([STARTED], STARTED),
+        ([], EXITED),
+        ([STARTED], {**EXITED, "pid": 8}),
+        ([STARTED, EXITED], EXITED),
+        ([STARTED, EXITED], {**STARTED, "pid": 9}),
+        ([STARTED], {**EXITED, "code": None}),
+        ([STARTED], {**EXITED, "signal": "SIGKILL"}),
+        ([STARTED], {**EXITED, "code": "0"}),
+        ([], {"is": "signalled", "ns": 1, "signal": 9, "ranks": [1]}),
+        ([], {"is": "signalled", "ns": 1, "signal": "9", "ranks": []}),
+        ([], {"is": "survivors", "ns": 1, "count": "0", "processes": []}),
+        ([], {"is": "gone"}),
+        ([], {"is": "gone", "ns": "1"}),
+        ([], {"is": "hosts", "ns": 1}),
+        ([], {"is": "lost", "ns": 1, "why": ""}),
+        ([], ["gone"]),
+        ([], {"is": "survivors", "ns": 1, "count": 1, "processes": ["x" * 300_000]}),
+    ],
+)
+def test_a_keeper_that_says_what_it_cannot_know(before: list[dict[str, Any]], told: object) -> None:
+    """A rank of another machine, a second start or end, an end that is none, what is too long: each is refused."""
+    roll = Roll(PLACED, mark=MARK)
+    for one in before:
+        roll.check(0, dict(one))
+    with pytest.raises(Hostile):
+        roll.check(0, told)
+
+
+def test_a_keeper_that_says_what_happened() -> None:
+    """The same in their order, on the machine that has the rank, are taken; who is left is known."""
+    roll = Roll(PLACED, mark=MARK)
+    assert roll.check(0, dict(STARTED))["machine"] == "a"
+    assert roll.left(0) == [0, 2]
+    roll.check(0, dict(EXITED))
+    assert roll.left(0) == [2]
+
+
+@pytest.mark.parametrize(
+    "name", ["../rank-1/kept/x.npy", "kept/../../x", "kept/..", "kept/a/b.npy", "/etc/passwd", "spec.json", "kept/", ""]
+)
+def test_a_file_that_no_rank_leaves(tmp_path: Path, name: str) -> None:
+    """A name that leads out of a rank's folder, or is none of those that ranks leave, is refused."""
+    left = _left(tmp_path)
+    with pytest.raises(Hostile):
+        left.begin(0, name, odd=False)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept", "rank-0"]
+
+
+def test_files_that_come_twice_or_unannounced(tmp_path: Path) -> None:
+    """A file begins once, and only then grows; what is not a file is named, and nothing is written through it."""
+    left = _left(tmp_path)
+    left.begin(0, "kept/a.npy", odd=False)
+    left.add(0, "kept/a.npy", b"12")
+    left.add(0, "kept/a.npy", b"3")
+    assert (tmp_path / "rank-0/kept/a.npy").read_bytes() == b"123"
+    left.begin(0, "kept/link", odd=True)
+    for name in ("kept/b.npy", "kept/link"):
+        with pytest.raises(Hostile):
+            left.add(0, name, b"x")
+    with pytest.raises(Hostile):
+        left.begin(0, "kept/a.npy", odd=False)
+    left.stand(0, b"where it stood")
+    left.begin(0, STACKS, odd=False)
+    with pytest.raises(Hostile):
+        left.stand(0, b"and again")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"homes": ["/"]},
+        {"places": [["/home", "rm -rf"]]},
+        {"root": 3},
+        {"words": [["x" * 5000, "<host>"]]},
+        {"homes": ["/a"] * 300},
+    ],
+)
+def test_names_that_would_hide_evidence(change: Mapping[str, Any]) -> None:
+    """A machine may name its folders and itself, within bounds, and choose nothing that stands for them."""
+    told = {"root": "/there", "places": [["/there/env", ""]], "homes": ["/home/me"], "words": [["node-1", "<host>"]]}
+    found = Elsewhere.told(told, code="/there/code")
+    assert found.shorten("at /home/me on node-1, /there/env/x.py") == "at ~ on <host>, x.py"
+    with pytest.raises((ValueError, TypeError)):
+        Elsewhere.told({**told, **change}, code="/there/code")
+
+
+def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
+    """A tree is there once it is whole, and as it was named; another one is not, nor one that was changed since."""
+    given = tmp_path / "given"
+    (given / "below").mkdir(parents=True)
+    (given / "below/program").write_text("#!")
+    (given / "below/program").chmod(0o755)
+    (given / "empty").touch()
+    files = tree.files_of(given)
+    digest, store = tree.digest_of(files), tree.Store(tmp_path / "store")
+    assert not store.has(digest)
+    for parts, content in tree.pieces(files):
+        store.put(digest, parts, content)
+    store.keep(digest)
+    assert store.has(digest)
+    assert (store.place(digest) / "below/program").stat().st_mode & 0o100
+    (store.place(digest) / "empty").write_text("not any more")
+    assert not store.has(digest)
+    store.put(digest, [["empty", False, 0, 1]], b"x")
+    with pytest.raises(tree.BadTree):
+        store.keep(digest)
+    for name in ("../out", "/out", "a/../../out"):
+        with pytest.raises(tree.BadTree):
+            store.put(digest, [[name, False, 0, 1]], b"x")
+    with pytest.raises(tree.BadTree):
+        store.place("../" + digest[3:])
+
+
+def _left(folder: Path) -> HandedOver:
+    (folder / "rank-0/kept").mkdir(parents=True)
+    return HandedOver(folder, size=1)
