@@ -93,7 +93,7 @@ class MachineControl:
         placed = self._launch.machines
         if placed is None or self._ending is None:
             return False
-        called = placed.called[message["machine"]] if "machine" in message else ""
+        called = placed.called[message["machine"]] if kind.startswith("machine-") else ""
         match kind:
             case "measured":
                 if isinstance(read := message["read"], dict):

@@ -163,10 +163,9 @@ class Fleet:
             line = self._lines.get(index)
             if line is None:
                 line = self._lines[index] = self._connect(index)
-            elif line.lost:
-                # It was there: it is waited for, and then never tried again.
-                if (line := self.reconnect(index)) is None:
-                    return self._given_up[index]
+            # One that was there is waited for, and then never tried again.
+            elif line.lost and (line := self.reconnect(index)) is None:
+                return self._given_up[index]
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
                 told = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
