@@ -49,6 +49,9 @@ class Needs(Model):
     memory: Size | None = Field(None, description="Least main memory, with a unit: 2GiB.")
     gpus: Annotated[int, Field(ge=0)] | None = Field(None, description="Least number of GPUs.")
     nix: bool | None = Field(None, description="Whether Nix must be there.")
+    shared: Literal["world"] | None = Field(
+        None, description="world: context.shared must be one folder for all ranks, which it is not over machines."
+    )
 
 
 class Input(Model):

@@ -29,7 +29,8 @@ LEASE = 1.5
 SUBJECT = """
 import time
 
-def meet(context, **more):
+def meet(context, missing=False):
+    assert not missing
     context.emit("met", ranks=[got.decode() for got in context.group.all_gather(str(context.rank).encode())])
     print("rank", context.rank, "was here")
 
@@ -50,7 +51,7 @@ role: claim
 subject:
   entry: subject:meet
   candidate: {}
-  control: {with: {missing: true}, must_fail: {check: met, ranks: every, code: 0}}
+  control: {with: {missing: true}, must_fail: {check: met, ranks: every, error: AssertionError, source: assert not missing}}
 matrix: {ranks: [3], backend: [gloo]}
 world: {deadline: 60s}
 seed: "1"
@@ -121,7 +122,8 @@ def test_ranks_of_three_machines_meet(fleet: Fleet, code: Path) -> None:
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
         assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, capture.events
         assert sorted(event.values["code"] for event in named(capture, "rank.exited")) == [0] * 6
-        assert capture.logs == {rank: f"rank {rank} was here\n".encode() for rank in range(6)}
+        # torch says so where an address has no name.
+        assert all(f"rank {rank} was here\n".encode() in capture.logs[rank] for rank in range(6))
         (joined,) = named(capture, "machines.joined")
         # Their clocks are 50,000 s apart: what ranks stamp is told by ours all the same, in the order of their lives.
         ahead = [one["clock_ahead"] for one in joined.values["machines"]]  # type: ignore[union-attr, call-overload, index]
@@ -152,7 +154,7 @@ def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None
     capture = world(fleet, code, "steps", on_begin=_once_stepping(seen)).run()
     thread.join()
     exited = {event.rank: event for event in named(capture, "rank.exited")}
-    assert {rank: event.values["signal"] for rank, event in exited.items()} == dict.fromkeys(range(3), "SIGKILL")
+    assert (sorted(exited), exited[1].values["signal"]) == ([0, 1, 2], "SIGKILL")
     (ended,), (lost,) = named(capture, "machine.ended"), named(capture, "machine.lost")
     assert "lease lost" in str(ended.values["why"])
     assert lost.values["ranks"] == [1]
@@ -164,7 +166,7 @@ def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None
     # The union is whole: the step at which the barrier held all is known of every rank.
     last = [max(event.values["step"] for event in named(capture, "step") if event.rank == rank) for rank in range(3)]  # type: ignore[type-var]
     assert max(last) - min(last) <= 1  # type: ignore[operator]
-    assert not any(map(room.living, (1,)))
+    assert struck["gone"] < LEASE + 5
 
 
 def _once_stepping(seen: threading.Event) -> Callable[[World], None]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from harness.backends import Over
-from harness.world.fork_server import ServerFailed
+from harness.world.fork_server import Cancelled, ServerFailed
 from harness.world.machines import tree
 from harness.world.machines.channel import Unreachable
 from harness.world.machines.line import BEAT, Line
@@ -117,6 +118,7 @@ class Fleet:
 
         Raises:
             ServerFailed: a machine is not reached, or cannot have ranks.
+            Cancelled: the run was interrupted meanwhile.
         """
         del python
         needs = {
@@ -128,8 +130,13 @@ class Fleet:
         }
         began = time.monotonic()
         indices = range(len(self._machines))
-        with ThreadPoolExecutor(max_workers=len(self._machines)) as starters:
-            whys = list(starters.map(lambda index: self._have_ready(index, needs), indices))
+        starters = ThreadPoolExecutor(max_workers=len(self._machines))
+        started = [starters.submit(self._have_ready, index, needs) for index in indices]
+        starters.shutdown(wait=False)
+        while wait(started, timeout=0.2).not_done:
+            if self._cancel is not None and select.select([self._cancel], [], [], 0)[0]:
+                raise Cancelled
+        whys = [one.result() for one in started]
         if wrong := [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]:
             raise ServerFailed(f"no world over these machines: {'; '.join(wrong)}")
         self.seconds = max(self.seconds, time.monotonic() - began)
