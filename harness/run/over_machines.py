@@ -142,7 +142,7 @@ def refusal(scenario: Scenario) -> str:
         found.append("a hang is proved by what the kernel of one machine says: state how the control fails otherwise")
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
         found.append("ranks have rooms of their own on machines: leave world.home out")
-    if scenario.needs is not None and scenario.needs.shared == "world":
+    if scenario.needs.shared == "world":
         found.append("needs.shared is world, and each machine has a folder of its own")
     kinds = {fault.kind for fault in scenario.faults if isinstance(fault, LinkFault) or fault.kind in LEFT_OUT}
     if kinds:

@@ -51,7 +51,9 @@ role: claim
 subject:
   entry: subject:meet
   candidate: {}
-  control: {with: {missing: true}, must_fail: {check: met, ranks: every, error: AssertionError, source: assert not missing}}
+  control:
+    with: {missing: true}
+    must_fail: {check: met, ranks: every, error: AssertionError, source: assert not missing}
 matrix: {ranks: [3], backend: [gloo]}
 world: {deadline: 60s}
 seed: "1"
