@@ -40,8 +40,8 @@ TESTS = NotRun("runs the tests, of which this is one")
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/machines.md": {
         "rankproof hosts check hosts.json": MACHINES,
-        "rankproof hosts check hosts.json --python /opt/rankproof/bin/python": MACHINES,
-        "rankproof hosts check hosts.json --json": MACHINES,
+        "rankproof run scenarios/tokenizer-on-every-rank --hosts hosts.json": MACHINES,
+        "rankproof run SCENARIO --hosts hosts.json --placement pack --hosts-python /opt/rankproof/bin/python": MACHINES,
     },
     "docs/inference.md": {
         "rankproof run scenarios/single-vs-distributed/scenario.yaml": SCENARIO,

@@ -144,7 +144,8 @@ class Line:
         while not self.lost and (left := end - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 return self._answers.get(timeout=min(left, 0.2))
-        raise Unreachable(self.lost or f"it did not answer within {within:g} s")
+        self.lose(f"it did not answer within {within:g} s")  # what it may still say answers nothing any more
+        raise Unreachable(self.lost)
 
     # -- its clock ---------------------------------------------------------------------------------------------------
 
