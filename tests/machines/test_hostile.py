@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,7 @@ from harness.world.machines import tree
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.handed_over import HandedOver
 from harness.world.machines.placed import Placed
+from harness.world.machines.relay import Relay
 from harness.world.machines.roll import Hostile, Roll
 
 MARK = "0123456789abcdef"
@@ -141,6 +148,94 @@ def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
             store.put(digest, [[name, False, 0, 1]], b"x")
     with pytest.raises(tree.BadTree):
         store.place("../" + digest[3:])
+
+
+@dataclass
+class Here:
+    """All that a relay knows of a line: which machine's it is, and its clock."""
+
+    index: int
+    ahead: int = 0
+    within: int = 1_000
+    hears: object = None
+    loses: object = None
+    lost: str = ""
+    sent: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def send(self, message: Mapping[str, Any], _content: bytes = b"") -> None:
+        self.sent.append(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"n": 2, "is": "events", "rank": 0}, "do not follow"),
+        ({"is": "events", "rank": 0}, "do not follow"),
+        ({"n": 1, "is": "events", "rank": 1}, "does not have"),
+        ({"n": 1, "is": "events"}, "no node says"),
+        ({"n": 1, "is": "log", "rank": [0]}, "does not have"),
+        ({"n": 1, "is": "closed", "rank": 0, "what": "gates"}, "not open"),
+        ({"n": 1, "is": "reboot"}, "no node says"),
+        ({"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() + 90 * 10**9}}, "clock is another"),
+        ({"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() - 90 * 10**9}}, "clock is another"),
+        ({"n": 1, "is": "file", "rank": 0, "name": "../../escaped"}, "no rank leaves"),
+    ],
+)
+def test_a_message_that_no_node_sends(tmp_path: Path, message: dict[str, Any], words: str) -> None:
+    """Out of order, of another machine's rank, of another time or of no known kind: refused, and nothing is written."""
+    with _relaying(tmp_path) as (relay, lines, pipes, _):
+        with pytest.raises(Hostile, match=words):
+            relay.hear(lines[0], {"world": MARK, **message}, b"forged\n")
+        for descriptor in pipes:
+            os.set_blocking(descriptor, False)
+            with pytest.raises(BlockingIOError):
+                os.read(descriptor, 1)
+    assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_a_world_is_gone_when_both_shares_are(tmp_path: Path) -> None:
+    """An order to all is answered once, when all have done it; survivors are added up; one end is told."""
+    with _relaying(tmp_path) as (relay, lines, _, own):
+        now = time.monotonic_ns()
+        own.sendall(b'{"rank": null, "signal": 9}\n')
+        while not all(line.sent for line in lines):
+            time.sleep(0.001)
+        for line, ranks in ((lines[0], [0, 2]), (lines[1], [1])):
+            told = [{"is": "signalled", "signal": 9, "ranks": ranks}, {"is": "survivors", "count": 1, "processes": []}]
+            for number, one in enumerate([*told, {"is": "gone"}], start=1):
+                relay.hear(line, {"world": MARK, "n": number, "is": "keeper", "told": {"ns": now, **one}}, b"")
+        said = [json.loads(line) for line in own.makefile("rb")]
+    assert [one["is"] for one in said] == ["signalled", "survivors", "gone"]
+    assert (sorted(said[0]["ranks"]), said[1]["count"]) == ([0, 1, 2], 2)
+
+
+@contextlib.contextmanager
+def _relaying(folder: Path) -> Iterator[tuple[Relay, list[Any], list[int], socket.socket]]:
+    own, theirs = socket.socketpair()
+    ends = [os.pipe() for _ in range(9)]
+    # Of gates the relay has the end that is read; of events and logs, which are written to, the other.
+    handed = [theirs.fileno(), *(read if place % 3 == 1 else write for place, (read, write) in enumerate(ends))]
+    for rank in range(3):
+        (folder / f"rank-{rank}/kept").mkdir(parents=True)
+    lines: list[Any] = [Here(0), Here(1)]
+    relay = Relay(
+        dict(enumerate(lines)),
+        PLACED,
+        mark=MARK,
+        begun=time.monotonic_ns(),
+        descriptors=handed,
+        scratch=folder,
+        reconnect=lambda _index: None,
+    )
+    try:
+        yield relay, lines, [read for place, (read, _) in enumerate(ends) if place % 3 != 1], own
+    finally:
+        relay.close()
+        own.close()
+        theirs.close()
+        for pair in ends:
+            for descriptor in pair:
+                os.close(descriptor)
 
 
 def _left(folder: Path) -> HandedOver:
