@@ -33,6 +33,22 @@ def digest(*parts: Any) -> int:
     return state.intdigest()
 
 
+class Chunks:
+    """The digest of bytes that come one part after the other.
+
+    Args:
+        first: the first of them, which may be empty.
+    """
+
+    def __init__(self, first: Any) -> None:
+        self._state = xxhash.xxh3_64(first)
+        self.add = self._state.update
+
+    def digest(self) -> int:
+        """Of all parts so far: the same as `digest` of them."""
+        return int(self._state.intdigest())
+
+
 def hexadecimal(parts: Iterable[Any]) -> str:
     """The same in sixteen lower-case letters."""
     return f"{digest(*parts):016x}"

@@ -16,9 +16,8 @@ sends; and since that digest covers the payload's, header and payload hold each 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.integrity.digest import digest
 
@@ -30,6 +29,8 @@ MORE = 1
 """Flag: the message goes on in the next frame."""
 UNHEARD = 1
 """Flag of a HELLO: its sender waits for one."""
+ASKS, ANSWERS = 1, 2
+"""Flags of an ACK: its sender waits for one, up to the frame `sequence`; it is the one that was waited for."""
 
 
 class Kind(IntEnum):
@@ -53,8 +54,7 @@ class Kind(IntEnum):
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header whose digest held."""
 
     kind: Kind

@@ -118,7 +118,8 @@ class Outgoing:
             news = True
         if newest is not None:
             self._doubled = 0
-            if newest.times == 1:
+            # Over a stream an acknowledgement takes its time; there the conversation asks for one, and measures that.
+            if newest.times == 1 and not self._ordered:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:
