@@ -91,7 +91,7 @@ class Attendant:
         self._watched: dict[int, Line] = {}
         self._listeners: dict[int, socket.socket] = {}
         self._strangers: dict[int, Stranger] = {}
-        self._stopped = False
+        self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._descriptors = Descriptors()
@@ -118,12 +118,15 @@ class Attendant:
 
     def wake(self) -> None:
         """See `Watcher`."""
-        with self._starting:
-            if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name="integrity-attendant", daemon=True)
-                self._thread.start()
-        with contextlib.suppress(BlockingIOError):  # full: it is woken anyway
-            os.write(self._write, b"\0")
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._stopped:
+                    self._thread = threading.Thread(target=self._run, name="integrity-attendant", daemon=True)
+                    self._thread.start()
+        if not self._asked:
+            self._asked = True
+            with contextlib.suppress(BlockingIOError):  # full: it is woken anyway
+                os.write(self._write, b"\0")
 
     def stop(self) -> None:
         """End, with every listener and stranger. The lines go on alone; `close` comes when they do not."""
@@ -165,6 +168,7 @@ class Attendant:
     def _happened(self, descriptor: int) -> None:
         if descriptor == self._read:
             os.read(self._read, 4096)
+            self._asked = False  # before lines are asked: who changes one after that asks again
         elif descriptor in self._listeners:
             self._accept(self._listeners[descriptor])
         elif descriptor in self._strangers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -20,6 +21,8 @@ REDIAL = 0.02
 """Seconds before the first new try to connect; doubled up to a second."""
 PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
+SOON = 0.02
+"""Seconds: of a caller that comes again within so many, and is served within so many, another call is expected."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
@@ -74,6 +77,8 @@ class Line:
         self._dialled = 0
         self._changed = threading.Condition()
         self._callers = 0
+        self._came = self._left = 0.0  # when a caller did last
+        self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
         self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
         self._poll = select.poll()  # of whoever polls
@@ -102,7 +107,7 @@ class Line:
         """
         with self._changed:
             self._callers += 1
-            looked = False
+            self._came, looked = time.monotonic(), False
             try:
                 while True:
                     if self._closed:
@@ -178,11 +183,22 @@ class Line:
             self._repoll()
         elif self._callers:
             self._changed.notify_all()
+        elif self._expects():
+            if self._expected < self._attendant.until:
+                self._attendant.wake()
         else:
             self._watch()
             if not self.conversation.ordered and (due := self.due()) is not None and due < self._attendant.until:
                 # Over a stream the attendant looks often enough for whatever can become due.
                 self._attendant.wake()
+
+    def _expects(self) -> bool:
+        """Whether another call follows at once: to have the attendant watch meanwhile would have it read instead."""
+        now, left = time.monotonic(), self._left
+        self._left = now
+        hot = self._came < left + SOON and now < self._came + SOON and self.conversation.ordered
+        self._expected = now + SOON if hot and self.wire is not None and not self.wire.pending else math.inf
+        return self._expected < math.inf
 
     def _repoll(self) -> None:
         """Wake whoever polls, if it should poll for something else."""
@@ -245,6 +261,8 @@ class Line:
             self._send(now)
             if (self.wire, conversation.problem, conversation.joined) != before:
                 self._wake()
+            if not self._callers and now >= self._expected:
+                self._came = -math.inf  # nobody came
             self._leave()
             return self.due()
 
@@ -275,6 +293,8 @@ class Line:
     def due(self) -> float | None:
         """When a step has something to do by the clock."""
         due = self.conversation.due
+        if not self._callers and self._expected < (math.inf if due is None else due):
+            due = self._expected
         if self.wire is None and self._dial is not None and self._may_connect():
             at = self._dial_at if self._dialling is None else self._dial_until
             return at if due is None else min(at, due)
