@@ -19,6 +19,7 @@ from harness.integrity.line import Line
 from harness.integrity.records import NodeId
 from harness.integrity.wire import StreamWire, Torn
 
+THREAD = "integrity-attendant"
 STRANGER = 5.0
 """Seconds that whoever connects has to say who it is."""
 STRANGERS = 64
@@ -119,14 +120,17 @@ class Attendant:
     def wake(self) -> None:
         """See `Watcher`."""
         if self._thread is None:
-            with self._starting:
-                if self._thread is None and not self._stopped:
-                    self._thread = threading.Thread(target=self._run, name="integrity-attendant", daemon=True)
-                    self._thread.start()
+            self._start()
         if not self._asked:
             self._asked = True
             with contextlib.suppress(BlockingIOError):  # full: it is woken anyway
                 os.write(self._write, b"\0")
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+                self._thread.start()
 
     def stop(self) -> None:
         """End, with every listener and stranger. The lines go on alone; `close` comes when they do not."""

@@ -6,6 +6,7 @@ sent twice here; a mismatch is detected and said. Bytes that have to survive a b
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from harness.integrity.digest import digest
@@ -16,7 +17,11 @@ SEAL = 6
 WORD = 2**32
 TOGETHER = 64 * 1024
 """Bytes of a tensor up to which torch sends the seal with it in one message: a call costs more than a copy."""
+ROOMS = 8
+"""Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and again."""
 Words = list[int]
+Room = tuple[Any, memoryview, memoryview]
+_WORDS = struct.Struct(f"={SEAL}q")  # as torch lays out its int64
 
 
 class _Seals:
@@ -87,6 +92,7 @@ class TorchTensors:
     def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
         self._seals = _Seals(rank=rank, epoch=epoch)
         self._group = group
+        self._rooms: dict[tuple[int, bool], Room] = {}
 
     def send(self, tensor: Any, *, to: int) -> None:
         """Send a tensor of any shape, dtype and device to a rank; one on a GPU is copied to be digested."""
@@ -94,10 +100,16 @@ class TorchTensors:
         import torch.distributed
 
         whole = tensor.detach().contiguous()
+        if whole.nbytes <= TOGETHER and whole.device.type == "cpu":
+            both, data, place = self._room(whole.nbytes, sends=True)
+            both[8 * SEAL :].view(whole.dtype).copy_(whole.view(-1))
+            _WORDS.pack_into(place, 0, *self._seals.seal(data, to=to))
+            torch.distributed.send(both, dst=to, group=self._group)
+            return
         words = self._seals.seal(_torch_bytes(whole), to=to)
         seal = torch.tensor(words, dtype=torch.int64, device=whole.device)
         if whole.nbytes <= TOGETHER:
-            both = torch.cat([seal.view(torch.uint8), whole.reshape(-1).view(torch.uint8)])
+            both = torch.cat([seal.view(torch.uint8), whole.view(-1).view(torch.uint8)])
             torch.distributed.send(both, dst=to, group=self._group)
             return
         torch.distributed.send(whole, dst=to, group=self._group)
@@ -113,16 +125,35 @@ class TorchTensors:
         import torch
         import torch.distributed
 
+        if tensor.nbytes <= TOGETHER and tensor.device.type == "cpu":
+            both, data, place = self._room(tensor.nbytes, sends=False)
+            torch.distributed.recv(both, src=source, group=self._group)
+            tensor.view(-1).copy_(both[8 * SEAL :].view(tensor.dtype))
+            self._seals.check(data, list(_WORDS.unpack_from(place)), source=source)
+            return
         if tensor.nbytes <= TOGETHER:
             both = torch.empty(8 * SEAL + tensor.nbytes, dtype=torch.uint8, device=tensor.device)
             torch.distributed.recv(both, src=source, group=self._group)
-            seal = both[: 8 * SEAL].view(torch.int64)
+            sealed = both[: 8 * SEAL].view(torch.int64)
             tensor.view(-1).view(torch.uint8).copy_(both[8 * SEAL :])
         else:
             torch.distributed.recv(tensor, src=source, group=self._group)
-            seal = torch.empty(SEAL, dtype=torch.int64, device=tensor.device)
-            torch.distributed.recv(seal, src=source, group=self._group)
-        self._seals.check(_torch_bytes(tensor), [int(word) for word in seal.tolist()], source=source)
+            sealed = torch.empty(SEAL, dtype=torch.int64, device=tensor.device)
+            torch.distributed.recv(sealed, src=source, group=self._group)
+        self._seals.check(_torch_bytes(tensor), [int(word) for word in sealed.tolist()], source=source)
+
+    def _room(self, size: int, *, sends: bool) -> Room:
+        """Where a seal and so many bytes are made or taken, as a tensor, and the bytes and the seal in it."""
+        found = self._rooms.get((size, sends))
+        if found is None:
+            import torch
+
+            both = torch.empty(8 * SEAL + size, dtype=torch.uint8)
+            view = _torch_bytes(both)
+            if len(self._rooms) >= ROOMS:
+                self._rooms.clear()
+            found = self._rooms[size, sends] = both, view[8 * SEAL :], view[: 8 * SEAL]
+        return found
 
 
 def _torch_bytes(tensor: Any) -> Any:

@@ -154,8 +154,7 @@ class Carried(Handover):
 
     def send(self, state: Tensor) -> None:
         """See `Handover`."""
-        whole = state.detach().contiguous()
-        self._lines.send(whole.reshape(-1).view(torch.uint8).numpy(), to=self._rank + 1)
+        self._lines.send(state.detach().contiguous().view(torch.uint8).numpy(), to=self._rank + 1)
 
     def receive(self, state: Tensor) -> None:
         """See `Handover`."""
@@ -165,7 +164,7 @@ class Carried(Handover):
                 f"{len(came)} bytes came from rank {self._rank - 1}, and a hidden state of {state.nbytes} was due: "
                 "the two stages are not at the same tokens"
             )
-        state.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(came, dtype=torch.uint8))
+        state.view(-1).copy_(torch.frombuffer(came, dtype=state.dtype))
 
     def agree(self, token: int | None) -> int:
         """See `Handover`: each rank checks the token it is sent, and its place in the stream."""
