@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.integrity import frame
 from harness.integrity.frame import Header, Kind
@@ -13,8 +12,7 @@ from harness.integrity.limits import Limits
 from harness.integrity.records import NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A message as it was sent: once, in order, unchanged.
 
     Attributes:

@@ -362,7 +362,7 @@ class Line:
             return
         if wire.stirred():
             conversation.alive(now=now)
-        if conversation.joined:
+        if self._dialled and conversation.joined:
             self._dialled = 0
 
     def _send(self, now: float) -> None:
