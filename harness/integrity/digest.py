@@ -26,7 +26,7 @@ def digest(*parts: Any) -> int:
     if _missing:
         raise ModuleNotFoundError(_missing)
     if len(parts) == 1:
-        return _at_once(parts[0])
+        return digest_of(parts[0])
     state = xxhash.xxh3_64()
     for part in parts:
         state.update(part)
@@ -54,4 +54,5 @@ def hexadecimal(parts: Iterable[Any]) -> str:
     return f"{digest(*parts):016x}"
 
 
-_at_once: Callable[[Any], int] = xxhash.xxh3_64_intdigest if _missing is None else digest
+digest_of: Callable[[Any], int] = xxhash.xxh3_64_intdigest if _missing is None else digest
+"""Of one buffer."""

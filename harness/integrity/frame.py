@@ -19,7 +19,7 @@ import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from harness.integrity.digest import digest
+from harness.integrity.digest import digest_of
 
 _FIELDS = struct.Struct("!2sBBIQQQQQQ")
 _CHECK = struct.Struct("!Q")
@@ -83,14 +83,14 @@ def packed(
     """A header; without a digest it is that of no bytes."""
     found = _EMPTY if payload_digest is None else payload_digest
     fields = _FIELDS.pack(MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found)
-    return fields + _CHECK.pack(digest(fields))
+    return fields + _CHECK.pack(digest_of(fields))
 
 
 def parsed(data: Any) -> Header | None:
     """The header in the first 64 bytes of a buffer; None where it is not one, or has changed."""
     view = memoryview(data)[:SIZE]
     (check,) = _CHECK.unpack_from(view, _FIELDS.size)
-    if digest(view[: _FIELDS.size]) != check:
+    if digest_of(view[: _FIELDS.size]) != check:
         return None
     magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found = _FIELDS.unpack_from(view)
     if magic != MAGIC or kind not in _KINDS:
@@ -100,7 +100,7 @@ def parsed(data: Any) -> Header | None:
 
 def holds(header: Header, payload: Any) -> bool:
     """Whether the payload is the one that the header was made for."""
-    return header.length == len(payload) and digest(payload) == header.digest
+    return header.length == len(payload) and digest_of(payload) == header.digest
 
 
-_EMPTY = digest(b"")
+_EMPTY = digest_of(b"")

@@ -118,7 +118,7 @@ class Line:
                     finally:
                         self._send(now)  # what was found, or raised, may be something to say
                     if result is not None:
-                        if sends:
+                        if sends and self.wire is not None and self.wire.pending:
                             self._stay()
                         return result
                     if looked and now >= deadline:
@@ -187,7 +187,8 @@ class Line:
             if self._expected < self._attendant.until:
                 self._attendant.wake()
         else:
-            self._watch()
+            if self._watched is None or self.wire is None or self.wire.pending or self._watched[1] != IN:
+                self._watch()
             if not self.conversation.ordered and (due := self.due()) is not None and due < self._attendant.until:
                 # Over a stream the attendant looks often enough for whatever can become due.
                 self._attendant.wake()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from harness.integrity import frame
-from harness.integrity.digest import Chunks, digest
+from harness.integrity.digest import Chunks, digest_of
 from harness.integrity.frame import Header
 
 SCRATCH = 32 * 1024
@@ -131,7 +131,7 @@ class StreamWire:
             payload, chunks = self._payload, self._chunks
             self._header = self._chunks = None
             self._ahead = SCRATCH if chunks is None else frame.SIZE
-            found = digest(payload) if chunks is None else chunks.digest()
+            found = digest_of(payload) if chunks is None else chunks.digest()
             yield header, payload if found == header.digest else None
 
     def _more(self) -> bool:
