@@ -24,6 +24,7 @@ class Acknowledgement:
 
     Attributes:
         at: when what is owed is due; None while nothing is.
+        asks, answers: whether a frame is due that asks the peer, or answers it.
         asked_at: when the peer was asked last.
     """
 
@@ -40,9 +41,13 @@ class Acknowledgement:
         self._wanted = 0  # frames that the peer waits for
         self.connect()
 
+    def hasten(self) -> None:
+        """This side is about to close: what comes now is acknowledged at once, or never."""
+        self._delay = 0.0
+
     def connect(self) -> None:
         """A connection begins: what was asked on the last may not have come."""
-        self._asks = self._answers = False
+        self.asks = self.answers = False
         self._asked_upto = -1
         self._unanswered = 0
 
@@ -68,7 +73,7 @@ class Acknowledgement:
     def heard(self, *, flags: int, sequence: int, now: float) -> None:
         """The peer asked, up to a frame, or answered."""
         if flags & ASKS:
-            self._wanted, self._answers = max(self._wanted, sequence), True
+            self._wanted, self.answers = max(self._wanted, sequence), True
         if flags & ANSWERS:
             # Of two questions nobody knows which is answered.
             if self._unanswered == 1:
@@ -79,27 +84,23 @@ class Acknowledgement:
 
     def ask(self) -> None:
         """Ask with the next frame; of datagrams each is acknowledged soon, and a question may be lost like them."""
-        self._asks = self._ordered
+        self.asks = self._ordered
 
     def hurry(self, offered: int) -> None:
         """Ask, if that was not done on this connection since the last frame was offered."""
         if self._ordered and offered > self._asked_upto:
-            self._asks = True
+            self.asks = True
 
     # What is said.
 
-    def due_flags(self, now: float) -> int | None:
-        """The flags of the frame that is due now, where nothing else is sent; None: none is."""
-        if self._asks or self._answers or (self.at is not None and now >= self.at):
-            return ASKS * self._asks | ANSWERS * self._answers
-        return None
-
-    def flagged(self, flags: int, *, sequence: int, now: float) -> None:
-        """Such a frame is said, after `sequence` were offered."""
-        self._answers = False
-        if flags & ASKS:
-            self._asks, self._asked_upto, self.asked_at = False, sequence, now
+    def flags(self, *, sequence: int, now: float) -> int:
+        """Of a frame that is said for this alone, after `sequence` were offered."""
+        flags = ASKS * self.asks | ANSWERS * self.answers
+        self.answers = False
+        if self.asks:
+            self.asks, self._asked_upto, self.asked_at = False, sequence, now
             self._unanswered += 1
+        return flags
 
     def said(self) -> None:
         """A frame is said: each tells what came and what was taken."""

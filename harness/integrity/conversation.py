@@ -297,13 +297,14 @@ class Conversation:
         """After all that was offered, nothing comes."""
         if self.problem is None:
             self.outgoing.offer(b"", now=now, kind=Kind.BYE)
+            self._acks.hasten()
 
     def take(self, *, now: float) -> Message | None:
         """The next message, if it is there. What had arrived before a failure is given still."""
         message = self.incoming.take()
         if message is not None:
             incoming = self.incoming
-            self._acks.took(len(message.data), frames=incoming.taken, last=not incoming.ready, now=now)
+            self._acks.took(len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now)
         return message
 
     def renew(self, *, epoch: int, now: float) -> None:
@@ -350,11 +351,10 @@ class Conversation:
             return self._frame(
                 pending.kind, now, sequence=pending.sequence, flags=flags, payload=payload, made=pending.digest
             )
-        due, offered = self._acks.due_flags(now), self.outgoing.offered
-        if due is None:
+        acks, offered = self._acks, self.outgoing.offered
+        if not (acks.asks or acks.answers or (acks.at is not None and now >= acks.at)):
             return None
-        self._acks.flagged(due, sequence=offered, now=now)
-        return self._frame(Kind.ACK, now, sequence=offered, flags=due)
+        return self._frame(Kind.ACK, now, sequence=offered, flags=acks.flags(sequence=offered, now=now))
 
     def _frame(
         self, kind: Kind, now: float, *, sequence: int = 0, flags: int = 0, payload: Any = b"", made: int | None = None

@@ -180,7 +180,10 @@ class Line:
         if self._closed:
             self._changed.notify_all()  # close() waits for the last
         elif self._polling:
-            self._repoll()
+            wire = self.wire
+            stale = self._polled[0] is not wire or (wire is not None and wire.pending and self._polled[1] != OUT)
+            if stale or not self.conversation.ordered:
+                self._wake()  # to poll for something else
         elif self._callers:
             self._changed.notify_all()
         elif self._expects():
@@ -200,13 +203,6 @@ class Line:
         hot = self._came < left + SOON and now < self._came + SOON and self.conversation.ordered
         self._expected = now + SOON if hot and self.wire is not None and not self.wire.pending else math.inf
         return self._expected < math.inf
-
-    def _repoll(self) -> None:
-        """Wake whoever polls, if it should poll for something else."""
-        wire = self.wire
-        stale = self._polled[0] is not wire or (wire is not None and wire.pending and self._polled[1] != OUT)
-        if stale or not self.conversation.ordered:
-            self._wake()
 
     def _wake(self) -> None:
         if self._polling and not self._woken:
@@ -349,19 +345,19 @@ class Line:
         if wire is None:
             return
         try:
-            size = 0
+            size, whole = 0, False
             for header, payload in wire.receive():
                 if header is None or payload is None:
                     conversation.damaged(header, now=now)
                     continue
                 conversation.came(header, payload, now=now)
-                size += len(payload)
-                if size >= ENOUGH and conversation.incoming.ready and not wire.holds_more:
+                size, whole = size + len(payload), True
+                if size >= ENOUGH and conversation.incoming.waiting and not wire.holds_more:
                     break  # what has come is handed on while it lies in the processor's cache
         except Torn as torn:
             self._drop(str(torn))
             return
-        if wire.stirred():
+        if wire.stirred() and not whole:
             conversation.alive(now=now)
         if self._dialled and conversation.joined:
             self._dialled = 0

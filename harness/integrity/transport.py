@@ -214,7 +214,7 @@ class ReliableMessageTransport:
         wait = self.limits.deadline if timeout is None else timeout
 
         def found(now: float) -> Message | None:
-            message = conversation.take(now=now)
+            message = conversation.take(now=now) if conversation.incoming.waiting else None
             if message is None and conversation.problem is not None:
                 raise conversation.problem
             if message is None and conversation.incoming.ended:

@@ -30,10 +30,15 @@ class Torn(Exception):
 
 
 class Wire(Protocol):
-    """What a line needs of a wire."""
+    """What a line needs of a wire.
+
+    Attributes:
+        pending: whether a part of what was taken over waits to be sent.
+    """
 
     ordered: bool
     largest: int
+    pending: bool
 
     def fileno(self) -> int: ...
 
@@ -47,11 +52,6 @@ class Wire(Protocol):
 
     def flush(self) -> bool:
         """Send what is pending as far as it goes; gives whether nothing is left."""
-        ...
-
-    @property
-    def pending(self) -> bool:
-        """Whether a part of what was taken over waits to be sent."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class StreamWire:
         self._chunks: Chunks | None = None
         self._ahead = SCRATCH
         self._rest: list[memoryview] = []
-        self._stirred = self._drained = False
+        self._stirred = self._drained = self.pending = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -122,7 +122,7 @@ class StreamWire:
         while True:
             header = self._header
             if header is None:
-                if self._end - self._begin < frame.SIZE and not self._more():
+                if self._end - self._begin < frame.SIZE and (self._drained or not self._more()):
                     return
                 header = self._next_header()
             while self._filled < header.length:
@@ -195,7 +195,7 @@ class StreamWire:
         sent = self._write((header, payload))
         if sent == len(header) + len(payload):
             return True
-        self._rest = _after((memoryview(header), memoryview(payload)), sent)
+        self._rest, self.pending = _after((memoryview(header), memoryview(payload)), sent), True
         return self.flush()
 
     def flush(self) -> bool:
@@ -204,6 +204,7 @@ class StreamWire:
             if not sent:
                 return False
             self._rest = _after(self._rest, sent)
+        self.pending = False
         return True
 
     def _write(self, parts: Sequence[Any]) -> int:
@@ -213,10 +214,6 @@ class StreamWire:
             return 0
         except OSError as error:
             raise Torn(error.strerror or str(error)) from error
-
-    @property
-    def pending(self) -> bool:
-        return bool(self._rest)
 
     @property
     def holds_more(self) -> bool:
@@ -241,6 +238,7 @@ class DatagramWire:
         self.largest = min(largest, DATAGRAM) - frame.SIZE
         self._scratch = memoryview(bytearray(DATAGRAM + 1))
         self._waiting: tuple[bytes, Any] | None = None
+        self.pending = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -264,7 +262,7 @@ class DatagramWire:
 
     def put(self, header: bytes, payload: Any) -> bool:
         assert self._waiting is None
-        self._waiting = header, payload
+        self._waiting, self.pending = (header, payload), True
         return self.flush()
 
     def flush(self) -> bool:
@@ -276,12 +274,8 @@ class DatagramWire:
             return False
         except OSError:
             pass  # as if it were lost on its way
-        self._waiting = None
+        self._waiting, self.pending = None, False
         return True
-
-    @property
-    def pending(self) -> bool:
-        return self._waiting is not None
 
     @property
     def holds_more(self) -> bool:

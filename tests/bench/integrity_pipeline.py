@@ -145,5 +145,6 @@ def show(found: dict[str, Any]) -> None:
         loaded = "" if figures["loaded"] else "; the library was not loaded"
         print(
             f"  {level:<6} {figures['token_microseconds']:7.0f} us for a token (of its thread "
-            f"{figures['thread_microseconds']:.0f}), {figures['share']:.2%} of the CPU time of both ranks (a token took {figures['token_seconds'] * 1e3:.0f} ms by the clock){loaded}"
+            f"{figures['thread_microseconds']:.0f}), {figures['share']:.2%} of the CPU time of both ranks (a token "
+            f"took {figures['token_seconds'] * 1e3:.0f} ms by the clock){loaded}"
         )
