@@ -179,8 +179,8 @@ def run(
             )
             if runnable:
                 jobs = _borne(jobs, runnable, progress)
-                trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
-                if wrong := slips(loaded, staged, runnable, look=trials.look):
+                trials.worlds.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
+                if wrong := slips(loaded, staged, runnable, look=trials.worlds.look):
                     raise Slip(wrong)
             counts = trials.make(runnable, jobs=jobs)
             pids, seconds = pool.pids, pool.seconds
@@ -202,7 +202,7 @@ def run(
             signer=_signs(signer, loaded.folder),
             seconds=round(time.monotonic() - begin, 1),
             jobs=jobs,
-            start="warm" if trials.start == "warm" else "fresh",
+            start="warm" if trials.worlds.start == "warm" else "fresh",
             harness_pid=os.getpid(),
             server_pids=list(pids),
             server_seconds=round(seconds, 2),
