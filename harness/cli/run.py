@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from harness.cli.arguments import challenge, new_runs, overrides, scenarios
+
+LOCAL = "local"
+RAY = re.compile(r"ray(://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5})?")
+
+
+def farm(text: str) -> str:
+    """Where trials are made."""
+    if text != LOCAL and not RAY.fullmatch(text):
+        raise argparse.ArgumentTypeError("must be local, ray, or ray://HEAD:PORT")
+    return text
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +35,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--challenge", type=challenge, metavar="TEXT", help="sign this text into the report, for a gate"
     )
     new_runs(parser)
+    parser.add_argument(
+        "--on",
+        type=farm,
+        default=LOCAL,
+        metavar="WHERE",
+        help="make the trials on this machine (local), or on the nodes of a cluster: ray, ray://HEAD:PORT",
+    )
+    parser.add_argument("--name-hosts", action="store_true", help="with --on: name the nodes' hosts in the report")
     parser.add_argument(
         "--try",
         action="store_true",

@@ -13,11 +13,13 @@ from pathlib import Path
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.cli.run import LOCAL
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
 from harness.report.views import checked
+from harness.run.farm.farm import Where
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
@@ -47,9 +49,14 @@ def main(options: argparse.Namespace) -> int:
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     if options.trying:
+        if options.on != LOCAL:
+            return give_up("run", "--try looks at trials here: leave --on out", USAGE)
         from harness.cli import tried
 
         return tried.main(chosen, cell=options.cell, jobs=jobs)
+    on = None if options.on == LOCAL else Where(address=options.on, jobs=options.jobs, named=options.name_hosts)
+    if on is None and options.name_hosts:
+        return give_up("run", "--name-hosts is for --on: trials of this machine name none", USAGE)
     if options.cell is not None:
         return give_up("run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE)
     try:
@@ -69,6 +76,7 @@ def main(options: argparse.Namespace) -> int:
                     jobs=jobs,
                     challenge=options.challenge,
                     progress=progress_for(sys.stderr),
+                    on=on,
                 )
             )
         except Interrupted as error:

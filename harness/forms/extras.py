@@ -14,6 +14,7 @@ EXTRAS = {
     "mlx": "mlx",
     "mlx_lm": "mlx",
     "numpy": "numeric",
+    "ray": "ray",
     "sentencepiece": "tokenizer",
     "tokenizers": "tokenizer",
     "torch": "torch",

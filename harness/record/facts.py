@@ -312,6 +312,46 @@ class SignerFacts(Model):
     name: str | None
 
 
+class NodeFacts(Model):
+    """A node of a cluster on which trials of a run were made.
+
+    Attributes:
+        number: by which its trials name it.
+        name: of its host; None unless `--name-hosts` asked for it.
+        host: digest of its boot id, as for `Environment`.
+        harness_pid: of our process there.
+        server_pids: of its fork servers; of a node that was lost, those it began with.
+        lanes: worlds at the same time.
+        memory: bytes.
+        packages: one digest of what is installed there, but for Rankproof, which is brought: `record.farmed.digest_of`.
+        lost: why it was not used any more before the run was over; None for one that stayed.
+    """
+
+    number: Annotated[int, Field(ge=0)]
+    name: str | None
+    host: str
+    harness_pid: int
+    server_pids: list[int]
+    lanes: Annotated[int, Field(ge=1)]
+    system: str
+    release: str
+    cpu: str
+    cores: int
+    affinity: int
+    memory: int
+    gpu: str | None
+    packages: str
+    lost: str | None = None
+
+
+class FarmFacts(Model):
+    """The cluster whose nodes made a run's trials, and the version of what started our process there."""
+
+    starter: Literal["ray"]
+    version: str
+    nodes: list[NodeFacts]
+
+
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
@@ -324,6 +364,7 @@ class RunFacts(Model):
         plugins: the kinds of other distributions that the run used.
         texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
             with its size in bytes; None where no file of that content was found any more.
+        farm: where its trials were made; None for this machine.
     """
 
     format: Literal[1]
@@ -350,4 +391,5 @@ class RunFacts(Model):
     provenance: dict[str, SourceFacts] | None = None
     plugins: list[Plugin] = Field(default_factory=list)
     texts_left: dict[str, int | None] = Field(default_factory=dict)
+    farm: FarmFacts | None = None
     cells: list[CellFacts]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,6 @@ from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
 from harness.record.results import ResultsError, ResultsFolder
-from harness.record.sources import recipe
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
@@ -42,14 +41,17 @@ from harness.run.arms.entry import slips
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
+from harness.run.farm.farm import Farm, FarmError, Where
+from harness.run.farm.order import Order, opened
 from harness.run.interrupt import Interrupt, interruptible
 from harness.run.material import Found, Material, beside, brought
-from harness.run.preparation import Preparation, prepare
+from harness.run.preparation import Preparation, prepare, recipes_of
 from harness.run.progress import Plan, Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, Problem, Scenario, ScenarioError, override
+from harness.starters.ray import NoCluster
 from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
@@ -120,6 +122,7 @@ def run(
     material: Material | None = None,
     challenge: str | None = None,
     progress: Progress | None = None,
+    on: Where | None = None,
 ) -> Finished:
     """Run a scenario and write its signed report.
 
@@ -131,6 +134,7 @@ def run(
         material: for a run that reproduces another, what it is made of.
         challenge: signed into the report, for a gate that asks for it.
         progress: hears how far the run is.
+        on: the cluster whose nodes make its trials; None is this machine.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
@@ -143,7 +147,7 @@ def run(
     with _in_folder(folder, loaded, progress) as interrupt:
         begin = time.monotonic()
         scenario = loaded.scenario
-        if scenario.measure or scenario.hub:
+        if on is None and (scenario.measure or scenario.hub):
             # What worlds side by side measure is each other; and a hub has one world at a time.
             jobs = 1
         folder.write(SCENARIO_PATH, loaded.text)
@@ -164,25 +168,41 @@ def run(
         others = differing(
             scenario, {arm: own.facts for arm, own in made.items()}, {arm: own.named for arm, own in made.items()}
         )
-        with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
+        with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports, ExitStack() as stack:
+            recipes = recipes_of(loaded.text, overrides, preparation, folder.digests)
             trials = Trials(
                 scenario,
                 preparation=preparation,
                 results=folder,
                 pool=pool,
                 interrupt=interrupt,
-                recipes=_recipes(loaded, overrides, preparation, folder.digests),
+                recipes=recipes,
                 progress=progress,
                 port=ports.take(1)[0] if scenario.hub is not None else None,
                 declared={arm: found.told_one_by_one(arm) for arm in origins},
                 differing=others,
             )
+            farm: Farm | None = None
             if runnable:
-                jobs = _borne(jobs, runnable, progress)
-                trials.worlds.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
+                if on is None:
+                    jobs = _borne(jobs, runnable, progress)
+                    trials.worlds.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
                 if wrong := slips(loaded, staged, runnable, look=trials.worlds.look):
                     raise Slip(wrong)
-            counts = trials.make(runnable, jobs=jobs)
+                if on is not None:
+                    order = Order(
+                        text=loaded.text,
+                        overrides=overrides,
+                        preparation=preparation,
+                        files={arm: sources.of_arm(folder.digests, arm) for arm in staged},
+                        recipes=recipes,
+                        declared={arm: found.told_one_by_one(arm) for arm in origins},
+                    )
+                    farm = stack.enter_context(opened(on, scenario, order, interrupt=interrupt, worlds=trials.worlds))
+                    farm.prepare(says=progress.says)
+                    jobs = farm.lanes
+            counts = trials.make(runnable, jobs=jobs, farm=farm)
+            farmed = farm.facts() if farm is not None else None
             pids, seconds = pool.pids, pool.seconds
         for left in pool.left:
             progress.says(f"what ranks left in their room could not be removed: {left}")
@@ -218,6 +238,7 @@ def run(
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
             provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
+            farm=farmed,
             texts_left=library.keep(folder, trials.loaded, made, of=others, arms=compared(staged)),
             cells=[
                 CellFacts(
@@ -285,6 +306,8 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         PluginFailed,
         CannotRender,
         Unknown,
+        FarmError,
+        NoCluster,
     ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
@@ -327,24 +350,6 @@ def _room(scenario: Scenario) -> RoomFacts:
     if home == "shared":
         return RoomFacts(home=home, kept=[], compiled=[])
     return RoomFacts(home=home, kept=sorted(toolchains()), compiled=list(COMPILED))
-
-
-def _recipes(
-    loaded: LoadedScenario, overrides: Sequence[str], preparation: Preparation, digests: Mapping[str, str]
-) -> dict[str, str]:
-    """What the trials of each arm are made of."""
-    made = preparation.environments
-    return {
-        name: recipe(
-            scenario=loaded.text,
-            overrides=overrides,
-            files=sources.of_arm(digests, name),
-            arguments=arm.arguments,
-            inputs={one.facts.name: one.facts.digest for one in preparation.inputs.values()},
-            environment=made[name].facts.digest if name in made else None,
-        )
-        for name, arm in preparation.arms.items()
-    }
 
 
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:

@@ -9,8 +9,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from harness.checks.arrays import compares_arrays
 from harness.history import History, longest_silence, window
 from harness.record.artefacts import room_of
+from harness.reason import VoidCode
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
+from harness.run.farm.farm import Farm
 from harness.run.interrupt import Interrupt
 from harness.run.preparation import Preparation
 from harness.run.progress import MadeTrial, Progress
@@ -58,6 +60,7 @@ class Trials:
         self._references = References(scenario, self._artefacts, results=results)
         self._interrupt = interrupt
         self._progress = progress or Progress()
+        self._farm: Farm | None = None
         self._silences: dict[str, float] = {}
         self.worlds = Worlds(
             scenario,
@@ -71,14 +74,21 @@ class Trials:
             differing=differing,
         )
 
-    def make(self, cells: Sequence[Cell], *, jobs: int) -> dict[str, dict[Arm, int]]:
+    def make(self, cells: Sequence[Cell], *, jobs: int, farm: Farm | None = None) -> dict[str, dict[Arm, int]]:
         """Make every trial of the cells that can run here, `jobs` worlds at a time; void ones are replaced as allowed.
+
+        Args:
+            cells: those that can run.
+            jobs: worlds at a time.
+            farm: makes the worlds elsewhere; None is here.
 
         Returns:
             Per cell id and arm, how many trials were made, void ones included.
         """
+        self._farm = farm
         counts: dict[str, dict[Arm, int]] = {cell.id: {"candidate": 0, "control": 0} for cell in cells}
-        voids: dict[tuple[str, Arm], int] = {}
+        # What used up replacements: a lost node does so once, however many trials it took along.
+        voids: dict[tuple[str, Arm], set[tuple[str, int]]] = {}
         planned = self._plan(cells)
         running: set[Future[MadeTrial]] = set()
         executor = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="world")
@@ -96,9 +106,10 @@ class Trials:
                 for future in done:
                     made = future.result()
                     self._progress.ended(made)
-                    key = (made.cell.id, made.arm)
-                    if made.void and voids.get(key, 0) < self._scenario.trials.max_voids:
-                        voids[key] = voids.get(key, 0) + 1
+                    used = voids.setdefault((made.cell.id, made.arm), set())
+                    cause = ("node", made.lost) if made.lost is not None else ("trial", len(used))
+                    if made.void and (cause in used or len(used) < self._scenario.trials.max_voids):
+                        used.add(cause)
                         running.add(self._submit(executor, counts, made.cell, made.arm))
         except BaseException:
             # Worlds in flight end their ranks first; nobody is left behind by leaving early.
@@ -151,7 +162,11 @@ class Trials:
 
     def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
         scenario, made = self._scenario, self._references.of(cell)
-        capture = self.worlds.make(cell, arm, index, hang=self._hang(cell, arm), reference=made)
+        hang = self._hang(cell, arm)
+        if self._farm is not None:
+            capture = self._farm.make(cell, arm, index, hang=hang)
+        else:
+            capture = self.worlds.make(cell, arm, index, hang=hang, reference=made)
         self._references.demand_unchanged(cell)
         folder = trial_folder(cell.slug, arm, index)
         self._keep(folder, capture)
@@ -164,7 +179,13 @@ class Trials:
         must_fail = (
             arm == "control" and self._stated is not None and self._stated.applies(cell.ranks, cell.backend, cell.axes)
         )
-        return MadeTrial(cell=cell, arm=arm, void=ended == "void", as_expected=(ended == "fail") == must_fail)
+        return MadeTrial(
+            cell=cell,
+            arm=arm,
+            void=ended == "void",
+            as_expected=(ended == "fail") == must_fail,
+            lost=trial.node if trial.void is not None and trial.void.code == VoidCode.NODE_LOST else None,
+        )
 
     def _keep_reference(self, arm: str, folder: str, capture: Capture) -> None:
         self._keep(folder, capture)
