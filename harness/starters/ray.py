@@ -24,8 +24,8 @@ PREFIX = "ray://"
 STARTS_WITHIN = 60.0
 # Ray's own word comes 63 s after a link was cut. Control waits for a node's answer no longer than this.
 SILENT = 15.0
-# A node's end is told a moment after that of its actors.
-TOLD_WITHIN = 10.0
+# Ray tells of a node's end when it has missed its heartbeats, long after that of its actors.
+TOLD_WITHIN = 90.0
 
 
 class NoCluster(Exception):
@@ -81,7 +81,7 @@ class Cluster:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._ray.init(
-                address=where if where.startswith(PREFIX) else "auto", log_to_driver=False, logging_level=logging.ERROR
+                address=where if where.startswith(PREFIX) else "auto", log_to_driver=False, logging_level=logging.CRITICAL
             )
         except Exception as error:  # noqa: BLE001 - Ray raises ConnectionError, RuntimeError and its own here
             why = printable(str(error).strip().partition("\n")[0], limit=200)
