@@ -58,6 +58,7 @@ def environment_section(record: Record) -> list[Block]:
         placed = f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"
         rows.append(("test hosts", Claim(placed, (Evidence(facts.SCENARIO_PATH),))))
     section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
+    section += _farm(run)
     section += _own(record)
     if run.inputs:
         section.append(
@@ -91,6 +92,28 @@ def environment_section(record: Record) -> list[Block]:
         )
     )
     return section
+
+
+def _farm(run: RunFacts) -> list[Block]:
+    """The nodes that made the trials, where others than this machine did."""
+    if run.farm is None:
+        return []
+    rows = tuple(
+        (
+            Claim(str(node.number) if node.name is None else Foreign(f"{node.number}, {node.name}"), (RUN,)),
+            Verbatim(node.host),
+            Foreign(f"{node.cpu}, {plural(node.affinity, 'core')} of {node.cores}, {node.memory / 2**30:.1f} GiB"),
+            Foreign(f"{node.system} {node.release}; GPU: {node.gpu or 'none answers'}"),
+            str(node.lanes),
+            f"{node.harness_pid}; {', '.join(map(str, node.server_pids)) or 'none'}",
+            "no" if node.lost is None else Foreign(node.lost),
+        )
+        for node in run.farm.nodes
+    )
+    head = ("node", "host", "processor, memory", "system", "worlds at a time", "our process; fork servers", "lost")
+    count, hosts = plural(len(rows), "node"), plural(len({node.host for node in run.farm.nodes}), "machine")
+    what = f"Every trial was made in a world on one of {count} of a Ray cluster ({run.farm.version}), on {hosts}:"
+    return [Paragraph(Claim(Foreign(what), (RUN,))), Table(head, rows)]
 
 
 def _room(run: RunFacts) -> Text:

@@ -49,6 +49,12 @@ TEST_HOSTS = (
     "temporary folders and monotonic clocks were their own; processors, all other files and the clock on the wall were "
     "shared. Nothing is shown about network cards, their drivers, or machines that differ."
 )
+FARMED = (
+    "Each trial ran on one machine, over loopback, and trials on several: nothing is shown about networks. Times and "
+    "memory of different machines are not set beside each other, so nothing was measured. What a node says of its own "
+    "world is believed as far as its events agree with each other; a node that was lost took its trials along, which "
+    "are void and counted as failures in the second bound."
+)
 TIME = "Time in the signature is the signer's own claim."
 
 
@@ -90,7 +96,8 @@ def limits_section(record: Record) -> list[Block]:
     items += _of_code(record)
     room = SHARED_HOME if record.run.room.home == "shared" else ROOM
     hosts = record.scenario.hosts
-    items += [TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE, SHARED, LOADED, room, TIME]
+    alone = FARMED if record.run.farm is not None else ONE_MACHINE
+    items += [TEST_HOSTS.format(count=hosts) if hosts > 1 else alone, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
 
 

@@ -80,9 +80,8 @@ class Cluster:
         self._paths = [path for path in sys.path if path not in before]
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self._ray.init(
-                address=where if where.startswith(PREFIX) else "auto", log_to_driver=False, logging_level=logging.CRITICAL
-            )
+            address = where if where.startswith(PREFIX) else "auto"
+            self._ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:  # noqa: BLE001 - Ray raises ConnectionError, RuntimeError and its own here
             why = printable(str(error).strip().partition("\n")[0], limit=200)
             todo = "start one with `ray start --head`, or name its head with --on ray://HEAD:10001"

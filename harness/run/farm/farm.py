@@ -292,7 +292,8 @@ class Farm:
         changed = self.close()
         if changed:
             raise FarmError(f"{changed[0]} was changed by a rank while the run was going on. Nothing was signed")
-        return FarmFacts(starter="ray", version=self._cluster.version, nodes=[facts for _, facts in sorted(self._facts.items())])
+        nodes = [facts for _, facts in sorted(self._facts.items())]
+        return FarmFacts(starter="ray", version=self._cluster.version, nodes=nodes)
 
     def close(self) -> list[str]:
         """End what runs on the nodes, and wait for it; the inputs that were changed there."""
