@@ -85,6 +85,12 @@ class Relay:
             while left:
                 left = left[os.write(self._writes, left) :]
 
+    def close(self) -> None:
+        """Close the channel: the process ends its worlds and itself."""
+        with self._lock:
+            os.close(self._writes)
+            self._writes = os.open(os.devnull, os.O_WRONLY)
+
     def said(self) -> str:
         """The last that the process said beside its messages. Once it has ended, what it left behind goes."""
         text = b""

@@ -40,7 +40,7 @@ def pack(capture: Capture, *, sent: set[str]) -> tuple[list[list[JSON]], bytes]:
     files |= {f"rank-{rank}.log": text for rank, text in sorted(capture.logs.items())}
     files |= {f"rank-{rank}.stacks.txt": text for rank, text in sorted(capture.stacks.items())}
     files |= {f"loaded/{digest}": text for digest, text in sorted(capture.loaded.items()) if digest not in sent}
-    sent |= capture.loaded.keys()
+    sent.update(capture.loaded)
     return [[name, len(content)] for name, content in files.items()], b"".join(files.values())
 
 
