@@ -14,7 +14,6 @@ EXTRAS = {
     "mlx": "mlx",
     "mlx_lm": "mlx",
     "numpy": "numeric",
-    "ray": "ray",
     "sentencepiece": "tokenizer",
     "tokenizers": "tokenizer",
     "torch": "torch",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import logging
 import os
 import signal
@@ -16,7 +17,6 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-from harness.forms.extras import missing
 from harness.forms.text import printable
 from harness.starters import relay
 
@@ -68,8 +68,9 @@ class Cluster:
         Raises:
             NoCluster: it is not there, or Ray is not installed here.
         """
-        if lacks := missing("ray"):
-            raise NoCluster(lacks)
+        if importlib.util.find_spec("ray") is None:
+            todo = "install the version that the cluster has: pip install 'ray[client]==VERSION'"
+            raise NoCluster(f"Ray is not installed here: {todo}")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         before = [*sys.path]

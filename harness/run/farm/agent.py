@@ -61,7 +61,6 @@ class Agent:
         self._cells: Mapping[str, Cell] = {}
         self._inputs: Mapping[str, ResolvedInput] = {}
         self._laid: dict[str, tuple[int, ...]] = {}
-        self._sent: set[str] = set()
 
     def serve(self) -> None:
         """Answer until control says that it is over.
@@ -155,7 +154,7 @@ class Agent:
     def _make(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
         hang = Hang(**asked["hang"]) if asked["hang"] is not None else None
         capture = self._worlds.make(self._cells[asked["cell"]], asked["arm"], asked["index"], hang=hang)
-        files, content = pack(capture, sent=self._sent)
+        files, content = pack(capture, known=asked["known"])
         if len(content) > MOST:
             return {"failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"}, b""
         return {"files": files}, content

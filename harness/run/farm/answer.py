@@ -6,7 +6,7 @@ They are bounded, have names of a closed list, and are held against what was ask
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from harness.events import Event, EventError, parse_lines
@@ -29,18 +29,17 @@ class AnswerRefused(Exception):
     """A node sent what it was not asked for; the message says what."""
 
 
-def pack(capture: Capture, *, sent: set[str]) -> tuple[list[list[JSON]], bytes]:
+def pack(capture: Capture, *, known: Collection[str]) -> tuple[list[list[JSON]], bytes]:
     """What a world left, as names with sizes, and the content of all of them.
 
     Args:
         capture: what it left.
-        sent: the lists of loaded files that control has from this node; those that are new are added.
+        known: the lists of loaded files that control had from this node when it asked.
     """
     files = {EVENTS: "".join(event.line() + "\n" for event in capture.events).encode("ascii")}
     files |= {f"rank-{rank}.log": text for rank, text in sorted(capture.logs.items())}
     files |= {f"rank-{rank}.stacks.txt": text for rank, text in sorted(capture.stacks.items())}
-    files |= {f"loaded/{digest}": text for digest, text in sorted(capture.loaded.items()) if digest not in sent}
-    sent.update(capture.loaded)
+    files |= {f"loaded/{digest}": text for digest, text in sorted(capture.loaded.items()) if digest not in known}
     return [[name, len(content)] for name, content in files.items()], b"".join(files.values())
 
 

@@ -254,10 +254,10 @@ class Farm:
         world = self._scenario.world
         within = world.deadline + world.after_failure + (hang.within if hang is not None else 0.0) + SPARE
         try:
-            asked = node.ask("trial", cell=cell.id, arm=arm, index=index, hang=order)
+            known = self._lists[number]
+            asked = node.ask("trial", cell=cell.id, arm=arm, index=index, hang=order, known=[*known])
             message, content = self._answer(asked, within=within)
             there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
-            known = self._lists[number]
             return take(message.get("files"), content, about=there, size=cell.ranks, known=known)
         except (NodeLost, ActorGone) as error:
             return _left(about, error, began=own)

@@ -31,16 +31,16 @@ def left(**about: JSON) -> Capture:
 
 def taken(capture: Capture, change: Callable[[list[list[JSON]], bytes], tuple[object, bytes]]) -> Capture:
     """What control takes of what a node packed and then changed."""
-    listing, content = pack(capture, sent=set())
+    listing, content = pack(capture, known=())
     return take(*change(listing, content), about=ABOUT, size=2, known={})
 
 
 def test_what_a_world_left_arrives() -> None:
     """What control takes is what the world left, and a list of loaded files is sent once for each node."""
-    capture, sent = left(), set[str]()
+    capture = left()
     known: dict[str, bytes] = {}
     for _ in range(2):
-        listing, content = pack(capture, sent=sent)
+        listing, content = pack(capture, known=known)
         assert take(listing, content, about=ABOUT, size=2, known=known) == capture
     assert [name for name, _ in listing] == ["events.jsonl", "rank-0.log", "rank-1.stacks.txt"]
 
