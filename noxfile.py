@@ -378,9 +378,9 @@ def farm(session: nox.Session) -> None:
     with filelock.FileLock(home / f"{beside.name}.lock"):
         if not stamped(beside / "locks.stamp", digest(lock)):
             shutil.rmtree(beside, ignore_errors=True)
-            install = ("--require-hashes", "--only-binary", ":all:", "--requirement", str(lock))
-            install += ("--target", str(beside))
-            session.run(str(environment.python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)
+            install = ("--require-hashes", "--only-binary", ":all:", "--target", str(beside))
+            given = (*PIP, *install, "--requirement", str(lock))
+            session.run(str(environment.python), *given, env=PIP_ENV, external=True, **PATIENCE)
             (beside / "locks.stamp").write_text(digest(lock))
     environment.variables["PYTHONPATH"] = str(beside)
     environment.run(session, "-m", "pytest", "-n0", *(session.posargs or ["tests/starters/test_ray.py"]))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment, scenario
+from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment, rankproof, scenario
 
-__all__ = ["scenario"]  # the fixture
+__all__ = ["rankproof", "scenario"]  # fixtures
 
 pytest.importorskip("ray", reason="Ray is not installed here: nox -s farm")
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")]
@@ -64,11 +66,10 @@ class Nodes:
         return found
 
 
-@pytest.fixture
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Three nodes, whose temporary folder is short: Ray makes sockets there."""
-    temporary = Path(os.environ.get("TMPDIR", "/tmp")) / f"f{os.getpid()}"  # noqa: S108
-    temporary.mkdir()
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Three nodes, whose temporary folder is short: Ray makes sockets there. The last test ends one of them."""
+    temporary = Path(tempfile.mkdtemp(prefix="f"))
     env = {**os.environ, "TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True
@@ -78,6 +79,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         said = next((line for line in process.stdout if line.startswith("{")), "")
         yield Nodes(**json.loads(said), temporary=temporary)
         process.stdin.close()
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def began(tmp_path: Path, scenario: Callable[..., Path]) -> Iterator[int]:
 def await_trials(began: int, *, count: int) -> None:
     """Wait until so many have begun."""
     while count > 0:
-        assert select.select([began], [], [], 120.0)[0]
+        assert select.select([began], [], [], 300.0)[0]
         count -= len(os.read(began, count))
 
 
@@ -110,25 +112,6 @@ def start(place: Path, nodes: Nodes) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(*words), env=env, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-
-
-def test_a_killed_node_costs_one_void(tmp_path: Path, nodes: Nodes, began: int, rankproof: Callable[..., Ran]) -> None:
-    """What a node that is killed midway takes along is void and made again; the run passes, and verifies."""
-    with start(tmp_path, nodes) as process:
-        await_trials(began, count=6)
-        raylet = psutil.Process(nodes.raylets[2])
-        for one in (raylet, *raylet.children(recursive=True)):
-            one.kill()
-        said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    ran = Ran(0, said, "", tmp_path / "results")
-    farm, cell = ran.record.run.farm, ran.record.judgement.cells[0]
-    assert farm is not None
-    voids = {one.node for tally in cell.arms.values() for one in tally.trials if one.void is not None}
-    assert voids == {node.number for node in farm.nodes if node.lost is not None}
-    assert [tally.counted for tally in cell.arms.values()] == [20, 3]
-    signer = said.rpartition("--signer ")[2].split()[0]
-    assert rankproof("verify", str(ran.folder / "report.md"), "--signer", signer).code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -143,3 +126,22 @@ def test_nothing_is_left_on_any_node(number: signal.Signals, tmp_path: Path, nod
     _, left = psutil.wait_procs([psutil.Process(pid) for pid in there if psutil.pid_exists(pid)], timeout=20)
     assert (left, nodes.left()) == ([], [])
     assert not list(nodes.temporary.glob("rankproof-farm-*"))
+
+
+def test_a_killed_node_costs_one_void(tmp_path: Path, nodes: Nodes, began: int, rankproof: Callable[..., Ran]) -> None:
+    """What a node that is killed midway takes along is void and made again; the run passes, and verifies."""
+    with start(tmp_path, nodes) as process:
+        await_trials(began, count=6)
+        raylet = psutil.Process(nodes.raylets[2])
+        for one in (raylet, *raylet.children(recursive=True)):
+            one.kill()
+        said, _ = process.communicate(timeout=500)
+    assert process.returncode == 0, said
+    ran = Ran(0, said, "", tmp_path / "results")
+    farm, cell = ran.record.run.farm, ran.record.judgement.cells[0]
+    assert farm is not None
+    voids = {one.node for tally in cell.arms.values() for one in tally.trials if one.void is not None}
+    assert voids == {node.number for node in farm.nodes if node.lost is not None}
+    assert [tally.counted for tally in cell.arms.values()] == [20, 3]
+    signer = said.rpartition("--signer ")[2].split()[0]
+    assert rankproof("verify", str(ran.folder / "report.md"), "--signer", signer).code == 0

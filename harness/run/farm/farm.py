@@ -68,6 +68,8 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
         "it has a hub, which listens here": scenario.hub,
         "its checks compare what ranks keep": compares_arrays(scenario.checks) or accounted(scenario.checks),
         "it observes collectives, whose ledgers stay where the rank is": scenario.observe,
+        "it needs GPUs, which are not asked of Ray: ranks there would see none": scenario.needs.gpus
+        or "nccl" in scenario.matrix.backend,
         "its world is on test hosts": scenario.world.hosts > 1,
         "its ranks have the user's own home folder, which is another one on each node": scenario.world.home_is
         == "shared",
@@ -304,7 +306,6 @@ class Farm:
 
         def end(node: Node) -> None:
             if node.ended is None:
-                node.expect_end()
                 asked = node.ask("end")
                 if wait([asked], timeout=ENDS_WITHIN).done and asked.exception() is None:
                     told, _ = asked.result()

@@ -63,7 +63,6 @@ class Node:
         self._orders = itertools.count(1)
         self._pending: dict[int, Future[Answer]] = {}
         self._lock = threading.Lock()
-        self._closing = False
         self._buffer = bytearray()
         self._thread = threading.Thread(target=self._listen, name=f"node-{number}", daemon=True)
         self._thread.start()
@@ -79,10 +78,6 @@ class Node:
             self._pending[order] = future
         self._relay.write(frame({"ask": what, "order": order, **more}, content))
         return future
-
-    def expect_end(self) -> None:
-        """From now on its end is meant."""
-        self._closing = True
 
     def await_end(self, within: float) -> bool:
         """Wait until the process there has ended; whether it has."""
