@@ -71,6 +71,7 @@ def nodes() -> Iterator[Nodes]:
     """Three nodes, whose temporary folder is short: Ray makes sockets there. The last test ends one of them."""
     temporary = Path(tempfile.mkdtemp(prefix="f"))
     env = {**os.environ, "TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    env |= {"RAY_raylet_start_wait_time_s": "300"}  # a busy machine takes long over three nodes
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True
     ) as process:
