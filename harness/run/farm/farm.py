@@ -238,7 +238,7 @@ class Farm:
                 raise AnswerRefused(f"it did not answer within {within:g} s, and is there")
         message, content = asked.result()
         if (failed := message.get("failed")) is not None:
-            raise AnswerRefused(f"it could not: {printable(str(failed), limit=500)}")
+            raise FarmError(f"a node could not do what it was asked for: {printable(str(failed), limit=500)}")
         return message, content
 
     def make(self, cell: Cell, arm: str, index: int, *, hang: Hang | None) -> Capture:
@@ -265,6 +265,8 @@ class Farm:
             return _left(about, error, began=own)
         except AnswerRefused as error:
             raise FarmError(f"node {number} is not believed: {error}. Nothing was signed") from None
+        except FarmError as error:
+            raise FarmError(f"node {number}: {error}. Nothing was signed") from None
         finally:
             self._give_lane(number)
 
