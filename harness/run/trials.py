@@ -8,8 +8,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from harness.checks.arrays import compares_arrays
 from harness.history import History, longest_silence, window
-from harness.record.artefacts import room_of
 from harness.reason import VoidCode
+from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
 from harness.run.farm.farm import Farm

@@ -19,6 +19,7 @@ from harness.events import EventError
 from harness.forms.strict_json import JSON
 from harness.plugins import PluginFailed
 from harness.record import environment
+from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
 from harness.run.farm import cargo
@@ -142,7 +143,7 @@ class Agent:
             pool=self._pool,
             cancel=self._interrupt.descriptor,
             recipes=manifest.recipes,
-            artefacts=Artefacts(ResultsFolder(self._folder / "left", self._scenario.id), ()),
+            artefacts=Artefacts(ResultsFolder(self._folder / "left", self._scenario.id), (), room_of(self._scenario)),
             declared=manifest.declared,
             about={"node": manifest.number},
             measures=False,
