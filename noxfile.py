@@ -370,6 +370,23 @@ def interop(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def farm(session: nox.Session) -> None:
+    """Run the tests that need a cluster of Ray, with Ray beside the environment of the tests."""
+    environment = tests_environment(session)
+    lock, home = LOCKS / "farm.txt", session.cache_dir.parent
+    beside = home / f"farm-{environment.python.parent.parent.name}"
+    with filelock.FileLock(home / f"{beside.name}.lock"):
+        if not stamped(beside / "locks.stamp", digest(lock)):
+            shutil.rmtree(beside, ignore_errors=True)
+            install = ("--require-hashes", "--only-binary", ":all:", "--target", str(beside))
+            given = (*PIP, *install, "--requirement", str(lock))
+            session.run(str(environment.python), *given, env=PIP_ENV, external=True, **PATIENCE)
+            (beside / "locks.stamp").write_text(digest(lock))
+    environment.variables["PYTHONPATH"] = str(beside)
+    environment.run(session, "-m", "pytest", "-n0", *(session.posargs or ["tests/starters/test_ray.py"]))
+
+
+@nox.session(venv_backend="none", default=False)
 def lock(session: nox.Session) -> None:
     """Write the locks from pyproject.toml; `-- --upgrade` moves every pin."""
     with apart(session, "lock") as python:

@@ -65,6 +65,7 @@ class VoidCode(StrEnum):
     HARNESS_ERROR = "void:harness-error"
     NO_END = "void:no-end"
     FAULT_NOT_PROVED = "void:fault-not-proved"
+    NODE_LOST = "void:node-lost"
 
 
 class SkipCode(StrEnum):

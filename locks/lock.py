@@ -68,7 +68,8 @@ LOCK = Lock(name="lock", purpose="the tools of `nox -s lock`", platforms=LINUX +
 INTEROP = Lock(
     name="interop", purpose="the foreign readers of `nox -s interop`", platforms=LINUX + MAC, group="interop"
 )
-ALL = (CORE, CPU, CUDA, METAL, DEV, LOCK, INTEROP)
+FARM = Lock(name="farm", purpose="Ray, for `nox -s farm`", platforms=LINUX + MAC, group="farm")
+ALL = (CORE, CPU, CUDA, METAL, DEV, LOCK, INTEROP, FARM)
 
 
 def environment(platform: tuple[str, str]) -> str:
@@ -216,7 +217,7 @@ def write(*, upgrade: bool) -> list[Path]:
     before = "" if upgrade else "".join(lock.path.read_text() for lock in ALL if lock.path.exists())
     seen = {pin for pin, _, _ in blocks(before)} - {f"torch=={torch['version']}"}
     everything = resolve(
-        [*whole, *groups["dev"], *groups["lock"], *groups["interop"]],
+        [*whole, *groups["dev"], *groups["lock"], *groups["interop"], *groups["farm"]],
         LINUX + MAC,
         overrides=["mlx; sys_platform == 'darwin'", "mlx[cpu,cuda13]; sys_platform == 'linux'"],
         excludes=[],

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 LOCKS = PROJECT / "locks"
 PLATFORM = {"cpu": ("linux", "x86_64"), "cuda": ("linux", "x86_64"), "metal": ("darwin", "arm64")}
 CORE = "core"
-GROUP = {"dev": "dev", "lock": "lock", "interop": "interop"}
+GROUP = {"dev": "dev", "lock": "lock", "interop": "interop", "farm": "farm"}
 MLX = {"cpu": "mlx-cpu", "cuda": "mlx-cuda-13", "metal": "mlx-metal"}
 OPTION = re.compile(r"^\s*-{1,2}(?!hash=)\w", re.MULTILINE)
 ADDRESS = re.compile(r"://| @ |file:|\b[\w-]+\.(?:org|com|io|net|dev)\b", re.IGNORECASE)

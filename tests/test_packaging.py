@@ -220,7 +220,7 @@ def test_every_command_is_listed(tmp_path: Path) -> None:
     assert set(re.findall(r"^([*-]) (\w+) ->", listed, re.MULTILINE)) == {
         ("*", "tests"),
         *(("-", name) for name in ("bench", "commits", "gate", "interop", "lint", "lock", "nix", "quick", "types")),
-        *(("-", name) for name in ("docs", "matrix", "pages", "sample", "search", "validate", "whole")),
+        *(("-", name) for name in ("docs", "farm", "matrix", "pages", "sample", "search", "validate", "whole")),
     }
 
 

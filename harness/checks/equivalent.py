@@ -17,6 +17,7 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACTS_ACCOUNTED, History
 from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity
+from harness.numeric.envelope import Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 
@@ -35,6 +36,11 @@ class EquivalentCheck(AccountedCheck):
     margin: Annotated[float, Field(ge=1, le=100)] = Field(
         2.0, description="How many times as far as the reference's own variants a run may lie from it."
     )
+    middle: Annotated[float, Field(ge=1, le=100)] | None = Field(
+        None,
+        description="The same for the middle distance of 16 positions and more, where it is to be less: of many it "
+        "varies little, and 1.25 shows in 16 bits what 2 lets pass.",
+    )
     positions: Annotated[int, Field(ge=1)] = Field(
         16, description="So many positions at least have to be judged: fewer say too little."
     )
@@ -43,6 +49,10 @@ class EquivalentCheck(AccountedCheck):
         description="The size of defect that must be visible, as the reference's sensitivity events name sizes: where "
         "it lies inside the envelope, nothing is decided.",
     )
+
+    @property
+    def _slack(self) -> Slack:
+        return Slack(self.margin, self.middle)
 
     def wants(self, name: str) -> bool:
         return NAME.fullmatch(name) is not None
@@ -56,7 +66,7 @@ class EquivalentCheck(AccountedCheck):
             return tokens_of(events, rank or 0) if events is not None else {}
 
         ranks = [sources.ranks[rank] for rank in range(history.size)]
-        return work_out(sources.reference, ranks, tokens=tokens, margin=self.margin).values()
+        return work_out(sources.reference, ranks, tokens=tokens, slack=self._slack).values()
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
         asked, parity = self.ranks.of(history.size), Parity.of(account)
@@ -94,7 +104,7 @@ class EquivalentCheck(AccountedCheck):
             reason = "the account contradicts itself: a phase was not compared"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         for phase, found in own.phases.items():
-            if wrong := found.contradiction(parity.phases[phase], self.margin):
+            if wrong := found.contradiction(parity.phases[phase], self._slack):
                 reason = f"the account contradicts itself: {wrong}"
                 return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         why = odd.get(rank) or self._complaint(own, parity)
@@ -109,10 +119,10 @@ class EquivalentCheck(AccountedCheck):
             if (found := own.phases.get(phase)) is None:
                 continue
             limits = parity.phases[phase]
-            times = found.times(limits, self.margin)
+            times = found.times(limits, self._slack)
             if times <= 1:
                 continue
-            half, most = limits.allows(self.margin)
+            half, most = limits.allows(self._slack)
             far = "not finite" if found.most is None else f"off by {found.most:.3g}"
             at = f" at position {found.most_at.position} of prompt {found.most_at.prompt}" if found.most_at else ""
             if found.first is not None:
@@ -143,7 +153,7 @@ class EquivalentCheck(AccountedCheck):
             parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
-        share = max(one.times(parity.phases[phase], self.margin) for phase, one in own.phases.items())
+        share = max(one.times(parity.phases[phase], self._slack) for phase, one in own.phases.items())
         within = "" if identical else f"; {share:.2g} of what noise allows"
         return f"{word}: {', '.join(parts)}{within}"
 

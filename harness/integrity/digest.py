@@ -26,11 +26,27 @@ def digest(*parts: Any) -> int:
     if _missing:
         raise ModuleNotFoundError(_missing)
     if len(parts) == 1:
-        return _at_once(parts[0])
+        return digest_of(parts[0])
     state = xxhash.xxh3_64()
     for part in parts:
         state.update(part)
     return state.intdigest()
+
+
+class Chunks:
+    """The digest of bytes that come one part after the other.
+
+    Args:
+        first: the first of them, which may be empty.
+    """
+
+    def __init__(self, first: Any) -> None:
+        self._state = xxhash.xxh3_64(first)
+        self.add = self._state.update
+
+    def digest(self) -> int:
+        """Of all parts so far: the same as `digest` of them."""
+        return int(self._state.intdigest())
 
 
 def hexadecimal(parts: Iterable[Any]) -> str:
@@ -38,4 +54,5 @@ def hexadecimal(parts: Iterable[Any]) -> str:
     return f"{digest(*parts):016x}"
 
 
-_at_once: Callable[[Any], int] = xxhash.xxh3_64_intdigest if _missing is None else digest
+digest_of: Callable[[Any], int] = xxhash.xxh3_64_intdigest if _missing is None else digest
+"""Of one buffer."""

@@ -16,11 +16,10 @@ sends; and since that digest covers the payload's, header and payload hold each 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.integrity.digest import digest
+from harness.integrity.digest import digest_of
 
 _FIELDS = struct.Struct("!2sBBIQQQQQQ")
 _CHECK = struct.Struct("!Q")
@@ -30,6 +29,8 @@ MORE = 1
 """Flag: the message goes on in the next frame."""
 UNHEARD = 1
 """Flag of a HELLO: its sender waits for one."""
+ASKS, ANSWERS = 1, 2
+"""Flags of an ACK: its sender waits for one, up to the frame `sequence`; it is the one that was waited for."""
 
 
 class Kind(IntEnum):
@@ -53,8 +54,7 @@ class Kind(IntEnum):
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header whose digest held."""
 
     kind: Kind
@@ -83,14 +83,14 @@ def packed(
     """A header; without a digest it is that of no bytes."""
     found = _EMPTY if payload_digest is None else payload_digest
     fields = _FIELDS.pack(MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found)
-    return fields + _CHECK.pack(digest(fields))
+    return fields + _CHECK.pack(digest_of(fields))
 
 
 def parsed(data: Any) -> Header | None:
     """The header in the first 64 bytes of a buffer; None where it is not one, or has changed."""
     view = memoryview(data)[:SIZE]
     (check,) = _CHECK.unpack_from(view, _FIELDS.size)
-    if digest(view[: _FIELDS.size]) != check:
+    if digest_of(view[: _FIELDS.size]) != check:
         return None
     magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found = _FIELDS.unpack_from(view)
     if magic != MAGIC or kind not in _KINDS:
@@ -100,7 +100,7 @@ def parsed(data: Any) -> Header | None:
 
 def holds(header: Header, payload: Any) -> bool:
     """Whether the payload is the one that the header was made for."""
-    return header.length == len(payload) and digest(payload) == header.digest
+    return header.length == len(payload) and digest_of(payload) == header.digest
 
 
-_EMPTY = digest(b"")
+_EMPTY = digest_of(b"")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.integrity import frame
 from harness.integrity.frame import Header, Kind
@@ -13,8 +12,7 @@ from harness.integrity.limits import Limits
 from harness.integrity.records import NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A message as it was sent: once, in order, unchanged.
 
     Attributes:
@@ -47,6 +45,7 @@ class Incoming:
         taken: how many of them the application was given.
         messages: how many whole messages came in order.
         ended: the peer said goodbye, and nothing comes after.
+        waiting: messages that came whole and were not taken, each with its size and the frames up to its end.
     """
 
     def __init__(self, *, source: NodeId, epoch: int, limits: Limits) -> None:
@@ -55,7 +54,7 @@ class Incoming:
         self._longest = limits.message
         self.arrived = self.taken = self.messages = 0
         self.ended = False
-        self._ready: deque[tuple[Message, int, int]] = deque()  # with its size, and the frames up to its end
+        self.waiting: deque[tuple[Message, int, int]] = deque()
         self._parts: list[Any] = []
         self._partial = 0
         self._early: dict[int, tuple[Header, Any]] = {}
@@ -90,7 +89,7 @@ class Incoming:
         if header.kind is Kind.BYE:
             self.ended = True
             self._held -= len(payload) + frame.SIZE
-            if not self._ready:
+            if not self.waiting:
                 self.taken = self.arrived  # nobody takes a goodbye
             return
         self._partial += len(payload)
@@ -101,21 +100,17 @@ class Incoming:
             return
         whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         message = Message(memoryview(whole), self._source, self.messages, self._epoch)
-        self._ready.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
+        self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
         self._parts, self._partial = [], 0
         self.messages += 1
 
-    @property
-    def ready(self) -> bool:
-        return bool(self._ready)
-
     def take(self) -> Message | None:
         """The next message, which then counts as taken; None where none is whole yet."""
-        if not self._ready:
+        if not self.waiting:
             return None
-        message, size, upto = self._ready.popleft()
+        message, size, upto = self.waiting.popleft()
         self._held -= size
-        self.taken = self.arrived if self.ended and not self._ready else upto
+        self.taken = self.arrived if self.ended and not self.waiting else upto
         return message
 
     @property

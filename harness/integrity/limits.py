@@ -19,7 +19,7 @@ class Limits:
         attempts: how often one frame is sent before it is given up on.
         shortest, longest: between these lies the time-out that is worked out from round trips.
         silence: a connection on which nothing is heard for so long is made anew.
-        delay: how long an acknowledgement waits for something to travel with.
+        delay: how long an acknowledgement of a datagram waits for something to travel with.
     """
 
     message: int = 256 * 2**20
@@ -30,6 +30,11 @@ class Limits:
     longest: float = 5.0
     silence: float = 2.0
     delay: float = 0.002
+
+    @property
+    def unhurried(self) -> float:
+        """How long what nobody waits for may wait: an acknowledgement over a stream, a look at the clock."""
+        return min(self.silence, self.deadline) / 4
 
     def __post_init__(self) -> None:
         whole = (self.message, self.window, self.attempts)

@@ -2,160 +2,271 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from harness.integrity.conversation import Conversation
 from harness.integrity.frame import Header
+from harness.integrity.problem import Misused
 from harness.integrity.wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
 REDIAL = 0.02
 """Seconds before the first new try to connect; doubled up to a second."""
-BETWEEN = 0.001
-"""Seconds in which a call that finds what it wants at once does not look at the wire again."""
+PACE = 0.002
+"""Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
+SOON = 0.02
+"""Seconds: of a caller that comes again within so many, and is served within so many, another call is expected."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
+IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
+
+
+class Watcher(Protocol):
+    """What a line needs of whoever attends to it while no caller does.
+
+    Attributes:
+        until: when it looks at the clock next; infinity while it is about to work that out.
+    """
+
+    until: float
+
+    def watch(self, line: Line, descriptor: int, events: int) -> None:
+        """Call `attend` of the line at these events, until `unwatch`; whatever was said of this descriptor before."""
+        ...
+
+    def unwatch(self, descriptor: int) -> None: ...
+
+    def wake(self) -> None:
+        """Ask every line anew when something is due."""
+        ...
 
 
 class Line:
     """One peer. Every method may be called from any thread.
 
-    Whoever waits does the work meanwhile: the bytes go from the kernel to the thread that asks for them, and no other
-    is woken. The transport's attendant does it where nobody waits.
+    Whoever waits for a message reads the wire meanwhile: the bytes go from the kernel to the thread that asks for them,
+    and no other is woken. The attendant reads where nobody waits; it alone looks at the clock, and connects.
 
     Args:
         conversation: with the peer.
+        attendant: of the transport.
         dial: makes a socket that is being connected, without waiting; None where the peer connects to us.
         wire: what carries frames from the start, for datagrams.
-
-    Attributes:
-        callers: threads that wait for this line.
-        attended: until when the attendant may not look again, of the monotonic clock, but for what it polls.
-        turn: seconds that it is then late.
     """
 
     def __init__(
-        self, conversation: Conversation, *, dial: Callable[[], socket.socket] | None = None, wire: Wire | None = None
+        self,
+        conversation: Conversation,
+        *,
+        attendant: Watcher,
+        dial: Callable[[], socket.socket] | None = None,
+        wire: Wire | None = None,
     ) -> None:
         self.conversation = conversation
+        self._attendant = attendant
         self._dial, self.wire = dial, wire
         self._dialling: socket.socket | None = None
         self._dial_at = self._dial_until = 0.0
         self._dialled = 0
         self._changed = threading.Condition()
-        self.callers = 0
-        self._polling = False
+        self._callers = 0
+        self._came = self._left = 0.0  # when a caller did last
+        self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
-        self._unread = False
-        self.attended, self.turn = 0.0, 0.0
-        self._stepped = 0.0
+        self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
+        self._poll = select.poll()  # of whoever polls
+        self._polled: tuple[Wire | None, int] = (None, 0)
+        self._polling = self._woken = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
+        self._poll.register(self._wake_read, select.POLLIN)
         if wire is not None:
             conversation.begin(now=time.monotonic())
 
     # What callers do.
 
-    def until(self, found: Callable[[float], Found | None], *, deadline: float) -> Found | None:
+    def until(self, found: Callable[[float], Found | None], *, deadline: float, sends: bool = False) -> Found | None:
         """Work until something is found, or the time is up.
 
         Args:
-            found: asked after each step, with the time, under the line's lock; may raise.
+            found: asked at first and whenever something came or changed, with the time, under the line's lock; may
+                raise.
             deadline: of the monotonic clock.
+            sends: what was found is a message that is sent: stay with it while the peer takes it.
+
+        Raises:
+            Misused: the transport was closed meanwhile.
         """
         with self._changed:
-            self.callers += 1
-            first = True
+            self._callers += 1
+            self._came, looked = time.monotonic(), False
             try:
                 while True:
+                    if self._closed:
+                        raise Misused(f"the transport of {self.conversation.node} was closed meanwhile")
                     now = time.monotonic()
-                    if now >= self._stepped + BETWEEN or not first:
-                        self._step(now)
-                    result = found(now)
-                    self._send(now)  # what was found may be something to say
+                    try:
+                        result = found(now)
+                    finally:
+                        self._send(now)  # what was found, or raised, may be something to say
                     if result is not None:
+                        if sends and self.wire is not None and self.wire.pending:
+                            self._stay()
                         return result
-                    if first:
-                        first = False
-                        continue
-                    if now >= deadline:
+                    if looked and now >= deadline:
                         return None
-                    self._wait(now, deadline)
+                    looked = True
+                    self._wait(max(0.0, deadline - now))
             finally:
-                self.callers -= 1
-                if self.callers:
-                    self._changed.notify_all()
-                if self._polling if self.callers else self._neglected():
-                    self.wake()
+                self._callers -= 1
+                self._leave()
 
-    def _wait(self, now: float, deadline: float) -> None:
+    def _stay(self) -> None:
+        wire = self.wire
+        while wire is not None and wire.pending and wire is self.wire and not self._polling and self._wait(PACE):
+            self._send(time.monotonic())
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait until something came or changed, and read what came; gives whether it did, within so many seconds."""
         if self._polling:
-            # Another thread reads; it is woken, for what it waits for may have to be sent first.
-            self.wake()
-            self._changed.wait(deadline - now)
-            return
-        due = self.due()
-        until = deadline if due is None else min(deadline, due)
-        poll = select.poll()
-        for descriptor, events in self.descriptors():
-            poll.register(descriptor, events)
+            # Another thread reads.
+            return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
+        wire, conversation = self._prepare(), self.conversation
+        if not conversation.ordered and (due := conversation.due) is not None:
+            seconds = min(seconds, max(0.0, due - time.monotonic()))
         self._polling = True
         self._changed.release()
         try:
-            ready = poll.poll(max(0.0, until - now) * 1000 + 0.5 if until < float("inf") else None)
+            ready = self._poll.poll(seconds * 1000 + 0.5 if seconds < float("inf") else None)
         finally:
             self._changed.acquire()
             self._polling = False
-        if any(descriptor == self._wake_read for descriptor, _ in ready):
-            self._awake()
-        if self.callers > 1:
+        if self._woken:
+            self._woken = False
+            os.read(self._wake_read, 1)
+        if ready and wire is not None and self.wire is wire:
+            self._receive(time.monotonic())
+        if not conversation.ordered:
+            conversation.tick(now=time.monotonic())
+        if self._callers > 1:
+            self._changed.notify_all()
+        return bool(ready)
+
+    def _prepare(self) -> Wire | None:
+        """Have the caller's poll wait for what the wire needs now, and the attendant not."""
+        self._unwatch()
+        wire, (before, events) = self.wire, self._polled
+        needs = OUT if wire is not None and wire.pending else IN
+        if wire is not before or events != needs:
+            if before is not None and before is not wire:
+                # The descriptor of a wire that was closed may be another's by now.
+                self._poll = select.poll()
+                self._poll.register(self._wake_read, select.POLLIN)
+            if wire is not None:
+                self._poll.register(wire.fileno(), needs)
+            self._polled = wire, needs
+        return wire
+
+    def _leave(self) -> None:
+        """A caller is done, or the attendant: somebody has to go on."""
+        if self._closed:
+            self._changed.notify_all()  # close() waits for the last
+        elif self._polling:
+            wire = self.wire
+            stale = self._polled[0] is not wire or (wire is not None and wire.pending and self._polled[1] != OUT)
+            if stale or not self.conversation.ordered:
+                self._wake()  # to poll for something else
+        elif self._callers:
+            self._changed.notify_all()
+        elif self._expects():
+            if self._expected < self._attendant.until:
+                self._attendant.wake()
+        else:
+            if self._watched is None or self.wire is None or self.wire.pending or self._watched[1] != IN:
+                self._watch()
+            if not self.conversation.ordered and (due := self.due()) is not None and due < self._attendant.until:
+                # Over a stream the attendant looks often enough for whatever can become due.
+                self._attendant.wake()
+
+    def _expects(self) -> bool:
+        """Whether another call follows at once: to have the attendant watch meanwhile would have it read instead."""
+        now, left = time.monotonic(), self._left
+        self._left = now
+        hot = self._came < left + SOON and now < self._came + SOON and self.conversation.ordered
+        self._expected = now + SOON if hot and self.wire is not None and not self.wire.pending else math.inf
+        return self._expected < math.inf
+
+    def _wake(self) -> None:
+        if self._polling and not self._woken:
+            self._woken = True
+            os.write(self._wake_write, b"\0")
+        if self._callers:
             self._changed.notify_all()
 
-    def _neglected(self) -> bool:
-        """Whether the attendant would look too late at what this thread leaves behind."""
-        if self.attended <= time.monotonic() + self.turn:
-            return False
-        if self.wire is not None and self.wire.pending:
-            return True
-        due = self.due()
-        return due is not None and self.attended > due + self.turn
+    # What the attendant does.
 
-    def watched(self) -> tuple[list[tuple[int, int]], float | None] | None:
-        """What the attendant is to poll, and until when at most; None while callers do the work."""
+    def _watch(self) -> None:
+        wire, dialling = self.wire, self._dialling
+        if wire is not None:
+            needs = wire.fileno(), OUT if wire.pending else IN
+        elif dialling is not None:
+            needs = dialling.fileno(), select.POLLOUT
+        else:
+            return
+        if needs != self._watched:
+            self._unwatch()
+            self._attendant.watch(self, *needs)
+            self._watched = needs
+
+    def _unwatch(self) -> None:
+        if self._watched is not None and self._dialling is None:
+            self._attendant.unwatch(self._watched[0])
+            self._watched = None
+
+    def attend_due(self, now: float) -> float | None:
+        """One step if one is due; gives when the next is, None for never."""
         with self._changed:
-            return None if self.callers or self._closed else (self.descriptors(), self.due())
+            due = None if self._closed else self.due()
+        return due if due is None or due > now else self.attend(ready=False)
 
-    def attend(self) -> None:
-        """One step by the attendant, where no caller is at it."""
+    def attend(self, *, ready: bool) -> float | None:
+        """One step; gives when the next is due by the clock, None for never.
+
+        Args:
+            ready: what was watched for happened.
+        """
         with self._changed:
-            self._awake()
-            if not self.callers and not self._closed:
-                now = time.monotonic()
-                self._step(now)
-                self._send(now)
-
-    def wake(self) -> None:
-        """Have whoever polls look again."""
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"\0")
-
-    def _awake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            while os.read(self._wake_read, 4096):
-                pass
+            if self._closed:
+                return None
+            now = time.monotonic()
+            conversation = self.conversation
+            before = self.wire, conversation.problem, conversation.joined
+            self._connect(now)
+            if ready and not self._polling:
+                self._receive(now)
+            conversation.tick(now=now)
+            if conversation.wanted and self.wire is not None:
+                self._drop(conversation.trouble)
+            self._send(now)
+            if (self.wire, conversation.problem, conversation.joined) != before:
+                self._wake()
+            if not self._callers and now >= self._expected:
+                self._came = -math.inf  # nobody came
+            self._leave()
+            return self.due()
 
     def is_for(self, names: list[str], epoch: int) -> bool:
         """Whether a greeting is one that this line waits for: its peer's, to us, and not of an earlier epoch."""
         conversation = self.conversation
-        waits = self._dial is None and not (self.wire is not None and not self.wire.ordered)
+        waits = self._dial is None and conversation.ordered
         return waits and names == [conversation.peer, conversation.node] and epoch >= conversation.peer_epoch
 
     def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:
@@ -169,39 +280,22 @@ class Line:
             self.wire = wire
             self.conversation.begin(now=now)
             self.conversation.came(first, payload, now=now)
-            self._step(now)
+            self._receive(now)  # it may have been read along with the first
             self._send(now)
-            self._changed.notify_all()
-        self.wake()
+            self._wake()
+            self._leave()
 
-    # What is done while somebody waits.
-
-    def descriptors(self) -> list[tuple[int, int]]:
-        """What to poll, and for what."""
-        found = [(self._wake_read, select.POLLIN)]
-        wire = self.wire
-        if wire is not None:
-            found.append((wire.fileno(), select.POLLIN | (select.POLLOUT if wire.pending else 0)))
-        if self._dialling is not None:
-            found.append((self._dialling.fileno(), select.POLLOUT))
-        return found
+    # What both do.
 
     def due(self) -> float | None:
         """When a step has something to do by the clock."""
-        if self._unread and self.wire is not None:
-            return 0.0
-        times = [self.conversation.due]
+        due = self.conversation.due
+        if not self._callers and self._expected < (math.inf if due is None else due):
+            due = self._expected
         if self.wire is None and self._dial is not None and self._may_connect():
-            times.append(self._dial_at if self._dialling is None else self._dial_until)
-        return min((one for one in times if one is not None), default=None)
-
-    def _step(self, now: float) -> None:
-        self._stepped = now
-        self._connect(now)
-        self._receive(now)
-        self.conversation.tick(now=now)
-        if self.conversation.wanted and self.wire is not None:
-            self._drop(self.conversation.trouble)
+            at = self._dial_at if self._dialling is None else self._dial_until
+            return at if due is None else min(at, due)
+        return due
 
     def _may_connect(self) -> bool:
         return not self._closed and not (self.conversation.incoming.ended and self.conversation.delivered)
@@ -224,74 +318,82 @@ class Line:
         poll.register(self._dialling, select.POLLOUT)
         if not poll.poll(0):
             if now >= self._dial_until:
-                self._dialling.close()
-                self._dialling, self.conversation.trouble = None, "connecting: nobody answered"
+                self._hang_up()
+                self.conversation.trouble = "connecting: nobody answered"
+            else:
+                self._watch()
             return
-        connected, self._dialling = self._dialling, None
-        code = connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        code = self._dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            connected.close()
+            self._hang_up()
             self.conversation.trouble = f"connecting: {os.strerror(code)}"
             return
-        self.wire = StreamWire(connected, longest=self.conversation.limits.message)
+        self.wire = StreamWire(self._hang_up(keep=True), longest=self.conversation.limits.message)
         self.conversation.begin(now=now)
 
+    def _hang_up(self, *, keep: bool = False) -> socket.socket:
+        """Dial no longer."""
+        dialling, self._dialling = self._dialling, None
+        assert dialling is not None
+        self._unwatch()
+        if not keep:
+            dialling.close()
+        return dialling
+
     def _receive(self, now: float) -> None:
-        wire = self.wire
+        wire, conversation = self.wire, self.conversation
         if wire is None:
             return
         try:
-            size, self._unread = 0, False
+            size, whole = 0, False
             for header, payload in wire.receive():
                 if header is None or payload is None:
-                    self.conversation.damaged(header, now=now)
+                    conversation.damaged(header, now=now)
                     continue
-                self.conversation.came(header, payload, now=now)
-                size += len(payload)
-                if size >= ENOUGH and self.conversation.incoming.ready:
-                    # What has come is handed on while it lies in the processor's cache.
-                    self._unread = True
-                    break
+                conversation.came(header, payload, now=now)
+                size, whole = size + len(payload), True
+                if size >= ENOUGH and conversation.incoming.waiting and not wire.holds_more:
+                    break  # what has come is handed on while it lies in the processor's cache
         except Torn as torn:
             self._drop(str(torn))
             return
-        if wire.stirred():
-            self.conversation.alive(now=now)
-        if self.conversation.joined:
+        if wire.stirred() and not whole:
+            conversation.alive(now=now)
+        if self._dialled and conversation.joined:
             self._dialled = 0
 
     def _send(self, now: float) -> None:
-        wire = self.wire
+        wire, conversation = self.wire, self.conversation
         if wire is None:
             return
         try:
-            while True:
-                while not (full := wire.full) and (out := self.conversation.next_frame(now=now)) is not None:
-                    wire.put(*out)
-                if not wire.flush() or not full:
-                    return
+            if wire.pending and not wire.flush():
+                return
+            while (out := conversation.next_frame(now=now)) is not None and wire.put(*out):
+                pass
         except Torn as torn:
             self._drop(str(torn))
 
     def _drop(self, why: str) -> None:
-        wire, self.wire = self.wire, None
+        wire = self.wire
         if wire is not None:
+            self._unwatch()
+            self.wire = None
             wire.close()
             self.conversation.end(why=why)
-            self._changed.notify_all()
+            self._wake()
+            if not self._closed:
+                self._attendant.wake()  # to connect anew
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything, once no caller is left: each is told."""
         with self._changed:
             self._closed = True
+            self._wake()
+            while self._callers:
+                self._changed.wait()
             self._drop("closed")
             if self._dialling is not None:
-                self._dialling.close()
-                self._dialling = None
-            self._changed.notify_all()
-        self.wake()
-
-    def release(self) -> None:
-        """Close the pipe, once nobody polls."""
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+                self._hang_up()
+            os.close(self._wake_read)
+            os.close(self._wake_write)

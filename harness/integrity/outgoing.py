@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.integrity import frame
-from harness.integrity.digest import digest
+from harness.integrity.digest import digest_of
 from harness.integrity.frame import Kind
 from harness.integrity.health import Counters, RoundTrip
 from harness.integrity.limits import Limits
@@ -31,10 +31,6 @@ class Pending:
     sent_at: float = 0.0
     times: int = 0
     asked_at: float = -1.0
-
-    @property
-    def size(self) -> int:
-        return len(self.payload) + frame.SIZE
 
 
 class Outgoing:
@@ -75,10 +71,10 @@ class Outgoing:
         for at in range(0, max(1, len(view)), self._largest):
             part = view[at : at + self._largest]
             more = at + self._largest < len(view)
-            pending = Pending(kind, self.offered, self.messages, more, part, digest(part), until)
-            self._frames.append(pending)
-            self._untaken.append((self.offered, pending.size, self.messages))
-            self._outstanding += pending.size
+            self._frames.append(Pending(kind, self.offered, self.messages, more, part, digest_of(part), until))
+            size = len(part) + frame.SIZE
+            self._untaken.append((self.offered, size, self.messages))
+            self._outstanding += size
             self.offered += 1
         self.messages += 1
         return self.messages - 1
@@ -118,7 +114,8 @@ class Outgoing:
             news = True
         if newest is not None:
             self._doubled = 0
-            if newest.times == 1:
+            # Over a stream an acknowledgement takes its time; there the conversation asks for one, and measures that.
+            if newest.times == 1 and not self._ordered:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:

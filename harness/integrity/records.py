@@ -5,12 +5,13 @@ Standard library alone, and xxhash where a checksum is made.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self, TypeAlias
+
+from harness.integrity.digest import hexadecimal
 
 NodeId: TypeAlias = str
 """Who takes part: an address, a host's name, `rank 1`; whatever the caller's messages shall say."""
@@ -107,7 +108,8 @@ class EnhancedTokenChunk(TokenChunk):
         finish_reason: str | None = None,
     ) -> Self:
         """A chunk as its maker makes it: with its checksum."""
-        chunk = cls(
+        content = _content(sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason)
+        return cls(
             token_id=token_id,
             text=text,
             stream=stream,
@@ -115,31 +117,26 @@ class EnhancedTokenChunk(TokenChunk):
             sequence_position=sequence_position,
             source_device_rank=source_device_rank,
             epoch=epoch,
+            checksum=hexadecimal((content,)),
         )
-        return dataclasses.replace(chunk, checksum=chunk.computed_checksum())
 
     def content(self) -> bytes:
         """What the checksum covers: the same bytes for the same chunk, on every machine.
 
         Lone surrogates pass as they are: whether a text is well formed is another question than whether it changed.
         """
-        stream, text = self.stream.encode(errors="surrogatepass"), self.text.encode(errors="surrogatepass")
-        reason = None if self.finish_reason is None else self.finish_reason.encode(errors="surrogatepass")
-        head = CHUNK_HEAD.pack(
+        return _content(
             self.sequence_position,
             self.epoch,
             self.token_id,
             self.source_device_rank,
-            len(stream),
-            len(text),
-            -1 if reason is None else len(reason),
+            self.stream,
+            self.text,
+            self.finish_reason,
         )
-        return head + stream + text + (reason or b"")
 
     def computed_checksum(self) -> str:
         """The checksum of what it holds now."""
-        from harness.integrity.digest import hexadecimal
-
         return hexadecimal((self.content(),))
 
     @property
@@ -149,6 +146,14 @@ class EnhancedTokenChunk(TokenChunk):
             return self.checksum == self.computed_checksum()
         except (struct.error, AttributeError):
             return False  # an id that is not an integer, a text that is none, a position below 0
+
+
+def _content(position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None) -> bytes:
+    name, spelled = stream.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
+    if reason is None:
+        return CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1) + name + spelled
+    why = reason.encode(errors="surrogatepass")
+    return CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), len(why)) + name + spelled + why
 
 
 @dataclass(frozen=True, kw_only=True)

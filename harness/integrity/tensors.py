@@ -6,17 +6,22 @@ sent twice here; a mismatch is detected and said. Bytes that have to survive a b
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from harness.integrity.digest import digest
-from harness.integrity.problem import MessageCorrupt, OutOfStep
+from harness.integrity.problem import MessageCorrupt, Misused, OutOfStep
 
 SEAL = 6
 """Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, xor of the five before."""
-WORD = 2**32
+WORD, SALT = 2**32, 0x5EA1
 TOGETHER = 64 * 1024
 """Bytes of a tensor up to which torch sends the seal with it in one message: a call costs more than a copy."""
+ROOMS = 8
+"""Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and again."""
 Words = list[int]
+Room = tuple[Any, memoryview, memoryview]
+_WORDS = struct.Struct(f"={SEAL}q")  # as torch lays out its int64
 
 
 class _Seals:
@@ -31,9 +36,9 @@ class _Seals:
         """What is sent after the bytes."""
         sequence = self._sent.get(to, 0)
         self._sent[to] = sequence + 1
-        found = digest(data)
-        words = [sequence % 2**31, self.epoch, memoryview(data).nbytes % WORD, found // WORD, found % WORD]
-        return [*words, _xor(words)]
+        number, found, size = sequence % 2**31, digest(data), memoryview(data).nbytes % WORD
+        high, low = found // WORD, found % WORD
+        return [number, self.epoch, size, high, low, number ^ self.epoch ^ size ^ high ^ low ^ SALT]
 
     def check(self, data: Any, words: Words, *, source: int) -> None:
         """Hold what came against its seal.
@@ -44,35 +49,32 @@ class _Seals:
         """
         sequence = self._received.get(source, 0)
         self._received[source] = sequence + 1
+        size, found = memoryview(data).nbytes, digest(data)
+        number, epoch, length, high, low, check = words
+        if number ^ epoch ^ length ^ high ^ low ^ SALT != check:
+            number = -1
+        elif (number, epoch, length) == (sequence % 2**31, self.epoch, size % WORD) and high * WORD + low == found:
+            return
         which = f"tensor {sequence} from rank {source} to rank {self.rank}"
-        if _xor(words[:-1]) != words[-1]:
+        if number < 0:
             raise MessageCorrupt(
                 f"the seal of {which} came damaged; what it was sent with is not known",
                 peer=f"rank {source}",
                 sequence=sequence,
                 epoch=self.epoch,
             )
-        size, found, sent = memoryview(data).nbytes, digest(data), words[3] * WORD + words[4]
-        if words[0] != sequence % 2**31 or words[1] != self.epoch:
+        if number != sequence % 2**31 or epoch != self.epoch:
             raise OutOfStep(
-                f"{which} was expected under epoch {self.epoch}, and tensor {words[0]} of epoch {words[1]} came: the "
+                f"{which} was expected under epoch {self.epoch}, and tensor {number} of epoch {epoch} came: the "
                 f"two ranks are not in step"
             )
-        if found != sent or size % WORD != words[2]:
-            raise MessageCorrupt(
-                f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {words[2]} were sent "
-                f"with {sent:016x}. It is not sent again over an engine's send and recv",
-                peer=f"rank {source}",
-                sequence=sequence,
-                epoch=self.epoch,
-            )
-
-
-def _xor(words: Words) -> int:
-    found = 0x5EA1
-    for word in words:
-        found ^= word
-    return found
+        raise MessageCorrupt(
+            f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {length} were sent with "
+            f"{high * WORD + low:016x}. It is not sent again over an engine's send and recv",
+            peer=f"rank {source}",
+            sequence=sequence,
+            epoch=self.epoch,
+        )
 
 
 class TorchTensors:
@@ -85,23 +87,29 @@ class TorchTensors:
     """
 
     def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
-        self._seals = _Seals(rank=rank, epoch=epoch)
-        self._group = group
-
-    def send(self, tensor: Any, *, to: int) -> None:
-        """Send a tensor of any shape, dtype and device to a rank; one on a GPU is copied to be digested."""
         import torch
         import torch.distributed
 
-        whole = tensor.detach().contiguous()
-        words = self._seals.seal(_torch_bytes(whole), to=to)
-        seal = torch.tensor(words, dtype=torch.int64, device=whole.device)
-        if whole.nbytes <= TOGETHER:
-            both = torch.cat([seal.view(torch.uint8), whole.reshape(-1).view(torch.uint8)])
-            torch.distributed.send(both, dst=to, group=self._group)
+        self._torch: Any = torch
+        self._seals = _Seals(rank=rank, epoch=epoch)
+        self._group = group
+        self._rooms: dict[tuple[int, bool], Room] = {}
+
+    def send(self, tensor: Any, *, to: int) -> None:
+        """Send a tensor of any shape, dtype and device to a rank; one on a GPU is copied to be digested."""
+        distributed, taken = self._torch.distributed, torch_bytes(tensor)
+        if taken.nbytes <= TOGETHER:
+            both, data, place = self._rooms.get((taken.nbytes, True)) or self._room(taken.nbytes, sends=True)
+            data[:] = taken
+            _WORDS.pack_into(place, 0, *self._seals.seal(data, to=to))
+            distributed.send(both if tensor.is_cpu else both.to(tensor.device), dst=to, group=self._group)
             return
-        torch.distributed.send(whole, dst=to, group=self._group)
-        torch.distributed.send(seal, dst=to, group=self._group)
+        whole = tensor.detach().contiguous()
+        words = self._seals.seal(torch_bytes(whole), to=to)
+        distributed.send(whole, dst=to, group=self._group)
+        distributed.send(
+            self._torch.tensor(words, dtype=self._torch.int64, device=whole.device), dst=to, group=self._group
+        )
 
     def receive(self, tensor: Any, *, source: int) -> None:
         """Fill a contiguous tensor, of the shape and dtype that is sent, from a rank.
@@ -109,27 +117,50 @@ class TorchTensors:
         Raises:
             MessageCorrupt: it is not what was sent; the tensor holds what came.
             OutOfStep: it is not the next one.
+            Misused: the tensor is not contiguous; nothing was received.
         """
-        import torch
-        import torch.distributed
-
-        if tensor.nbytes <= TOGETHER:
-            both = torch.empty(8 * SEAL + tensor.nbytes, dtype=torch.uint8, device=tensor.device)
-            torch.distributed.recv(both, src=source, group=self._group)
-            seal = both[: 8 * SEAL].view(torch.int64)
-            tensor.view(-1).view(torch.uint8).copy_(both[8 * SEAL :])
-        else:
+        torch, size = self._torch, tensor.nbytes
+        if not tensor.is_contiguous():
+            raise Misused(f"a tensor that is to be filled must be contiguous; this one has strides {tensor.stride()}")
+        if size > TOGETHER:
             torch.distributed.recv(tensor, src=source, group=self._group)
             seal = torch.empty(SEAL, dtype=torch.int64, device=tensor.device)
             torch.distributed.recv(seal, src=source, group=self._group)
-        self._seals.check(_torch_bytes(tensor), [int(word) for word in seal.tolist()], source=source)
+            self._seals.check(torch_bytes(tensor), [int(word) for word in seal.tolist()], source=source)
+            return
+        both, data, place = self._rooms.get((size, False)) or self._room(size, sends=False)
+        if tensor.is_cpu:
+            torch.distributed.recv(both, src=source, group=self._group)
+            torch_bytes(tensor)[:] = data
+        else:
+            came = torch.empty(8 * SEAL + size, dtype=torch.uint8, device=tensor.device)
+            torch.distributed.recv(came, src=source, group=self._group)
+            both.copy_(came)
+            tensor.view(-1).view(torch.uint8).copy_(came[8 * SEAL :])
+        self._seals.check(data, list(_WORDS.unpack_from(place)), source=source)
+
+    def _room(self, size: int, *, sends: bool) -> Room:
+        """Where a seal and so many bytes are made or taken, as a tensor, and the bytes and the seal in it."""
+        both = self._torch.empty(8 * SEAL + size, dtype=self._torch.uint8)
+        view = torch_bytes(both)
+        if len(self._rooms) >= ROOMS:
+            self._rooms.clear()
+        found = self._rooms[size, sends] = both, view[8 * SEAL :], view[: 8 * SEAL]
+        return found
 
 
-def _torch_bytes(tensor: Any) -> Any:
-    """The bytes of a contiguous tensor, where they lie if that is the CPU's memory."""
-    import torch
+def torch_bytes(tensor: Any) -> memoryview:
+    """The bytes of a contiguous tensor of any shape and dtype, where they lie if that is the CPU's memory.
 
-    return memoryview(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    By numpy where it has the dtype: each call of torch's takes several times as long as one of numpy's.
+    """
+    try:
+        array = tensor.numpy()
+    except (TypeError, RuntimeError):  # on another device; bfloat16, and floats of 8 bits; with a gradient
+        import torch
+
+        array = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array.reshape(-1).view("u1"))
 
 
 class MlxTensors:

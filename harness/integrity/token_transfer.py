@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from harness.integrity.digest import hexadecimal
-from harness.integrity.problem import MessageCorrupt
+from harness.integrity.problem import MessageCorrupt, Misused
 from harness.integrity.records import CHUNK_HEAD, EnhancedTokenChunk, ValidationStatus
 
 _IGNORED = {"generation_timestamp", "validation_status"}
@@ -38,8 +38,18 @@ class TokenTransferValidator:
 
 
 def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
-    """A chunk as a message: its checksum as its maker computed it, then what that covers."""
-    return bytes.fromhex(chunk.checksum) + chunk.content()
+    """A chunk as a message: its checksum as its maker computed it, then what that covers.
+
+    Raises:
+        Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
+    """
+    content = chunk.content()
+    if chunk.checksum != (found := hexadecimal((content,))):
+        raise Misused(
+            f"the token at position {chunk.sequence_position} is not as its maker made it: its checksum is "
+            f"{chunk.checksum or 'missing'}, and it has {found}"
+        )
+    return bytes.fromhex(found) + content
 
 
 def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
@@ -53,7 +63,7 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
         position, epoch, token_id, rank, *sizes = CHUNK_HEAD.unpack_from(view, 8)
         stream, rest = _cut(bytes(view[8 + CHUNK_HEAD.size :]), sizes[0])
         text, rest = _cut(rest, sizes[1])
-        reason, rest = _cut(rest, max(0, sizes[2]))
+        reason, rest = _cut(rest, 0 if sizes[2] == -1 else sizes[2])
         _end(rest)
     except (struct.error, ValueError) as error:
         raise MessageCorrupt(f"a message from {peer} is not a token: {error}", peer=peer) from error
@@ -68,10 +78,11 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
         checksum=bytes(view[:8]).hex(),
         validation_status=ValidationStatus.UNCHECKED,
     )
-    if not chunk.intact:
+    # Every byte of a message is in its chunk and the other way round, so that these bytes are its content.
+    if chunk.checksum != (found := hexadecimal((view[8:],))):
         raise MessageCorrupt(
             f"the token at position {position} from {peer} is not as rank {rank} made it: its checksum is "
-            f"{chunk.checksum}, and what came has {chunk.computed_checksum()}",
+            f"{chunk.checksum}, and what came has {found}",
             peer=peer,
             sequence=position,
             epoch=epoch,
@@ -81,7 +92,7 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
 
 def _cut(data: bytes, size: int) -> tuple[str, bytes]:
     """A text at the beginning, and the rest."""
-    if len(data) < size:
+    if not 0 <= size <= len(data):
         raise ValueError(f"{size} bytes of text are announced, and {len(data)} came")
     return data[:size].decode(errors="surrogatepass"), data[size:]
 

@@ -82,7 +82,7 @@ class ReliableMessageTransport:
         self.epoch = time.time_ns() if epoch is None else epoch
         self._lines: dict[NodeId, Line] = {}
         self._lock = threading.Lock()
-        self._attendant = Attendant(lines=self._lines, longest=self.limits.message)
+        self._attendant = Attendant(lines=self._lines, limits=self.limits)
         self._closed = False
 
     # Who there is.
@@ -105,7 +105,7 @@ class ReliableMessageTransport:
 
     def expect(self, peer: NodeId) -> None:
         """This peer will connect to us."""
-        self._add(peer, Line(self._conversation(peer, ordered=True)))
+        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
 
     def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
         """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait.
@@ -119,7 +119,7 @@ class ReliableMessageTransport:
         def dial() -> socket.socket:
             return dialled(address() if callable(address) else address)
 
-        self._add(peer, Line(self._conversation(peer, ordered=True), dial=dial))
+        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant, dial=dial))
 
     def datagrams(self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400) -> None:
         """Talk to a peer by datagrams.
@@ -132,7 +132,8 @@ class ReliableMessageTransport:
         """
         bound.connect(address)
         wire = DatagramWire(bound, largest=largest)
-        self._add(peer, Line(self._conversation(peer, ordered=False, largest=wire.largest), wire=wire))
+        conversation = self._conversation(peer, ordered=False, largest=wire.largest)
+        self._add(peer, Line(conversation, attendant=self._attendant, wire=wire))
 
     def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
         return Conversation(
@@ -149,7 +150,6 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                line.release()
                 why = "is closed" if self._closed else f"has a line to {peer!r} already, or cannot have one"
                 raise Misused(f"the transport of {self.node} {why}")
             self._lines[peer] = line
@@ -184,7 +184,8 @@ class ReliableMessageTransport:
         view = memoryview(data)
         payload: Any = view if view.readonly else bytes(view)
         wait = self.limits.deadline if timeout is None else timeout
-        number = line.until(lambda now: line.conversation.offer(payload, now=now), deadline=time.monotonic() + wait)
+        conversation, until = line.conversation, time.monotonic() + wait
+        number = line.until(lambda now: conversation.offer(payload, now=now), deadline=until, sends=True)
         if number is None:
             out = line.conversation.outgoing
             first, last = out.untaken or (0, 0)
@@ -213,7 +214,7 @@ class ReliableMessageTransport:
         wait = self.limits.deadline if timeout is None else timeout
 
         def found(now: float) -> Message | None:
-            message = conversation.take(now=now)
+            message = conversation.take(now=now) if conversation.incoming.waiting else None
             if message is None and conversation.problem is not None:
                 raise conversation.problem
             if message is None and conversation.incoming.ended:
@@ -252,6 +253,7 @@ class ReliableMessageTransport:
             del now
             if conversation.problem is not None:
                 raise conversation.problem
+            conversation.hurry()
             return conversation.delivered or None
 
         if line.until(found, deadline=time.monotonic() + wait) is None:
@@ -274,6 +276,7 @@ class ReliableMessageTransport:
             return True
 
         line.until(found, deadline=time.monotonic())
+        self._attendant.wake()
 
     def _trouble(self, line: Line) -> str:
         conversation = line.conversation
@@ -338,7 +341,7 @@ class ReliableMessageTransport:
         self._attendant.stop()
         for line in self._lines.values():
             line.close()
-            line.release()
+        self._attendant.close()
         if failed:
             raise failed[0]
 
@@ -347,7 +350,7 @@ class ReliableMessageTransport:
         conversation = line.conversation
         said: float | None = None
         # A datagram that acknowledged the peer's last message may be lost, and the peer ask again: somebody answers.
-        stays = 0.0 if line.wire is None or line.wire.ordered else conversation.limits.silence
+        stays = 0.0 if conversation.ordered else conversation.limits.silence
 
         def found(now: float) -> bool | None:
             nonlocal said

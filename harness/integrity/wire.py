@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from harness.integrity import frame
+from harness.integrity.digest import Chunks, digest_of
 from harness.integrity.frame import Header
 
 SCRATCH = 32 * 1024
-TOGETHER = 16
-"""Frames handed to the kernel in one call."""
+CHUNK = 256 * 1024
+"""Bytes that are read, and digested while they lie in the processor's cache, before the next are read."""
 DATAGRAM = 65507
 LARGE, LARGEST = 64 * 1024, 4 * 2**20
 """Bytes of buffers that are kept to be used again, four of them."""
@@ -30,10 +30,15 @@ class Torn(Exception):
 
 
 class Wire(Protocol):
-    """What a line needs of a wire."""
+    """What a line needs of a wire.
+
+    Attributes:
+        pending: whether a part of what was taken over waits to be sent.
+    """
 
     ordered: bool
     largest: int
+    pending: bool
 
     def fileno(self) -> int: ...
 
@@ -41,22 +46,17 @@ class Wire(Protocol):
         """What has come; raises Torn where nothing will come any more."""
         ...
 
-    def put(self, header: bytes, payload: Any) -> None:
-        """Take a frame over."""
+    def put(self, header: bytes, payload: Any) -> bool:
+        """Take a frame over, where nothing is pending, and send it as far as it goes; gives whether it all went."""
         ...
 
     def flush(self) -> bool:
-        """Send what was taken over, as far as it goes; gives whether nothing is left."""
+        """Send what is pending as far as it goes; gives whether nothing is left."""
         ...
 
     @property
-    def full(self) -> bool:
-        """Whether what was taken over should go first."""
-        ...
-
-    @property
-    def pending(self) -> bool:
-        """Whether something that was taken over waits to be sent."""
+    def holds_more(self) -> bool:
+        """Whether something was read that `receive` has not given yet."""
         ...
 
     def stirred(self) -> bool:
@@ -91,8 +91,8 @@ class Buffers:
 class StreamWire:
     """A connected stream socket.
 
-    Payloads are sent from where they lie, and received into a buffer of their own; only what came along with a header,
-    at most 32 KiB, is copied once.
+    Header and payload are sent by one call, from where they lie. A payload is received into a buffer of its own; only
+    what came along with a header, at most 32 KiB, is copied once, and after a long payload a header is read alone.
     """
 
     ordered = True
@@ -109,27 +109,30 @@ class StreamWire:
         self._header: Header | None = None
         self._payload = memoryview(b"")
         self._filled = 0
-        self._queue: deque[memoryview] = deque()
-        self._stirred = False
+        self._chunks: Chunks | None = None
+        self._ahead = SCRATCH
+        self._rest: list[memoryview] = []
+        self._stirred = self._drained = self.pending = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def receive(self) -> Iterator[Received]:
+        self._drained = False
         while True:
-            if self._header is None:
-                if self._end - self._begin < frame.SIZE and not self._more():
+            header = self._header
+            if header is None:
+                if self._end - self._begin < frame.SIZE and (self._drained or not self._more()):
                     return
-                self._next_header()
-                continue
-            missing = self._header.length - self._filled
-            if missing and not self._fill(missing):
-                return
-            if self._filled < self._header.length:
-                continue
-            header, payload = self._header, self._payload
-            self._header = None
-            yield header, payload if frame.holds(header, payload) else None
+                header = self._next_header()
+            while self._filled < header.length:
+                if not self._fill(header.length - self._filled):
+                    return
+            payload, chunks = self._payload, self._chunks
+            self._header = self._chunks = None
+            self._ahead = SCRATCH if chunks is None else frame.SIZE
+            found = digest_of(payload) if chunks is None else chunks.digest()
+            yield header, payload if found == header.digest else None
 
     def _more(self) -> bool:
         """Read what is there into the scratch; False where it is less than a header."""
@@ -138,31 +141,44 @@ class StreamWire:
             self._scratch[:kept] = self._scratch[self._begin : self._end]
             self._begin, self._end = 0, kept
         while self._end < frame.SIZE:
-            size = self._read(self._scratch[self._end :])
+            size = self._read(self._scratch[self._end : max(self._ahead, self._end + 1)])
             if not size:
                 return False
             self._end += size
         return True
 
-    def _next_header(self) -> None:
+    def _next_header(self) -> Header:
         header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
         if header is None:
             raise Torn("a header came damaged, and where the next frame begins is not known")
         if header.length > self._longest:
             raise Torn(f"a frame of {header.length} bytes is announced, and {self._longest} are allowed")
-        self._begin += frame.SIZE
+        begin = self._begin + frame.SIZE
+        self._filled = min(header.length, self._end - begin)
+        self._begin = begin + self._filled
+        here = self._scratch[begin : self._begin]
+        if self._filled == header.length:
+            self._payload = memoryview(bytearray(here))
+        else:
+            self._payload = self._buffers.take(header.length)
+            self._payload[: self._filled] = here
+        if header.length > CHUNK:
+            self._chunks = Chunks(here)
         self._header = header
-        self._payload = self._buffers.take(header.length)
-        self._filled = min(header.length, self._end - self._begin)
-        self._payload[: self._filled] = self._scratch[self._begin : self._begin + self._filled]
-        self._begin += self._filled
+        return header
 
     def _fill(self, missing: int) -> bool:
-        size = self._read(self._payload[self._filled : self._filled + missing])
+        into = self._payload[self._filled : self._filled + min(missing, CHUNK)]
+        size = self._read(into)
         self._filled += size
+        if self._chunks is not None:
+            self._chunks.add(into[:size])
         return bool(size)
 
     def _read(self, into: memoryview) -> int:
+        """Bytes that were read; 0 where none are there, or where the last read took all."""
+        if self._drained:
+            return 0
         try:
             size = self._socket.recv_into(into)
         except (BlockingIOError, InterruptedError):
@@ -171,39 +187,37 @@ class StreamWire:
             raise Torn(error.strerror or str(error)) from error
         if not size:
             raise Torn("the peer closed the connection")
-        self._stirred = True
+        self._stirred, self._drained = True, size < len(into)
         return size
 
-    def put(self, header: bytes, payload: Any) -> None:
-        self._queue.append(memoryview(header))
-        if len(payload):
-            self._queue.append(memoryview(payload))
+    def put(self, header: bytes, payload: Any) -> bool:
+        assert not self._rest
+        sent = self._write((header, payload))
+        if sent == len(header) + len(payload):
+            return True
+        self._rest, self.pending = _after((memoryview(header), memoryview(payload)), sent), True
+        return self.flush()
 
     def flush(self) -> bool:
-        while self._queue:
-            together = [self._queue[at] for at in range(min(len(self._queue), 2 * TOGETHER))]
-            try:
-                sent = self._socket.sendmsg(together)
-            except (BlockingIOError, InterruptedError):
+        while self._rest:
+            sent = self._write(self._rest)
+            if not sent:
                 return False
-            except OSError as error:
-                raise Torn(error.strerror or str(error)) from error
-            while sent and self._queue:
-                first = self._queue[0]
-                if sent < len(first):
-                    self._queue[0] = first[sent:]
-                    break
-                sent -= len(first)
-                self._queue.popleft()
+            self._rest = _after(self._rest, sent)
+        self.pending = False
         return True
 
-    @property
-    def full(self) -> bool:
-        return len(self._queue) >= 2 * TOGETHER
+    def _write(self, parts: Sequence[Any]) -> int:
+        try:
+            return self._socket.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise Torn(error.strerror or str(error)) from error
 
     @property
-    def pending(self) -> bool:
-        return bool(self._queue)
+    def holds_more(self) -> bool:
+        return self._begin < self._end
 
     def stirred(self) -> bool:
         was, self._stirred = self._stirred, False
@@ -224,6 +238,7 @@ class DatagramWire:
         self.largest = min(largest, DATAGRAM) - frame.SIZE
         self._scratch = memoryview(bytearray(DATAGRAM + 1))
         self._waiting: tuple[bytes, Any] | None = None
+        self.pending = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -245,10 +260,10 @@ class DatagramWire:
             payload = memoryview(bytes(self._scratch[frame.SIZE : size]))
             yield header, payload if frame.holds(header, payload) else None
 
-    def put(self, header: bytes, payload: Any) -> None:
+    def put(self, header: bytes, payload: Any) -> bool:
         assert self._waiting is None
-        self._waiting = header, payload
-        self.flush()
+        self._waiting, self.pending = (header, payload), True
+        return self.flush()
 
     def flush(self) -> bool:
         if self._waiting is None:
@@ -259,22 +274,28 @@ class DatagramWire:
             return False
         except OSError:
             pass  # as if it were lost on its way
-        self._waiting = None
+        self._waiting, self.pending = None, False
         return True
 
     @property
-    def full(self) -> bool:
-        return self._waiting is not None
-
-    @property
-    def pending(self) -> bool:
-        return self._waiting is not None
+    def holds_more(self) -> bool:
+        return False
 
     def stirred(self) -> bool:
         return False
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _after(parts: Sequence[memoryview], sent: int) -> list[memoryview]:
+    """What is left of the parts when so many bytes are gone."""
+    left = []
+    for part in parts:
+        if sent < len(part):
+            left.append(part[sent:])
+        sent = max(0, sent - len(part))
+    return left
 
 
 def family(address: Address) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model
 from harness.numeric.comparison import Told
@@ -82,6 +82,12 @@ class RankParity(Model):
     flips: Count = 0
     flip: Flip | None = None
 
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without what no account told before routers could be followed, where there is none of it."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if name != "router" or value is not None}
+
 
 class Parity(Told):
     """A world held against the reference.
@@ -99,3 +105,9 @@ class Parity(Told):
     sensitivity: list[Sensitivity]
     ranks: list[RankParity]
     unseen: Count = 0
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without what no account told before routers could be followed, where there is none of it."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if name != "unseen" or value}

@@ -29,6 +29,16 @@ Count = Annotated[int, Field(ge=0)]
 Distance = Annotated[float, Field(ge=0)]
 
 
+class Slack(NamedTuple):
+    """How many times the envelope a run may differ by: at any position, and at half of 16 and more.
+
+    The second is the first where it is None.
+    """
+
+    margin: float
+    middle: float | None = None
+
+
 class Envelope(Model):
     """What the reference's variants differ from it by; of each position the variant that lies furthest counts.
 
@@ -46,15 +56,14 @@ class Envelope(Model):
     half: Distance
     most: Distance
 
-    def allows(self, margin: float) -> tuple[float, float]:
+    def allows(self, slack: Slack) -> tuple[float, float]:
         """What another run may differ by: at half of its positions, and at any.
 
-        Of many positions the middle distance is steady, and the envelope's is that of the furthest variant of each
-        already: a quarter of the slack is left to it, 1.25 times the envelope of a margin of 2. Where the variants are
-        the same at half of the positions, the second limit is the only one.
+        Of few positions the middle distance varies, and the margin for any position is its margin too. Where the
+        variants are the same at half of the positions, the second limit is the only one.
         """
-        middle = margin if self.positions < STEADY else 1 + (margin - 1) / 4
-        return (self.half or math.inf) * middle, self.most * margin
+        middle = slack.margin if self.positions < STEADY or slack.middle is None else slack.middle
+        return (self.half or math.inf) * middle, self.most * slack.margin
 
 
 class Place(Model):
@@ -87,7 +96,7 @@ class Departure(Model):
     beyond: Count
     first: Place | None
 
-    def contradiction(self, envelope: Envelope, margin: float) -> str:
+    def contradiction(self, envelope: Envelope, slack: Slack) -> str:
         """Why these numbers cannot all be true; empty where they can."""
         if self.positions != envelope.positions:
             return f"{self.positions} positions were compared, and the envelope is of {envelope.positions}"
@@ -97,14 +106,14 @@ class Departure(Model):
             return "a position is missing, or there is one where nothing differs"
         if self.most is not None and (self.half is None or self.half > self.most):
             return "the middle distance is larger than the largest"
-        over = self.most is None or self.most > envelope.allows(margin)[1]
+        over = self.most is None or self.most > envelope.allows(slack)[1]
         return "" if over == bool(self.beyond) else "the largest distance and the count beyond what is allowed disagree"
 
-    def times(self, envelope: Envelope, margin: float) -> float:
+    def times(self, envelope: Envelope, slack: Slack) -> float:
         """The largest and the middle distance in units of what is allowed, whichever is more; above 1 is too far."""
         if self.most is None or self.half is None:
             return math.inf
-        half, most = envelope.allows(margin)
+        half, most = envelope.allows(slack)
         shares = [
             0.0 if not found else math.inf if not limit else found / limit
             for found, limit in ((self.half, half), (self.most, most))

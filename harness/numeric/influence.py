@@ -15,7 +15,7 @@ from pydantic import Field
 from harness.forms.model import Model
 from harness.numeric.array import NotAnArray
 from harness.numeric.comparison import Told
-from harness.numeric.envelope import Distance, Sequences, departure
+from harness.numeric.envelope import Distance, Sequences, Slack, departure
 from harness.numeric.parity import NO_SERIES, Files, Whole, sort
 
 NAME = re.compile(r"influence\.(?P<rank>\d+)\.(?P<rest>(?:prefill|decode)\.logits\.\d+)")
@@ -53,7 +53,7 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
     Raises:
         NotAnArray: the reference lacks something, or a file is not an array.
     """
-    whole, moved, keep = Whole(reference, tokens=None, margin=margin), [], []
+    whole, moved, keep = Whole(reference, tokens=None, slack=Slack(margin)), [], []
     for rank, files in enumerate(ranks):
         own = sort(files).get(NO_SERIES, {})
         if any(what == "logits" for _, what in own):
@@ -72,7 +72,7 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
                 louder, before = (Sequences({prompt: pair[side] for prompt, pair in pairs.items()}) for side in (0, 1))
                 keeps = {prompt: before.rows(prompt).shape[0] for prompt in pairs}
                 found = departure(louder, before, keep=keeps, most=limits.most)
-                limit = limits.allows(margin)[1]
+                limit = limits.allows(Slack(margin))[1]
                 most = max(most, math.inf if found.most is None else found.most / limit if limit else 0.0)
             # A NaN is no proof of anything but itself.
             moved.append(Moved(changed=changed, seen_by=rank, times=most if math.isfinite(most) else None))

@@ -23,6 +23,7 @@ from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.envelope import (
     Departure,
     Sequences,
+    Slack,
     departure,
     envelope,
     margins,
@@ -54,13 +55,13 @@ UNREADABLE = -1
 class Whole:
     """What the reference kept, and its envelope."""
 
-    def __init__(self, files: Files, *, tokens: Tokens | None, margin: float) -> None:
+    def __init__(self, files: Files, *, tokens: Tokens | None, slack: Slack) -> None:
         """Measure the envelope; without `tokens` for nothing but that.
 
         Raises:
             NotAnArray: something is missing, or is not what it has to be.
         """
-        self.tokens, self.margin = tokens or {}, margin
+        self.tokens, self.slack = tokens or {}, slack
         self._series = sort(files)
         self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
         if not self.logits:
@@ -100,7 +101,7 @@ class Whole:
                     Sequences(found),
                     Sequences(of),
                     keep=self._keep[phase],
-                    most=self.envelopes[phase].allows(self.margin)[1],
+                    most=self.envelopes[phase].allows(self.slack)[1],
                 )
             except NotAnArray as error:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
@@ -133,9 +134,9 @@ class Whole:
                 if own.keys() == of.keys():
                     limits = self.envelopes[phase]
                     moved = departure(
-                        Sequences(own), Sequences(of), keep=self._keep[phase], most=limits.allows(self.margin)[1]
+                        Sequences(own), Sequences(of), keep=self._keep[phase], most=limits.allows(self.slack)[1]
                     )
-                    times.append(moved.times(limits, self.margin))
+                    times.append(moved.times(limits, self.slack))
             if times:
                 worst = max(times)
                 found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))
@@ -187,7 +188,7 @@ class Whole:
             if gap.shape[0] != numbers(of[prompt]).shape[0]:
                 raise NotAnArray(f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}")
             so_far = np.maximum(np.maximum.accumulate(noise[prompt]), half)
-            tied = np.flatnonzero(~(gap > self.margin * so_far))
+            tied = np.flatnonzero(~(gap > self.slack.margin * so_far))
             many[prompt] = int(tied[0]) if tied.size else int(gap.shape[0])
         return many
 
@@ -210,11 +211,11 @@ class Whole:
             rows = {prompt: expected.rows(prompt).shape[0] for prompt in shared}
             keep = {prompt: self._keep.get("prefill", {}).get(prompt, many) for prompt, many in rows.items()}
             limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
-            half, most = limits.allows(self.margin)
+            half, most = limits.allows(self.slack)
             found = Sequences({prompt: own[place][prompt] for prompt in shared})
             moved = departure(found, expected, keep=keep, most=most)
             departed = None
-            if moved.times(limits, self.margin) > 1:
+            if moved.times(limits, self.slack) > 1:
                 layer, _, part = place[1].partition(".")
                 at = moved.first or moved.most_at
                 assert at is not None
@@ -267,7 +268,7 @@ class Whole:
     def _is_near(self, flip: Flip) -> bool:
         """Whether noise on both tokens explains it."""
         most = max(one.most for one in self.envelopes.values())
-        return flip.margin is not None and flip.margin <= 2 * self.margin * most
+        return flip.margin is not None and flip.margin <= 2 * self.slack.margin * most
 
 
 Series = tuple[str, int | None]
@@ -305,7 +306,7 @@ def _column(file: ArrayFile) -> Array:
 
 
 def work_out(
-    reference: Files, ranks: Iterable[Files], *, tokens: Callable[[int | None], Tokens], margin: float
+    reference: Files, ranks: Iterable[Files], *, tokens: Callable[[int | None], Tokens], slack: Slack
 ) -> Parity:
     """Hold the ranks of a world against the reference.
 
@@ -313,12 +314,12 @@ def work_out(
         reference: what it kept, by name.
         ranks: what each rank kept, in order.
         tokens: what a rank generated; of None, the reference.
-        margin: times the envelope that is allowed.
+        slack: times the envelope that is allowed.
 
     Raises:
         NotAnArray: the reference lacks something, or a file is not an array.
     """
-    whole = Whole(reference, tokens=tokens(None), margin=margin)
+    whole = Whole(reference, tokens=tokens(None), slack=slack)
     found, files_of = [], list(ranks)
     for rank, files in enumerate(files_of):
         try:

@@ -42,6 +42,7 @@ from harness.record.facts import (
     RevisionFacts,
     RunFacts,
 )
+from harness.record.farmed import demand_farmed, most_at_once
 from harness.record.ledgers import Ledgers
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.library import Libraries
@@ -146,7 +147,16 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
 
     try:
         about = summary(scenario, text)
-        judgement = judge(scenario, planned, arms=codes, read=read, names=names, heard=hear)
+        judgement = judge(
+            scenario,
+            planned,
+            arms=codes,
+            read=read,
+            names=names,
+            heard=hear,
+            measures=run.farm is None,
+            edition=run.edition,
+        )
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:
@@ -278,7 +288,7 @@ def _demand_possible(
         "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
     }
     for arm, (count, planned) in counts.items():
-        if not planned <= count <= planned + scenario.trials.max_voids:
+        if not planned <= count <= planned + scenario.trials.max_voids * most_at_once(run):
             raise Contradiction(
                 RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
             )
@@ -333,6 +343,7 @@ def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts
 
 def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]) -> None:
     """What the run says of itself is what its scenario and its files say."""
+    demand_farmed(scenario, run)
     home = scenario.world.home_is
     if sorted(one.name for one in run.inputs) != sorted([*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]):
         raise RecordError("the run's inputs are not the scenario's")

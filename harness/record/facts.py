@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.plugins import Plugin
+from harness.record.elsewhere import FarmFacts, MachinesFacts
 from harness.stats.verdict import CellFacts
 
 PATH = "evidence/run.json"
@@ -312,46 +313,6 @@ class SignerFacts(Model):
     name: str | None
 
 
-class MachineFacts(Model):
-    """A machine of a run over several.
-
-    Attributes:
-        called: a digest of its name, or with --name-hosts the name.
-        slots: how many ranks it has room for.
-        system: of its kernel, with release and architecture.
-        python: the version of its interpreter.
-        cores: that its processes may use.
-        memory: bytes.
-        offset: seconds that its wall clock was ahead of the one here.
-        offset_within: seconds that this is right to within: half of the fastest round trip.
-    """
-
-    called: str
-    slots: int
-    system: str
-    python: str
-    cores: int
-    memory: int
-    offset: float
-    offset_within: float
-
-
-class MachinesFacts(Model):
-    """The machines of a run.
-
-    Attributes:
-        machines: in the order of the hostfile.
-        placement: spread, pack, or the machine of each rank by its place in the hostfile.
-        lease: seconds without a heartbeat after which a machine ended its ranks.
-        ready: seconds until the slowest was ready, connection and preload together.
-    """
-
-    machines: list[MachineFacts]
-    placement: Literal["spread", "pack"] | list[int]
-    lease: float
-    ready: float
-
-
 class RunFacts(Model):
     """The facts of one run of one scenario.
 
@@ -365,6 +326,8 @@ class RunFacts(Model):
         machines: where the ranks were; None where all were on this machine.
         texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
             with its size in bytes; None where no file of that content was found any more.
+        farm: where its trials were made; None for this machine.
+        edition: of the sentences that its report says: `harness.stats.unshown.EDITION`.
     """
 
     format: Literal[1]
@@ -392,10 +355,13 @@ class RunFacts(Model):
     plugins: list[Plugin] = Field(default_factory=list)
     machines: MachinesFacts | None = None
     texts_left: dict[str, int | None] = Field(default_factory=dict)
+    farm: FarmFacts | None = None
+    edition: Annotated[int, Field(ge=1)] = 1
     cells: list[CellFacts]
 
     @model_serializer(mode="wrap")
-    def _without_machines(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A run on one machine says nothing of others, as runs did before there were any."""
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """What runs did not say before they could is not said of those that have none of it."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if self.machines is not None or name != "machines"}
+        unsaid = {"machines": None, "farm": None, "edition": 1}
+        return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}

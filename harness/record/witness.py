@@ -19,12 +19,14 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import RefusalWord
-from harness.record.facts import MachinesFacts, RunFacts
+from harness.record.elsewhere import MachinesFacts
+from harness.record.facts import RunFacts
+from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, replaced
 from harness.record.model import Contradiction, RecordError, Unknown
 from harness.record.sources import KEY as RECIPE
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.scenario.placement import machines_of
-from harness.stats.outcome import EVENTS, reference_folders, trial_folder
+from harness.stats.outcome import EVENTS, LOST, reference_folders, trial_folder
 from harness.stats.verdict import CellFacts, Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
@@ -52,7 +54,8 @@ class Witness:
     def __init__(self, run: RunFacts, read: Callable[[str], bytes]) -> None:
         self._run = run
         self._read = read
-        self._spans: list[tuple[int, int, int, str]] = []
+        # By the node whose clock they are of: times of two machines are never compared (rule 16).
+        self._spans: defaultdict[int | None, list[tuple[int, int, int, str]]] = defaultdict(list)
         self._heard: list[tuple[Sequence[int], Sequence[int | None], Sequence[str]]] = []
         self._gaps: dict[int, tuple[str, int | None]] = {}
         self._found: dict[RefusalWord, str] = {}
@@ -61,11 +64,13 @@ class Witness:
         """Take one trial, by the path of its events."""
         if not history.seen:
             return
+        if (about := history.about()).get(LOST) and (broken := history.noted("harness.error")):
+            demand_kind(self._run, about.get("node"), broken[0].event.values.get("type"))
         # Column by column: a verifier hears tens of thousands of events.
         ns, by, name, rank, pid, _values = zip(*map(_event, history.seen), strict=True)
         self._hear_order(evidence, history, ns)
         self._hear_ranks(evidence, history, set(zip(rank, pid, strict=True)))
-        self._spans.append((min(ns), max(ns), len(self._spans), evidence))
+        self._spans[clock_of(about)].append((min(ns), max(ns), len(self._heard), evidence))
         self._heard.append((ns, pid, name))
         if history.is_of_programs:
             # A program stamps its own events, and may play back a trace: what is told of it must do.
@@ -159,14 +164,15 @@ class Witness:
 
     def _compare(self) -> None:
         """Trials at the same time share no event; where time only goes on, others cannot."""
-        group: list[tuple[int, str]] = []
-        until = 0
-        for first, last, place, file in [*sorted(self._spans), (sys.maxsize, 0, 0, "")]:
-            if first > until:
-                self._compare_those(group if len(group) > 1 else ())
-                group = []
-            group.append((place, file))
-            until = max(until, last)
+        for spans in self._spans.values():
+            group: list[tuple[int, str]] = []
+            until = 0
+            for first, last, place, file in [*sorted(spans), (sys.maxsize, 0, 0, "")]:
+                if first > until:
+                    self._compare_those(group if len(group) > 1 else ())
+                    group = []
+                group.append((place, file))
+                until = max(until, last)
 
     def _compare_those(self, group: Iterable[tuple[int, str]]) -> None:
         beside: dict[tuple[int, int | None, str], str] = {}
@@ -180,23 +186,25 @@ class Witness:
 
     def _measure(self) -> None:
         """The run had the time for all of it, and as many lanes as it says."""
-        if not self._spans:
-            return
+        for node, spans in self._spans.items():
+            self._measure_those(spans, lanes=lanes_of(self._run, node))
+
+    def _measure_those(self, spans: Sequence[tuple[int, int, int, str]], *, lanes: int) -> None:
         seconds = self._run.seconds
-        begin, end = min(self._spans)[0], max(map(itemgetter(1), self._spans))
+        begin, end = min(spans)[0], max(map(itemgetter(1), spans))
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
             self._refuse(RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, and {took}")
         # At the same moment, what ends goes before what begins.
-        begun = [(first, 1, file) for first, _, _, file in self._spans]
-        ended = [(last, 0, "") for _, last, _, _ in self._spans]
+        begun = [(first, 1, file) for first, _, _, file in spans]
+        ended = [(last, 0, "") for _, last, _, _ in spans]
         living = 0
         for _, begins, file in sorted(begun + ended):
             living += 1 if begins else -1
-            if living > self._run.jobs:
-                lanes = f"the run had {self._run.jobs} at a time"
+            if living > lanes:
+                most = f"the run had {lanes} at a time"
                 self._refuse(
-                    RefusalWord.EVENTS_OUT_OF_TIME, f"{file} began while {living - 1} other trials went on, and {lanes}"
+                    RefusalWord.EVENTS_OUT_OF_TIME, f"{file} began while {living - 1} other trials went on, and {most}"
                 )
                 return
 
@@ -225,7 +233,8 @@ def demand_own(
         Unknown: it does not say what it is made of.
         RecordError: it is not a first line.
     """
-    begun: dict[int, str] = {}
+    begun: dict[tuple[int | None, int], str] = {}
+    places = Places(run)
     for evidence, own in _own(scenario, planned, run.machines):
         begin = _first_event(read(evidence), evidence)
         if RECIPE not in begin.values:
@@ -234,18 +243,18 @@ def demand_own(
             **own,
             "scenario": scenario.id,
             "start": run.start,
-            "host": run.environment.host,
+            **places.of(begin.values, evidence),
             RECIPE: recipes[str(own["arm"]) if own["arm"] in recipes else "candidate"],
-            "harness_pid": run.harness_pid,
             "program": True if scenario.subject.program is not None else None,
         }
         for key, value in spellings.items():
             if (found := begin.values.get(key)) != value:
                 message = f"{evidence} is of another trial: its {key} is {found!r}, not {value!r}"
                 raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
-        if begin.ns in begun:
-            raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[begin.ns]}")
-        begun[begin.ns] = evidence
+        moment = clock_of(begin.values), begin.ns
+        if moment in begun:
+            raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[moment]}")
+        begun[moment] = evidence
 
 
 def _machines(found: MachinesFacts | None, size: int) -> JSON:
@@ -293,7 +302,8 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
     for cell in judgement.cells:
         for arm, tally in cell.arms.items():
             planned = wanted[arm]
-            if len(tally.trials) != planned + min(tally.voids, scenario.trials.max_voids):
+            fewest, most = replaced(tally.trials, max_voids=scenario.trials.max_voids)
+            if not fewest <= len(tally.trials) - planned <= most:
                 made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
                 raise Contradiction(
                     RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {made}, and its scenario plans {planned}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arms import installed
+from harness.record.elsewhere import MachineFacts
 from harness.record.facts import Environment, RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
@@ -63,6 +64,7 @@ def environment_section(record: Record) -> list[Block]:
         rows.append(("machines", Claim(fleet, (RUN,))))
         rows += [("machine", Claim(Foreign(f"{one.called}: {_machine(one)}"), (RUN,))) for one in over.machines]
     section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
+    section += _farm(run)
     section += _own(record)
     if run.inputs:
         section.append(
@@ -98,11 +100,33 @@ def environment_section(record: Record) -> list[Block]:
     return section
 
 
-def _machine(one: facts.MachineFacts) -> str:
+def _machine(one: MachineFacts) -> str:
     """A machine of a run, in words."""
     size = f"{plural(one.slots, 'slot')}, {plural(one.cores, 'core')}, {one.memory / 2**30:.1f} GiB"
     clock = f"its wall clock {one.offset:+.3f} s against the one here, within {1e3 * one.offset_within:.2f} ms"
     return f"{one.system}, Python {one.python}, {size}; {clock}"
+
+
+def _farm(run: RunFacts) -> list[Block]:
+    """The nodes that made the trials, where others than this machine did."""
+    if run.farm is None:
+        return []
+    rows = tuple(
+        (
+            Claim(str(node.number) if node.name is None else Foreign(f"{node.number}, {node.name}"), (RUN,)),
+            Verbatim(node.host),
+            Foreign(f"{node.cpu}, {plural(node.affinity, 'core')} of {node.cores}, {node.memory / 2**30:.1f} GiB"),
+            Foreign(f"{node.system} {node.release}; GPU: {node.gpu or 'none answers'}"),
+            str(node.lanes),
+            f"{node.harness_pid}; {', '.join(map(str, node.server_pids)) or 'none'}",
+            "no" if node.lost is None else Foreign(node.lost),
+        )
+        for node in run.farm.nodes
+    )
+    head = ("node", "host", "processor, memory", "system", "worlds at a time", "our process; fork servers", "lost")
+    count, hosts = plural(len(rows), "node"), plural(len({node.host for node in run.farm.nodes}), "machine")
+    what = f"Every trial was made in a world on one of {count} of a Ray cluster ({run.farm.version}), on {hosts}:"
+    return [Paragraph(Claim(Foreign(what), (RUN,))), Table(head, rows)]
 
 
 def _room(run: RunFacts) -> Text:

@@ -54,6 +54,12 @@ MACHINES = (
     "be true. Times of two machines are set by ours, to within half of the fastest round trip: no verdict rests on "
     "which of two was first."
 )
+FARMED = (
+    "Each trial ran on one machine, over loopback, and trials on several: nothing is shown about networks. Times and "
+    "memory of different machines are not set beside each other, so nothing was measured. What a node says of its own "
+    "world is believed as far as its events agree with each other; a node that was lost took its trials along, which "
+    "are void and counted as failures in the second bound."
+)
 TIME = "Time in the signature is the signer's own claim."
 
 
@@ -96,7 +102,9 @@ def limits_section(record: Record) -> list[Block]:
     room = SHARED_HOME if record.run.room.home == "shared" else ROOM
     hosts = record.scenario.hosts
     where = TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE
-    if (over := record.run.machines) is not None:
+    if record.run.farm is not None:
+        where = FARMED
+    elif (over := record.run.machines) is not None:
         where = MACHINES.format(count=len(over.machines))
     items += [where, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]

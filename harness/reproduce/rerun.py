@@ -19,7 +19,7 @@ from harness.reproduce import inputs, source, supplies
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
 from harness.run.material import Material
-from harness.run.trials import can_be_warm
+from harness.run.worlds import can_be_warm
 from harness.scenario import LoadedScenario, Scenario, ScenarioError, parse_scenario
 
 

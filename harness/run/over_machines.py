@@ -14,7 +14,7 @@ from harness.faults.hub import HubFault
 from harness.faults.link import LinkFault
 from harness.forms.digest import sha256
 from harness.reason import Skip, SkipCode
-from harness.record.facts import MachineFacts, MachinesFacts
+from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.run.machines import facts_of, problems_of
 from harness.run.preparation import Preparation
 from harness.scenario import Scenario

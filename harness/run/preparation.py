@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
-from harness.record import environment
+from harness.record import environment, sources
 from harness.record.facts import Environment
 from harness.record.skips import unmet
+from harness.record.sources import recipe
 from harness.run.arms.staging import StagedArm
 from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment
@@ -67,21 +68,73 @@ def prepare(
     """
     machine = environment.capture()
     made, unavailable = cache.of_arms(scenario, supplies, says=progress.says)
-    folders = [arm.folder for arm in arms.values()]
     matrix = cells(scenario)
-    refusals = {
-        cell.id: _refusal(scenario, cell, machine, staged=folders, environments=made, unavailable=unavailable)
-        or _engine_refusal(scenario, cell, arms, inputs=inputs, environments=made)
-        for cell in matrix
-    }
+    refused = refusals(
+        scenario, matrix, arms=arms, inputs=inputs, machine=machine, environments=made, unavailable=unavailable
+    )
     return Preparation(
         arms=arms,
         inputs=inputs,
         machine=machine,
         environments=made,
         cells=matrix,
-        skipped={cell: why for cell, why in refusals.items() if why is not None},
+        skipped=refused,
     )
+
+
+def recipes_of(
+    text: bytes, overrides: Sequence[str], preparation: Preparation, digests: Mapping[str, str]
+) -> dict[str, str]:
+    """What the trials of each arm are made of, as one digest each.
+
+    Args:
+        text: the scenario's file.
+        overrides: given beside it, as the record keeps them.
+        preparation: code, inputs and environments.
+        digests: path in the results folder to sha256.
+    """
+    made = preparation.environments
+    return {
+        name: recipe(
+            scenario=text,
+            overrides=overrides,
+            files=sources.of_arm(digests, name),
+            arguments=arm.arguments,
+            inputs={one.facts.name: one.facts.digest for one in preparation.inputs.values()},
+            environment=made[name].facts.digest if name in made else None,
+        )
+        for name, arm in preparation.arms.items()
+    }
+
+
+def refusals(
+    scenario: Scenario,
+    matrix: Iterable[Cell],
+    *,
+    arms: Mapping[str, StagedArm],
+    inputs: Mapping[str, ResolvedInput],
+    machine: Environment,
+    environments: Mapping[str, ArmEnvironment] | None = None,
+    unavailable: Skip | None = None,
+) -> dict[str, Skip]:
+    """The cells that cannot run on this machine, by id, and why.
+
+    Args:
+        scenario: what is asked.
+        matrix: its cells.
+        arms: the staged code.
+        inputs: by name.
+        machine: this one.
+        environments: of the arms that have their own.
+        unavailable: why one of those could not be made.
+    """
+    made, staged = environments or {}, [arm.folder for arm in arms.values()]
+    found = {
+        cell.id: _refusal(scenario, cell, machine, staged=staged, environments=made, unavailable=unavailable)
+        or _engine_refusal(scenario, cell, arms, inputs=inputs, environments=made)
+        for cell in matrix
+    }
+    return {cell: why for cell, why in found.items() if why is not None}
 
 
 def _refusal(

@@ -33,12 +33,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class MadeTrial:
-    """A trial that was made: whether it is void, and whether it ended as a right candidate or a stated control does."""
+    """A trial that was made: whether it is void, and whether it ended as a right candidate or a stated control does.
+
+    `lost` is the node that took it along, if one did.
+    """
 
     cell: Cell
     arm: Arm
     void: bool
     as_expected: bool
+    lost: int | None = None
 
 
 class Progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed
 from harness.record import sources
-from harness.record.arms import compared, differing
+from harness.record.arms import compared
 from harness.record.assemble import PATCH_PATH, assemble
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
@@ -32,35 +32,33 @@ from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
 from harness.record.results import ResultsError, ResultsFolder
-from harness.record.sources import recipe
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
 from harness.run import inputs, over_machines
 from harness.run.arms import library, staging
-from harness.run.arms.entry import slips
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
+from harness.run.farm.farm import FarmError, Where
 from harness.run.interrupt import Interrupt, interruptible
+from harness.run.making import make
 from harness.run.material import Found, Material, beside, brought
 from harness.run.over_machines import Hostfile
 from harness.run.preparation import Preparation, prepare
 from harness.run.progress import Plan, Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
-from harness.run.trials import Trials
-from harness.scenario import Cell, LoadedScenario, Problem, Scenario, ScenarioError, override
+from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError, override
+from harness.starters.ray import NoCluster
+from harness.stats.unshown import EDITION
 from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
 from harness.trust.signers import ALLOWED_SIGNERS, name_of
 from harness.trust.sshsig import NAMESPACE_REPORT
-from harness.world import limits
 from harness.world.fork_server import ServerFailed
-from harness.world.pool import ServerPool
-from harness.world.ports import PortLease
 from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled
 
@@ -121,7 +119,7 @@ def run(
     material: Material | None = None,
     challenge: str | None = None,
     progress: Progress | None = None,
-    machines: Hostfile | None = None,
+    on: Where | Hostfile | None = None,
 ) -> Finished:
     """Run a scenario and write its signed report.
 
@@ -133,7 +131,7 @@ def run(
         material: for a run that reproduces another, what it is made of.
         challenge: signed into the report, for a gate that asks for it.
         progress: hears how far the run is.
-        machines: where the ranks are to be; None is this machine.
+        on: the cluster whose nodes make its trials, or the machines on which the ranks of each are; None is this one.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
@@ -142,15 +140,12 @@ def run(
         RunError: input, code or results folder cannot be used.
     """
     progress = progress or Progress()
-    if machines is not None and (refused := over_machines.refusal(loaded.scenario)):
+    if isinstance(on, Hostfile) and (refused := over_machines.refusal(loaded.scenario)):
         raise RunError(refused)
     folder = _begun(loaded, results)
     with _in_folder(folder, loaded, progress) as interrupt:
         begin = time.monotonic()
         scenario = loaded.scenario
-        if scenario.measure or scenario.hub or machines is not None:
-            # What worlds side by side measure is each other; and a hub has one world at a time.
-            jobs = 1
         folder.write(SCENARIO_PATH, loaded.text)
         found = beside(loaded, folder) if material is None else brought(material, folder)
         resolved_inputs, staged, origins = found.inputs, found.arms, found.origins
@@ -158,54 +153,35 @@ def run(
         if found.patch:
             folder.write(PATCH_PATH, found.patch)
         preparation = _prepared(scenario, found, folder, progress)
-        if machines is not None:
-            over_machines.skip(preparation, machines)
-        runnable, skipped = preparation.runnable, preparation.skipped
+        if isinstance(on, Hostfile):
+            over_machines.skip(preparation, on)
+        skipped = preparation.skipped
         overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
-        planned = {
-            "candidate": scenario.trials.candidate,
-            "control": scenario.trials.control if "control" in staged else 0,
-        }
-        progress.planned(Plan(**planned, cells=preparation.cells, skipped=skipped))
-        made = preparation.environments
-        others = differing(
-            scenario, {arm: own.facts for arm, own in made.items()}, {arm: own.named for arm, own in made.items()}
+        plan = Plan(
+            candidate=scenario.trials.candidate,
+            control=scenario.trials.control if "control" in staged else 0,
+            cells=preparation.cells,
+            skipped=skipped,
         )
-        with (
-            ServerPool(cancel=interrupt.descriptor) as pool,
-            PortLease() as ports,
-            over_machines.reached(machines, cancel=interrupt.descriptor) as over,
-        ):
-            trials = Trials(
-                scenario,
-                preparation=preparation,
-                results=folder,
-                pool=pool,
-                interrupt=interrupt,
-                recipes=_recipes(loaded, overrides, preparation, folder.digests),
-                progress=progress,
-                port=ports.take(1)[0] if scenario.hub is not None else None,
-                declared={arm: found.told_one_by_one(arm) for arm in origins},
-                differing=others,
-                over=over,
-            )
-            if runnable:
-                jobs = _borne(jobs, runnable, progress)
-                trials.start_servers(lanes=min(jobs, len(runnable) * sum(planned.values())))
-                if wrong := slips(loaded, staged, runnable, look=trials.look):
-                    raise Slip(wrong)
-            counts = trials.make(runnable, jobs=jobs)
-            pids, seconds = pool.pids, pool.seconds
-            reached = over.facts() if over is not None else None
-        for left in pool.left:
-            progress.says(f"what ranks left in their room could not be removed: {left}")
-            if over is not None and (changed := over.fleet.changed()):
-                raise ServerFailed(f"what was given to machine {', '.join(changed)} changed there during the run")
+        progress.planned(plan)
+        made = make(
+            loaded,
+            found=found,
+            preparation=preparation,
+            folder=folder,
+            overrides=overrides,
+            plan=plan,
+            jobs=jobs,
+            on=on,
+            interrupt=interrupt,
+            progress=progress,
+        )
+        environments = preparation.environments
         _demand_unchanged(resolved_inputs)
         # Those of a reproduction may lie in a folder that is gone afterwards.
         inputs.remember(resolved_inputs.values() if material is None else ())
-        for arm, own in preparation.environments.items():
-            if runnable and not cache.is_unchanged(own):
+        for arm, own in environments.items():
+            if preparation.runnable and not cache.is_unchanged(own):
                 raise EnvironmentProblem(
                     f"the environment of {scenario.subject.named(arm)} changed while the run was going on; run it again"
                 )
@@ -216,11 +192,11 @@ def run(
             made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
             signer=_signs(signer, loaded.folder),
             seconds=round(time.monotonic() - begin, 1),
-            jobs=jobs,
-            start="warm" if trials.start == "warm" else "fresh",
+            jobs=made.jobs,
+            start="warm" if made.trials.worlds.start == "warm" else "fresh",
             harness_pid=os.getpid(),
-            server_pids=list(pids),
-            server_seconds=round(seconds, 2),
+            server_pids=list(made.server_pids),
+            server_seconds=round(made.server_seconds, 2),
             overrides=overrides,
             challenge=challenge,
             source=found.source,
@@ -228,19 +204,16 @@ def run(
             inputs=[resolved.facts for resolved in resolved_inputs.values()],
             arguments={name: dict(arm.arguments) for name, arm in staged.items()},
             revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
-            environments={name: own.facts for name, own in preparation.environments.items()},
+            environments={name: own.facts for name, own in environments.items()},
             reproduces=material.reproduces if material is not None else None,
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
-            provenance={arm: origin.facts(trials.loaded[arm].values()) for arm, origin in origins.items()},
-            machines=reached,
-            texts_left=library.keep(folder, trials.loaded, made, of=others, arms=compared(staged)),
-            cells=[
-                CellFacts(
-                    id=cell.id, skipped=skipped.get(cell.id), **counts.get(cell.id, {"candidate": 0, "control": 0})
-                )
-                for cell in preparation.cells
-            ],
+            provenance={arm: origin.facts(made.trials.loaded[arm].values()) for arm, origin in origins.items()},
+            machines=made.machines,
+            farm=made.farm,
+            edition=EDITION,
+            texts_left=library.keep(folder, made.trials.loaded, environments, of=made.differing, arms=compared(staged)),
+            cells=[CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell)) for cell in preparation.cells],
         )
         folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
         record = assemble(folder.read, folder.digests.keys())
@@ -301,6 +274,8 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         PluginFailed,
         CannotRender,
         Unknown,
+        FarmError,
+        NoCluster,
     ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None
@@ -314,15 +289,6 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
         raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
     finally:
         progress.done()
-
-
-def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:
-    """How many worlds side by side, of those that are asked for, the system's limits bear."""
-    largest = max(cell.ranks for cell in runnable)
-    while jobs > 1 and (lacking := limits.shortage(largest, worlds=jobs)):
-        progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
-        jobs -= 1
-    return jobs
 
 
 def _signs(signer: Signer | None, folder: Path) -> SignerFacts | None:
@@ -343,24 +309,6 @@ def _room(scenario: Scenario) -> RoomFacts:
     if home == "shared":
         return RoomFacts(home=home, kept=[], compiled=[])
     return RoomFacts(home=home, kept=sorted(toolchains()), compiled=list(COMPILED))
-
-
-def _recipes(
-    loaded: LoadedScenario, overrides: Sequence[str], preparation: Preparation, digests: Mapping[str, str]
-) -> dict[str, str]:
-    """What the trials of each arm are made of."""
-    made = preparation.environments
-    return {
-        name: recipe(
-            scenario=loaded.text,
-            overrides=overrides,
-            files=sources.of_arm(digests, name),
-            arguments=arm.arguments,
-            inputs={one.facts.name: one.facts.digest for one in preparation.inputs.values()},
-            environment=made[name].facts.digest if name in made else None,
-        )
-        for name, arm in preparation.arms.items()
-    }
 
 
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:

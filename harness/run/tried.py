@@ -176,8 +176,8 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
                 progress=clock,
                 port=ports.take(1)[0] if scenario.hub is not None else None,
             )
-            trials.start_servers(lanes=1)
-            if wrong := slips(loaded, staged, [chosen], look=trials.look):
+            trials.worlds.start_servers(lanes=1)
+            if wrong := slips(loaded, staged, [chosen], look=trials.worlds.look):
                 raise Slip(wrong)
             clock.begun = time.monotonic()
             trials.make([chosen], jobs=1)

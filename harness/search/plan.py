@@ -90,7 +90,14 @@ def scenario(part: PartFacts) -> bytes:
         if (sharding, ranks) not in chosen
     ]
     checks: list[dict[str, Any]] = [
-        {"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference", "sees": SIZE}
+        {
+            "id": "same-model",
+            "kind": "equivalent",
+            "ranks": "every",
+            "against": "reference",
+            "middle": 1.25,
+            "sees": SIZE,
+        }
     ]
     if not part.name.endswith(TWICE):
         cover: dict[str, Any] = {"id": "covers", "kind": "shards-cover", "ranks": "every", "against": "reference"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.checks import Finding, RankFinding, judge_trial
 from harness.faults import Proved, of_arm, prove
@@ -21,6 +21,10 @@ from harness.stats.stated import deviation
 
 Arm = Literal["candidate", "control"]
 EVENTS = "events.jsonl"
+LOST = "lost"
+"""What the first line of a trial says whose node did not stay: control wrote its events."""
+NODE_LOST = "NodeLost"
+"""How the error is called that says that the node itself is gone."""
 
 
 class Moment(Model):
@@ -68,6 +72,7 @@ class Trial(Model):
         as_stated: for a control, whether it failed as `must_fail` says.
         otherwise: for a control that did not, what it did instead; None for one that did.
         strikes: every fault of the scenario on every rank it is for.
+        node: the node that it was made on, or was to be; None for a trial that was not farmed.
     """
 
     index: int
@@ -82,6 +87,13 @@ class Trial(Model):
     as_stated: bool | None = None
     otherwise: Deviation | None = None
     strikes: list[Strike] = Field(default_factory=list)
+    node: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A trial that was not farmed says nothing of nodes, as trials did before any was."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if name != "node" or value is not None}
 
 
 def trial_folder(slug: str, arm: str, index: int) -> str:
@@ -139,6 +151,7 @@ def judge(
         "seed": str(derive_seed(scenario.seed, scenario.id, cell.id, index)),
         "evidence": f"{trial_folder(cell.slug, arm, index)}/{EVENTS}",
         "ms": _duration(history),
+        "node": node if type(node := history.about().get("node")) is int else None,
         "strikes": [_strike(one) for one in proved],
     }
     if void := void_reason(history) or unproved(arm, proved, failed=bool(failed)):
@@ -210,11 +223,17 @@ def void_reason(history: History) -> Void | None:
     """Why a trial does not count, whatever its faults: an error of the harness itself. None where there was none.
 
     Only until a rank has begun: ranks run as the same user, and one that could void its own failure by killing its
-    keeper would be tried again until it passes. After that such an error is a failure of the trial.
+    keeper would be tried again until it passes. After that such an error is a failure of the trial. Of a node that did
+    not stay nothing is known of its ranks: it is void where the node itself was lost, never where only our process
+    there ended (docs/adr/0098).
     """
     if any(history.said(rank, "rank.begin") or history.executed(rank) for rank in range(history.size)):
         return None
-    return harness_error(history)
+    error = harness_error(history)
+    if error is None or not history.about().get(LOST):
+        return error
+    kinds = {seen.event.values.get("type") for seen in history.noted("harness.error")}
+    return Void(VoidCode.NODE_LOST, error.text) if kinds == {NODE_LOST} else None
 
 
 def _duration(history: History) -> float:

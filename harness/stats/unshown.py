@@ -34,6 +34,11 @@ CELLS_MOST = 6
 LINES_MOST = 20
 LINES_READ = 1000
 LINE_LIMIT = 300
+EDITION = 2
+"""What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
+
+A report of an earlier edition is judged and rendered as it was made.
+"""
 
 
 class Printed(Model):
@@ -57,8 +62,8 @@ class Printed(Model):
 class Unshown:
     """Takes the judged trials of a scenario one after the other, and tells what they leave open."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: Scenario, *, edition: int) -> None:
+        self._scenario, self._edition = scenario, edition
         self._axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
@@ -134,10 +139,10 @@ class Unshown:
             for fault, count in sorted(self._after.items())
             if count
         ]
-        left += self._alike_at_both_ends()
+        left += self._alike_at_both_ends() if self._edition > 1 else []
         if self._scenario.digests == "eager":
             left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
-        if self._not_held:
+        if self._not_held and self._edition > 1:
             many = plural(self._not_held, "artefact")
             left.append(
                 f"{many} of ranks are not in the evidence, whose room was limited: what checks made of them stands in "

@@ -7,7 +7,7 @@ process: the same scenario, plan and events give the same verdict anywhere, whic
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -19,7 +19,7 @@ from harness.forms.digest import fold
 from harness.forms.model import Model
 from harness.history import History, longest_silence
 from harness.reason import Skip, VerdictCode, VerdictReason
-from harness.scenario import Cell, Scenario, reference_of
+from harness.scenario import Cell, Measure, Scenario, reference_of
 from harness.stats import measured, outcome, provenance, shown_trial
 from harness.stats import reference as references
 from harness.stats.attribution import Attribution, attribute_first, climb
@@ -28,7 +28,7 @@ from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
 from harness.stats.stated import StatedEnd, stated_ends
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
-from harness.stats.unshown import Printed, Unshown
+from harness.stats.unshown import EDITION, Printed, Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -145,6 +145,8 @@ def judge(
     read: Callable[[str], bytes],
     names: Collection[str],
     heard: Callable[[str, History], None] = lambda _evidence, _history: None,
+    measures: bool = True,
+    edition: int = EDITION,
 ) -> Judgement:
     """Judge a scenario from its evidence.
 
@@ -155,14 +157,27 @@ def judge(
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
         heard: called with each trial, by the path of its events.
+        measures: whether the trials were made where times and memory of one can be set beside another's.
+        edition: of what is told to be not shown.
 
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
-    unshown, cells = Unshown(scenario), list(cells)
+    unshown, cells = Unshown(scenario, edition=edition), list(cells)
     shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
     verdicts = [
-        _judge_cell(scenario, cell, facts, arms=arms, read=read, names=names, unshown=unshown, heard=heard, shows=shows)
+        _judge_cell(
+            scenario,
+            cell,
+            facts,
+            arms=arms,
+            read=read,
+            names=names,
+            unshown=unshown,
+            heard=heard,
+            shows=shows,
+            measures=scenario.measure if measures else (),
+        )
         for cell, facts in cells
     ]
     climbed = climb([cell for cell, _ in cells], [one.attributions for one in verdicts], [one.arms for one in verdicts])
@@ -203,6 +218,7 @@ def _judge_cell(
     unshown: Unshown,
     heard: Callable[[str, History], None],
     shows: bool,
+    measures: Sequence[Measure],
 ) -> CellVerdict:
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
     if facts.skipped is not None:
@@ -237,7 +253,7 @@ def _judge_cell(
                 )
             attribute_first(attributed, arm, scenario, trial, findings, history)
             if trial.outcome != "void":
-                for key, value in measured.values(scenario.measure, history).items():
+                for key, value in measured.values(measures, history).items():
                     values[arm].setdefault(key, []).append(value)
             # A trial that failed shows more than one that passed.
             if trial.outcome != "void" and (arm not in samples or trial.outcome == "fail" != samples[arm].outcome):
@@ -277,7 +293,7 @@ def _judge_cell(
             "outside": sorted(ran.beside),
             "hung": hung,
             "ran": ran.summary() if arms["candidate"].origin is not None else None,
-            "measured": measured.rows(scenario.measure, size=cell.ranks, arms=values),
+            "measured": measured.rows(measures, size=cell.ranks, arms=values),
             "reference": summary,
             "control_holds": holds,
             "attributions": attributed,

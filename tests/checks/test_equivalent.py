@@ -11,7 +11,7 @@ import pytest
 from harness.checks.equivalent import EquivalentCheck
 from harness.events import Event
 from harness.history import ARTEFACTS_ACCOUNTED, History
-from harness.numeric.envelope import Departure, Envelope, Place
+from harness.numeric.envelope import Departure, Envelope, Place, Slack
 from harness.reason import VerdictCode
 from tests.checks import worlds
 from tests.checks.worlds import NOISE, Reference, judged
@@ -82,13 +82,13 @@ def test_a_little_everywhere_is_seen_though_no_position_is_beyond_the_worst() ->
 def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_do() -> None:
     """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and noise below 0.9."""
     few, many = (Envelope(variants=3, positions=count, apart=0, half=1.0, most=4.0) for count in (15, 16))
-    assert [few.allows(2.0), many.allows(2.0)] == [(2.0, 8.0), (1.25, 8.0)]
-    assert [many.allows(1.0), many.allows(5.0)] == [(1.0, 4.0), (2.0, 20.0)]
+    assert [few.allows(Slack(2.0, 1.25)), many.allows(Slack(2.0, 1.25))] == [(2.0, 8.0), (1.25, 8.0)]
+    assert many.allows(Slack(2.0)) == (2.0, 8.0)
     place = Place(prompt=0, position=0)
     moved = Departure(
         positions=16, identical=False, differing=16, half=1.5, most=5.0, most_at=place, beyond=0, first=None
     )
-    assert moved.times(many, 2.0) == 1.2  # 1.5 of 1.25
+    assert moved.times(many, Slack(2.0, 1.25)) == 1.2  # 1.5 of 1.25
 
 
 @pytest.mark.parametrize(

@@ -109,20 +109,26 @@ class Crossing:
         except OSError:
             pass
         for end in (one, other):
-            if end.fileno() < 0:
-                continue
-            # As a reset: whatever lies in either's buffers is lost.
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            end.close()
+            with contextlib.suppress(OSError):  # the other thread was first
+                # As a reset: whatever lies in either's buffers is lost.
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            let_go(end)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.held.set()
         for end in self._ends:
-            end.close()
+            let_go(end)
         for thread in self._threads:
             thread.join()
+
+
+def let_go(end: socket.socket) -> None:
+    """Close a socket that another thread may read: until that is woken, the kernel keeps the connection."""
+    with contextlib.suppress(OSError):  # it is closed
+        end.shutdown(socket.SHUT_RD)
+    end.close()
 
 
 @pytest.fixture
@@ -418,6 +424,85 @@ def test_what_is_changed_after_it_was_sent_is_sent_as_it_was(tmp_path: Path) -> 
         data[:] = b"after!"
         a.expect("b")
         assert a.receive(source="b").data == b"before"
+
+
+def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple]) -> None:
+    """A thread that polls and one that waits for it end at once when the transport is closed, each with one error."""
+    a, b, _ = pair()
+    b.send(b"x", to="a")
+    a.receive(source="b")
+    waiting, told = threading.Semaphore(0), []
+    line = a._lines["b"]
+    wait = line._wait
+
+    def counted(seconds: float) -> bool:
+        waiting.release()
+        return bool(wait(seconds))
+
+    line._wait = counted
+
+    def receive() -> None:
+        with pytest.raises(Misused, match="the transport of a was closed meanwhile") as caught:
+            a.receive(source="b", timeout=60)
+        told.append(caught.value)
+
+    threads = [threading.Thread(target=receive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert waiting.acquire(timeout=20)
+    begin = time.monotonic()
+    a.close()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 2
+    assert time.monotonic() - begin < 15, os.getloadavg()
+
+
+def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> None:
+    """Two that say goodbye at the same moment, with a last message on its way each, both close; none waits for long."""
+    for turn in often(5, soak=2000):
+        a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
+        a.listen(str(tmp_path / f"{turn}"))
+        a.expect("b")
+        b.connect("a", str(tmp_path / f"{turn}"))
+        a.send(b"hello", to="b")
+        b.receive(source="a")
+        ready = threading.Barrier(2)
+
+        def close(transport: ReliableMessageTransport, to: str, ready: threading.Barrier = ready) -> None:
+            transport.send(b"last", to=to)
+            ready.wait()
+            transport.close()
+
+        other = threading.Thread(target=close, args=(b, "a"))
+        begin = time.monotonic()
+        other.start()
+        close(a, "b")
+        other.join()
+        assert time.monotonic() - begin < QUICK.deadline / 2, os.getloadavg()
+
+
+def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: Callable[..., range]) -> None:
+    """Whether its callers poll, have just been or come no more, a peer answers who waits: long before its own time."""
+    limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds
+    with (
+        ReliableMessageTransport(node="a", limits=limits) as a,
+        ReliableMessageTransport(node="b", limits=limits) as b,
+    ):
+        a.listen(str(tmp_path / "a"))
+        a.expect("b")
+        b.connect("a", str(tmp_path / "a"))
+        for turn in often(20, soak=5000):
+            for _ in range(turn % 4):  # calls that follow each other at once are expected to go on
+                with contextlib.suppress(MessageLate):
+                    b.receive(source="a", timeout=0)
+            a.send(b"x", to="b")
+            if turn % 3 == 1:
+                b.receive(source="a")
+            a.flush(to="b", timeout=8)
+            while b._lines["a"].conversation.incoming.waiting:
+                b.receive(source="a")
 
 
 def test_several_threads_share_a_line(pair: Callable[..., tuple]) -> None:

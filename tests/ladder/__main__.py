@@ -42,7 +42,9 @@ def main() -> None:
 
 def soak(given: argparse.Namespace, rows: Path) -> None:
     """Run what has no row yet."""
-    check = CHECK.validate_python({"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference"})
+    check = CHECK.validate_python(
+        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25}
+    )
     assert isinstance(check, EquivalentCheck)
     done = {key_of(row) for row in read(rows)}
     batches = [

@@ -73,7 +73,7 @@ def told(pool: ServerPool) -> Slips:
                         interrupt=interrupt,
                         recipes={},
                     )
-                    found = slips(loaded, staged, cells(loaded.scenario), look=trials.look)
+                    found = slips(loaded, staged, cells(loaded.scenario), look=trials.worlds.look)
             except NotThere as error:
                 found = [loaded.problem(error.place, error.message)]
         return [str(problem).removeprefix(f"{folder}/") for problem in found]

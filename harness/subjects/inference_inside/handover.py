@@ -92,9 +92,12 @@ class Sealed(Handover):
     def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
         super().__init__(distributed, rank=rank, size=size)
         from harness.integrity import TorchTensors, TransferFailed
+        from harness.integrity.tensors import torch_bytes
 
         self.failures = (TransferFailed,)
         self._tensors = TorchTensors(rank=rank)
+        self._chosen = torch.zeros(1, dtype=torch.int64)
+        self._token = torch_bytes(self._chosen).cast("q")  # the same memory: a call of torch's costs more than ours
 
     def send(self, state: Tensor) -> None:
         """See `Handover`."""
@@ -107,13 +110,14 @@ class Sealed(Handover):
     def agree(self, token: int | None) -> int:
         """See `Handover`: to each rank by itself, for a collective has no place for a seal."""
         last = self._size - 1
-        chosen = torch.tensor([-1 if token is None else token])
         if self._rank < last:
-            self._tensors.receive(chosen, source=last)
-        else:
-            for rank in range(last):
-                self._tensors.send(chosen, to=rank)
-        return int(chosen)
+            self._tensors.receive(self._chosen, source=last)
+            return int(self._token[0])
+        assert token is not None
+        self._token[0] = token
+        for rank in range(last):
+            self._tensors.send(self._chosen, to=rank)
+        return token
 
 
 class Carried(Handover):
@@ -133,10 +137,11 @@ class Carried(Handover):
             OutOfStep,
             TransferFailed,
         )
+        from harness.integrity.tensors import torch_bytes
 
         self.failures = (TransferFailed,)
         # Asked for once: the library looks its names up each time.
-        self._chunk, self._out_of_step = EnhancedTokenChunk, OutOfStep
+        self._chunk, self._out_of_step, self._bytes = EnhancedTokenChunk, OutOfStep, torch_bytes
         self._lines = DeviceCommunicationManager(
             store=FolderStore(os.path.join(folder, "integrity")),  # noqa: PTH118 - a text among texts
             rank=rank,
@@ -154,8 +159,7 @@ class Carried(Handover):
 
     def send(self, state: Tensor) -> None:
         """See `Handover`."""
-        whole = state.detach().contiguous()
-        self._lines.send(whole.reshape(-1).view(torch.uint8).numpy(), to=self._rank + 1)
+        self._lines.send(self._bytes(state), to=self._rank + 1)
 
     def receive(self, state: Tensor) -> None:
         """See `Handover`."""
@@ -165,7 +169,7 @@ class Carried(Handover):
                 f"{len(came)} bytes came from rank {self._rank - 1}, and a hidden state of {state.nbytes} was due: "
                 "the two stages are not at the same tokens"
             )
-        state.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(came, dtype=torch.uint8))
+        self._bytes(state)[:] = came
 
     def agree(self, token: int | None) -> int:
         """See `Handover`: each rank checks the token it is sent, and its place in the stream."""

@@ -1,0 +1,124 @@
+"""What a run says of the nodes on which its trials were made, held against the trials themselves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from harness.forms.digest import sha256
+from harness.forms.distribution import normal
+from harness.forms.strict_json import JSON
+from harness.reason import RefusalWord, VoidCode
+from harness.record.facts import Package, RunFacts
+from harness.record.model import Contradiction, RecordError
+from harness.scenario import Scenario
+from harness.stats.outcome import LOST, NODE_LOST, Trial
+
+# Installs packages, or is brought along: no rank imports it from there.
+BROUGHT = frozenset({"rankproof", "pip", "setuptools", "wheel"})
+
+
+def digest_of(packages: Sequence[Package]) -> str:
+    """One digest of what is installed: the same for two nodes whose packages have the same files."""
+    listed = sorted(
+        [normal(one.name), one.version, one.record or ""] for one in packages if normal(one.name) not in BROUGHT
+    )
+    return sha256(json.dumps(listed).encode())
+
+
+def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
+    """What a run says of its nodes agrees with itself, and with where its machine says it was.
+
+    Raises:
+        RecordError: it does not.
+    """
+    if run.farm is None:
+        return
+    nodes = run.farm.nodes
+    if len({node.number for node in nodes}) != len(nodes) or not nodes:
+        raise RecordError("the run's nodes are not each another one")
+    if sum(node.lanes for node in nodes) != run.jobs:
+        raise RecordError("the lanes of the run's nodes are not its worlds at a time")
+    own = digest_of(run.environment.packages)
+    for node in nodes:
+        if node.packages != own:
+            raise RecordError(f"node {node.number} had other packages than the run")
+    if scenario.subject.reference is not None or scenario.subject.compare is not None or run.environments:
+        raise RecordError("the run's trials were farmed, and its scenario is not one whose trials can be")
+
+
+def clock_of(about: Mapping[str, JSON]) -> int | None:
+    """The node by whose clock a trial is told; None is the clock of whoever made the run."""
+    node = about.get("node")
+    return node if type(node) is int and not about.get(LOST) else None
+
+
+def lanes_of(run: RunFacts, node: int | None) -> int:
+    """How many trials can have gone on at the same time by one clock."""
+    nodes = run.farm.nodes if run.farm is not None else []
+    return next((one.lanes for one in nodes if one.number == node), run.jobs)
+
+
+def most_at_once(run: RunFacts) -> int:
+    """How many trials one cause can have made void: what a lost node had in its lanes."""
+    return max((one.lanes for one in run.farm.nodes if one.lost), default=1) if run.farm is not None else 1
+
+
+class Places:
+    """What the first lines of trials have to say of where they were made, trial by trial."""
+
+    def __init__(self, run: RunFacts) -> None:
+        """Begin."""
+        self._run = run
+        self._nodes = {node.number: node for node in run.farm.nodes} if run.farm is not None else {}
+        self._taken = Counter[int]()
+
+    def of(self, about: Mapping[str, JSON], evidence: str) -> dict[str, JSON]:
+        """What a first line has to say of its place, by what it says itself.
+
+        Raises:
+            Contradiction: it cannot have been there.
+        """
+        number, lost = about.get("node"), about.get(LOST)
+        here: dict[str, JSON] = {"host": self._run.environment.host, "harness_pid": self._run.harness_pid}
+        # The reference of a run is made where the run is; one that was farmed has none.
+        if not self._nodes:
+            return {**here, "node": None, LOST: None}
+        node = self._nodes.get(number) if type(number) is int else None
+        if node is None:
+            message = f"{evidence} is of node {number!r}, and the run has none such"
+            raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
+        if lost is None:
+            return {"host": node.host, "harness_pid": node.harness_pid, "node": number, LOST: None}
+        self._taken[node.number] += 1
+        if node.lost is None or self._taken[node.number] > node.lanes:
+            what = "was not lost" if node.lost is None else f"had {node.lanes} trials at a time"
+            message = f"{evidence} went with node {node.number}, which {what}"
+            raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
+        return {**here, "node": number, LOST: True}
+
+
+def replaced(trials: Sequence[Trial], *, max_voids: int) -> tuple[int, int]:
+    """How many trials of an arm were made again, at least and at most.
+
+    Every void trial uses one of `max_voids`; those that went with one node use one together.
+    """
+    lost = Counter(one.node for one in trials if one.void is not None and one.void.code == VoidCode.NODE_LOST)
+    others = sum(one.void is not None for one in trials) - lost.total()
+    causes = sorted([*lost.values(), *[1] * others])
+    # Which of more causes came first is not told; then too few count anyway.
+    return sum(causes[:max_voids]), sum(causes[::-1][:max_voids])
+
+
+def demand_kind(run: RunFacts, node: JSON, kind: JSON) -> None:
+    """A trial that went with a node tells of the end that the run tells of that node.
+
+    Raises:
+        Contradiction: it tells of another.
+    """
+    nodes = run.farm.nodes if run.farm is not None else []
+    lost = next((one.lost or "" for one in nodes if one.number == node), "")
+    if (kind == NODE_LOST) != lost.startswith(f"{NODE_LOST}: "):
+        message = f"a trial says that node {node} ended by {kind}, and the run says {lost!r}"
+        raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)

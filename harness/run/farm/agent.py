@@ -1,0 +1,195 @@
+"""Our process on a node: takes what trials are made of, makes the worlds it is asked for, and sends what they left.
+
+It listens to its standard input alone. When that closes, or nothing has come for as long as its lease, its worlds are
+ended and its folder goes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.events import EventError
+from harness.forms.strict_json import JSON
+from harness.plugins import PluginFailed
+from harness.record import environment
+from harness.record.artefacts import room_of
+from harness.record.results import ResultsFolder
+from harness.run.artefacts import Artefacts
+from harness.run.farm import cargo
+from harness.run.farm.answer import MOST, pack
+from harness.run.inputs import ResolvedInput
+from harness.run.interrupt import Interrupt
+from harness.run.preparation import Preparation, refusals
+from harness.run.worlds import Worlds
+from harness.scenario import Cell, Scenario, cells, parse_scenario
+from harness.world.fork_server import ServerFailed
+from harness.world.hang import Hang
+from harness.world.machines.agent import Channel, Gone
+from harness.world.pool import ServerPool
+from harness.world.world import Cancelled
+
+THREADS = 4
+"""For what is asked beside trials."""
+
+
+class Agent:
+    """Answers what control asks, each question in a thread of its own: control has to be heard all the time."""
+
+    def __init__(self, channel: Channel, folder: Path) -> None:
+        """Begin.
+
+        Args:
+            channel: to control.
+            folder: this run's, on this node.
+        """
+        self._channel = channel
+        self._folder = folder
+        self._sending = threading.Lock()
+        self._interrupt = Interrupt()
+        self._pool = ServerPool(cancel=self._interrupt.descriptor)
+        self._store = cargo.Store()
+        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="answer")
+        self._lanes: ThreadPoolExecutor | None = None
+        self._worlds: Worlds
+        self._scenario: Scenario
+        self._cells: Mapping[str, Cell] = {}
+        self._inputs: Mapping[str, ResolvedInput] = {}
+        self._laid: dict[str, tuple[int, ...]] = {}
+
+    def serve(self) -> None:
+        """Answer until control says that it is over.
+
+        Raises:
+            Gone: control is gone.
+        """
+        with self._pool:
+            try:
+                while True:
+                    asked, content = self._channel.receive()
+                    what = asked.get("ask")
+                    if what == "end":
+                        self._stop()
+                        self._send({**self._told(), "order": asked["order"]})
+                        return
+                    if what == "trial" and self._lanes is not None:
+                        self._lanes.submit(self._answer, self._make, asked, content)
+                    elif what in ("facts", "lacks", "piece", "prepare"):
+                        self._threads.submit(self._answer, getattr(self, f"_{what}"), asked, content)
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        self._interrupt.set()
+        for threads in (self._threads, self._lanes):
+            if threads is not None:
+                threads.shutdown(wait=True, cancel_futures=True)
+
+    def _send(self, message: dict[str, Any], content: bytes = b"") -> None:
+        with self._sending, suppress(Gone):  # who reads hears of it too
+            self._channel.send(message, content)
+
+    def _answer(
+        self, do: Callable[[dict[str, Any], bytes], tuple[dict[str, Any], bytes]], asked: Any, sent: bytes
+    ) -> None:
+        try:
+            message, content = do(asked, sent)
+        except Cancelled:
+            return
+        except (ServerFailed, PluginFailed, cargo.CargoSpoiled, OSError, EventError) as error:
+            message, content = {"failed": f"{type(error).__name__}: {error}"[:2000]}, b""
+        except Exception as error:  # noqa: BLE001 - else control would wait for an answer that never comes
+            message, content = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}, b""
+        self._send({**message, "order": asked["order"]}, content)
+
+    def _facts(self, _asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+        self._machine = environment.capture()
+        return {"environment": self._machine.model_dump(mode="json"), "pid": os.getpid()}, b""
+
+    def _lacks(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+        return {"lacks": self._store.lacks(asked["digests"])}, b""
+
+    def _piece(self, asked: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+        self._store.add(asked["digest"], content, first=asked["first"], last=asked["last"])
+        return {}, b""
+
+    def _prepare(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+        """Lay everything out, and have the fork servers ready; or say why a cell cannot run here."""
+        manifest = cargo.Manifest.model_validate(asked["manifest"])
+        self._scenario = parse_scenario(manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides)
+        arms, self._inputs = cargo.lay_out(manifest, self._store, self._folder / "run")
+        self._cells = {cell.id: cell for cell in cells(self._scenario) if cell.id in manifest.cells}
+        refused = refusals(self._scenario, self._cells.values(), arms=arms, inputs=self._inputs, machine=self._machine)
+        if refused:
+            cell, why = next(iter(refused.items()))
+            return {"refuses": f"cell {cell} cannot run there: {why}"}, b""
+        self._laid = self._stands()
+        self._worlds = Worlds(
+            self._scenario,
+            preparation=Preparation(
+                arms=arms,
+                inputs=self._inputs,
+                machine=self._machine,
+                environments={},
+                cells=list(self._cells.values()),
+                skipped={},
+            ),
+            pool=self._pool,
+            cancel=self._interrupt.descriptor,
+            recipes=manifest.recipes,
+            artefacts=Artefacts(ResultsFolder(self._folder / "left", self._scenario.id), (), room_of(self._scenario)),
+            declared=manifest.declared,
+            about={"node": manifest.number},
+            measures=False,
+        )
+        self._worlds.start_servers(lanes=manifest.lanes)
+        self._lanes = ThreadPoolExecutor(max_workers=manifest.lanes, thread_name_prefix="world")
+        return {"start": self._worlds.start, **self._told()}, b""
+
+    def _make(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+        hang = Hang(**asked["hang"]) if asked["hang"] is not None else None
+        capture = self._worlds.make(self._cells[asked["cell"]], asked["arm"], asked["index"], hang=hang)
+        files, content = pack(capture, known=asked["known"])
+        if len(content) > MOST:
+            return {"failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"}, b""
+        return {"files": files}, content
+
+    def _told(self) -> dict[str, JSON]:
+        changed = [name for name, found in self._stands().items() if self._laid.get(name) != found]
+        return {"changed": [*changed], "servers": [*self._pool.pids], "seconds": self._pool.seconds}
+
+    def _stands(self) -> dict[str, tuple[int, ...]]:
+        """Each file of the inputs with what the kernel changes when it is written to."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, one in self._inputs.items():
+            paths = [one.path] if one.path.is_file() else sorted(path for path in one.path.rglob("*") if path.is_file())
+            for path in paths:
+                status = path.stat()
+                found[f"{name}/{path.name}"] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return found
+
+
+def main(*, lease: float, folder: str) -> None:
+    """Serve until control is gone or says that it is over.
+
+    Args:
+        lease: seconds without a message after which control counts as gone.
+        folder: this run's folder on this node, which goes with this process.
+    """
+    # Nothing else may write into the channel, nor read from it.
+    reads, writes = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
+    try:
+        with suppress(Gone):
+            Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

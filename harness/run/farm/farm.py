@@ -1,0 +1,364 @@
+"""Trials dealt to the nodes of a cluster: one world for each free lane, and what became of each node."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from harness.checks.accounted import accounted
+from harness.checks.arrays import compares_arrays
+from harness.events import Event
+from harness.forms.distribution import normal
+from harness.forms.strict_json import JSON
+from harness.forms.text import plural, printable
+from harness.record.elsewhere import FarmFacts, NodeFacts
+from harness.record.facts import Environment
+from harness.record.farmed import digest_of
+from harness.run import machines
+from harness.run.farm import cargo
+from harness.run.farm.answer import AnswerRefused, take
+from harness.run.farm.node import BEAT, Answer, Node
+from harness.scenario import Cell, Scenario
+from harness.starters.ray import ActorGone, Cluster, NodeLost, Place
+from harness.world.capture import Capture
+from harness.world.hang import Hang
+from harness.world.machines.channel import LEASE
+from harness.world.world import Cancelled
+
+# Beside what a trial may take by its scenario: starting a world, and bringing what it left.
+SPARE = 120.0
+READY_WITHIN = 600.0
+ENDS_WITHIN = 20.0
+LOOKS_EVERY = 0.5
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where trials are farmed.
+
+    Attributes:
+        address: `ray`, or `ray://HEAD:PORT`.
+        jobs: worlds at the same time on each node; None is half the processors that Ray deals out there.
+        named: whether the record names the hosts.
+    """
+
+    address: str
+    jobs: int | None = None
+    named: bool = False
+
+
+class FarmError(Exception):
+    """Trials cannot be made on these nodes; the message says what, where and what to do."""
+
+
+def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
+    """Why the trials of a scenario are not farmed; None where they are. What is not there is not pretended."""
+    reasons = {
+        "it compares with a reference, which runs here": scenario.subject.reference or scenario.subject.compare,
+        "it has a hub, which listens here": scenario.hub,
+        "its checks compare what ranks keep": compares_arrays(scenario.checks) or accounted(scenario.checks),
+        "it observes collectives, whose ledgers stay where the rank is": scenario.observe,
+        "it needs GPUs, which are not asked of Ray: ranks there would see none": scenario.needs.gpus
+        or "nccl" in scenario.matrix.backend,
+        "its world is on test hosts": scenario.world.hosts > 1,
+        "its ranks have the user's own home folder, which is another one on each node": scenario.world.home_is
+        == "shared",
+        "an arm has an environment of its own, which is made here": environments,
+    }
+    return next((why for why, holds in reasons.items() if holds), None)
+
+
+class Farm:
+    """The nodes of one run; a context manager, which ends what runs there."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        where: Where,
+        scenario: Scenario,
+        cancel: int,
+        expects: Callable[[Cell, str, int], Mapping[str, JSON]],
+        manifest: Mapping[str, Any],
+        sources: Mapping[str, Path],
+        start: str,
+        machine: Environment,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            cluster: whose nodes are used; left with this.
+            where: how.
+            scenario: what is asked.
+            cancel: a descriptor that becomes readable when the run is to stop.
+            expects: what the first line of a trial says, by cell, arm and number, if it is made here.
+            manifest: of `cargo.Manifest`, all but the number of the node and its lanes.
+            sources: where each file lies here, by its digest.
+            start: how ranks start here.
+            machine: this one, and its packages.
+        """
+        self._cluster = cluster
+        self._where = where
+        self._scenario = scenario
+        self._cancel = cancel
+        self._expects = expects
+        self._manifest = manifest
+        self._sources = sources
+        self._start = start
+        self._machine = machine
+        self._nodes: list[Node] = []
+        self._facts: dict[int, NodeFacts] = {}
+        self._lists: dict[int, dict[str, bytes]] = {}
+        self._free: list[int] = []
+        self._lanes = threading.Condition()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._cluster.__exit__()
+
+    @property
+    def lanes(self) -> int:
+        """Worlds at the same time, on all nodes together."""
+        return sum(facts.lanes for facts in self._facts.values())
+
+    def prepare(self, *, says: Callable[[str], None]) -> None:
+        """Have every node ready for its first trial.
+
+        Args:
+            says: hears of nodes that are left out.
+
+        Raises:
+            FarmError: no node can be used, or one that answers must not be.
+            Cancelled: the run was interrupted.
+        """
+        if not (places := self._cluster.places()):
+            raise FarmError("the cluster has no node with a processor to deal out: start one with `ray start`")
+        code = cargo.own_code()
+        for number, place in enumerate(places):
+            actor = self._cluster.start(place, code, interpreter=sys.executable, lease=LEASE, beat=BEAT)
+            self._nodes.append(Node(actor, number=number, name=place.name))
+
+        def ready(node: Node, place: Place) -> str | None:
+            try:
+                return self._ready(node, place)
+            except NodeLost as error:
+                says(f"node {node.number} is left out: {error}")
+                return None
+            except (ActorGone, AnswerRefused) as error:
+                return f"node {node.number}: {error}"
+
+        with ThreadPoolExecutor(max_workers=len(places)) as threads:
+            problems = [why for why in threads.map(ready, self._nodes, places) if why]
+        if problems:
+            more = f"; and {plural(len(problems) - 1, 'other node')}" if len(problems) > 1 else ""
+            raise FarmError(problems[0] + more)
+        if not self._facts:
+            raise FarmError("no node of the cluster could be used; wait until processors are free there, or use others")
+
+    def _ready(self, node: Node, place: Place) -> str | None:
+        """Why a node must not be used; None once it can be."""
+        told, _ = self._answer(node.ask("facts"))
+        try:
+            there, pid = Environment.model_validate(told.get("environment")), int(told["pid"])
+        except (ValidationError, KeyError, TypeError, ValueError):
+            raise AnswerRefused("it does not say what it is as our process does") from None
+        if why := _unlike(there, self._machine):
+            return f"node {node.number}: {why}"
+        lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._sources)))
+        for digest in lacking.get("lacks", ()):
+            if digest not in self._sources:
+                raise AnswerRefused("it asks for a file that nobody offered")
+            self._bring(node, digest, self._sources[digest])
+        lanes = self._where.jobs or max(1, place.cores // 2)
+        whole = cargo.Manifest(**self._manifest, number=node.number, lanes=lanes)
+        made, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
+        if why := made.get("refuses"):
+            return f"node {node.number}: {printable(str(why), limit=300)}"
+        if made.get("start") != self._start:
+            return f"node {node.number}: ranks start {printable(str(made.get('start')))} there, and {self._start} here"
+        facts = NodeFacts(
+            number=node.number,
+            name=printable(place.name, limit=100) if self._where.named else None,
+            host=there.host,
+            harness_pid=pid,
+            server_pids=_pids(made),
+            lanes=lanes,
+            system=there.system,
+            release=there.release,
+            cpu=there.cpu,
+            cores=there.cores,
+            affinity=there.affinity,
+            memory=there.memory,
+            gpu=there.gpu,
+            packages=digest_of(there.packages),
+        )
+        with self._lanes:
+            self._facts[node.number] = facts
+            self._lists[node.number] = {}
+            self._free += [node.number] * lanes
+        return None
+
+    def _bring(self, node: Node, digest: str, path: Path) -> None:
+        size, at = path.stat().st_size, 0
+        with path.open("rb") as file:
+            while at == 0 or at < size:
+                piece = file.read(cargo.PIECE)
+                at += len(piece)
+                self._answer(node.ask("piece", piece, digest=digest, first=at == len(piece), last=at >= size))
+                if not piece:
+                    return
+
+    def _answer(self, asked: Future[Answer], *, within: float = READY_WITHIN) -> Answer:
+        """An answer, once it is there.
+
+        Raises:
+            NodeLost, ActorGone, AnswerRefused: it does not come.
+            FarmError: it says that something failed.
+            Cancelled: the run was interrupted.
+        """
+        until = time.monotonic() + within
+        while not wait([asked], timeout=LOOKS_EVERY).done:
+            if select.select([self._cancel], [], [], 0)[0]:
+                raise Cancelled
+            if time.monotonic() > until:
+                raise AnswerRefused(f"it did not answer within {within:g} s, and is there")
+        message, content = asked.result()
+        if (failed := message.get("failed")) is not None:
+            raise FarmError(f"a node could not do what it was asked for: {printable(str(failed), limit=500)}")
+        return message, content
+
+    def make(self, cell: Cell, arm: str, index: int, *, hang: Hang | None) -> Capture:
+        """Make one trial on a node that has a free lane; what became of it where that node did not stay.
+
+        Raises:
+            FarmError: no node is left, or one sent what it must not.
+            Cancelled: the run was interrupted.
+        """
+        number = self._take_lane()
+        node, facts = self._nodes[number], self._facts[number]
+        about = {**self._expects(cell, arm, index), "node": number}
+        own = time.monotonic_ns()
+        order = None if hang is None else asdict(hang)
+        world = self._scenario.world
+        within = world.deadline + world.after_failure + (hang.within if hang is not None else 0.0) + SPARE
+        try:
+            known = self._lists[number]
+            asked = node.ask("trial", cell=cell.id, arm=arm, index=index, hang=order, known=[*known])
+            message, content = self._answer(asked, within=within)
+            there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
+            return take(message.get("files"), content, about=there, size=cell.ranks, known=known)
+        except (NodeLost, ActorGone) as error:
+            return _left(about, error, began=own)
+        except AnswerRefused as error:
+            raise FarmError(f"node {number} is not believed: {error}. Nothing was signed") from None
+        except FarmError as error:
+            raise FarmError(f"node {number}: {error}. Nothing was signed") from None
+        finally:
+            self._give_lane(number)
+
+    def _take_lane(self) -> int:
+        with self._lanes:
+            while True:
+                self._free = [number for number in self._free if self._nodes[number].ended is None]
+                if self._free:
+                    return self._free.pop(0)
+                if all(self._nodes[number].ended is not None for number in self._facts):
+                    raise FarmError(f"no node is left: {self._nodes[max(self._facts)].ended}")
+                if select.select([self._cancel], [], [], 0)[0]:
+                    raise Cancelled
+                self._lanes.wait(LOOKS_EVERY)
+
+    def _give_lane(self, number: int) -> None:
+        with self._lanes:
+            self._free.append(number)
+            self._lanes.notify()
+
+    def facts(self) -> FarmFacts:
+        """What the nodes were, once all trials are there. Ends what runs there.
+
+        Raises:
+            FarmError: an input was changed on a node.
+        """
+        changed = self.close()
+        if changed:
+            raise FarmError(f"{changed[0]} was changed by a rank while the run was going on. Nothing was signed")
+        nodes = [facts for _, facts in sorted(self._facts.items())]
+        return FarmFacts(starter="ray", version=self._cluster.version, nodes=nodes)
+
+    def close(self) -> list[str]:
+        """End what runs on the nodes, and wait for it; the inputs that were changed there."""
+        if self._closed:
+            return []
+        self._closed = True
+        changed: list[str] = []
+
+        def end(node: Node) -> None:
+            if node.ended is None:
+                asked = node.ask("end")
+                if wait([asked], timeout=ENDS_WITHIN).done and asked.exception() is None:
+                    told, _ = asked.result()
+                    found = told.get("changed")
+                    changed.extend(printable(str(name), limit=200) for name in found or () if isinstance(found, list))
+                    if (facts := self._facts.get(node.number)) is not None:
+                        self._facts[node.number] = facts.model_copy(update={"server_pids": _pids(told)})
+                    node.await_end(ENDS_WITHIN)
+            elif (facts := self._facts.get(node.number)) is not None:
+                lost = f"{type(node.ended).__name__}: {node.ended}"
+                self._facts[node.number] = facts.model_copy(update={"lost": lost})
+            node.kill()
+
+        if self._nodes:
+            with ThreadPoolExecutor(max_workers=len(self._nodes)) as threads:
+                list(threads.map(end, self._nodes))
+        return changed
+
+
+def _unlike(there: Environment, here: Environment) -> str | None:
+    """Why ranks of a node would not run what ranks run here, with what to do; None where they would."""
+    for key in ("system", "machine", "implementation", "python"):
+        own, other = getattr(here, key), getattr(there, key)
+        if own != other:
+            found = printable(str(other), limit=60)
+            return f"its {key} is {found}, and {own} here: start Ray there from an environment of the same lock"
+    packages = ({normal(one.name): (one.version, one.record or "") for one in of.packages} for of in (there, here))
+    if not (differing := machines.differences(*packages)):
+        return None
+    more = len(differing) - MOST_NAMED
+    some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    what = f"{plural(len(differing), 'package')} not as here: {some}"
+    return f"{what}: install from the same lock there, and start Ray from that environment"
+
+
+def _pids(told: Mapping[str, Any]) -> list[int]:
+    found = told.get("servers")
+    if not isinstance(found, list) or not all(type(pid) is int for pid in found):
+        raise AnswerRefused("it does not say which servers it has")
+    return found
+
+
+def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:
+    """A trial whose node did not stay, as control saw it: no rank of it said anything that arrived."""
+    kind = type(error).__name__
+    begun = Event(
+        ns=began, by="harness", name="world.begin", values={**about, "lost": True, "harness_pid": os.getpid()}
+    )
+    failed = Event(
+        ns=time.monotonic_ns(), by="harness", name="harness.error", values={"type": kind, "message": str(error)}
+    )
+    ended = Event(ns=time.monotonic_ns(), by="harness", name="world.end")
+    return Capture(events=(begun, failed, ended), logs={}, stacks={})

@@ -1,0 +1,318 @@
+"""The worlds of a run's trials on this machine: what each is started with, and each of them made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from harness.backends import KINDS as BACKENDS
+from harness.faults import of_arm
+from harness.faults.strikes import Strikes
+from harness.forms.strict_json import JSON
+from harness.history import History
+from harness.rank.look import LOOKED
+from harness.record.facts import HOME_INPUT
+from harness.run import hub, ledgers
+from harness.run.arms import signature
+from harness.run.arms.imports import preload
+from harness.run.arms.signature import Entry
+from harness.run.artefacts import Artefacts
+from harness.run.over_machines import OverMachines
+from harness.run.preparation import Preparation
+from harness.run.reference import INPUT, Made
+from harness.scenario import Cell, Scenario, derive_seed
+from harness.stats.measured import BEGIN, END, OF_THE_HUB
+from harness.world.capture import Capture
+from harness.world.environment import is_import_time
+from harness.world.fork_server import ServerFailed
+from harness.world.hang import Hang
+from harness.world.hosts.host import Hosts
+from harness.world.machines.fleet import Fleet
+from harness.world.pool import ServerPool, is_linux
+from harness.world.preload import PACKAGES
+from harness.world.world import Launch, World
+
+# Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
+PROBED = 12
+# What takes longer to import is not looked at: the trials will tell.
+LOOK_WITHIN = 20.0
+
+
+def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
+    """Whether ranks start warm here, unless a server of an arm's own environment turns out not to fork safely.
+
+    `packages` are, for each arm, the modules and packages at the top of its code.
+    """
+    changed = {name for fault in scenario.faults for name in fault.variables}
+    return (
+        scenario.subject.program is None
+        and scenario.world.start == "warm"
+        and is_linux()
+        # What a warm server has loaded cannot be loaded again from an arm that brings its own.
+        and all(names.isdisjoint(PACKAGES) for names in packages)
+        # What is read at import cannot be changed in a forked copy of a server that has imported it.
+        and not any(map(is_import_time, changed))
+        and not hub.for_certain_ranks(scenario.faults)
+    )
+
+
+def _backends(scenario: Scenario) -> set[str]:
+    """Those that ranks and references join."""
+    own = scenario.subject.reference
+    return {*scenario.matrix.backend, *([own.backend] if own is not None else [])}
+
+
+class Worlds:
+    """Makes the worlds of one scenario's trials, one for each call; safe to call from several threads."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        preparation: Preparation,
+        pool: ServerPool,
+        cancel: int,
+        recipes: Mapping[str, str],
+        artefacts: Artefacts,
+        port: int | None = None,
+        declared: Mapping[str, Collection[str]] | None = None,
+        differing: Collection[str] = (),
+        about: Mapping[str, JSON] | None = None,
+        measures: bool = True,
+        over: OverMachines | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            scenario: what is asked.
+            preparation: what the trials are made of.
+            pool: their fork servers.
+            cancel: a descriptor that becomes readable when they are to stop.
+            recipes: per arm, the digest of what its trials are made of.
+            artefacts: takes what ranks keep.
+            port: of the hub, if the scenario has one.
+            declared: per arm, normal names of the distributions that its repository declares.
+            differing: normal names of the distributions that the arms have in different releases.
+            about: said in the first line of every trial, beside which trial it is.
+            measures: whether rows of `measure` are read.
+            over: the machines on which ranks are; None is this one.
+        """
+        self._scenario = scenario
+        arms, inputs = preparation.arms, preparation.inputs
+        home = inputs.get(HOME_INPUT)
+        self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
+        self._shared_home = scenario.world.home_is == "shared"
+        self._arms = arms
+        self._environments = preparation.environments
+        self._inputs = {name: str(found.path) for name, found in inputs.items() if name != HOME_INPUT}
+        self._declared = declared or {}
+        self._differing = tuple(sorted(differing))
+        self._pool = pool
+        self._over = over
+        self._cancel = cancel
+        self._artefacts = artefacts
+        self._host = preparation.machine.host
+        self._recipes = recipes
+        self._about = about or {}
+        self._port = port
+        self._served = inputs[scenario.hub.serve].path if scenario.hub is not None else None
+        # What ranks find the hub by; what the scenario says itself goes before it.
+        self.env = {**(hub.environment(port) if port is not None else {}), **scenario.world.env}
+        # Only what is asked for: a gate at both ends of the subject costs every rank a moment.
+        probed = measures and any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure)
+        self._probes = (BEGIN, END) if probed else ()
+        self._warm = can_be_warm(scenario, packages=[arm.packages for arm in arms.values()])
+        self._preload = preload(
+            [arm.folder for arm in arms.values()],
+            own=frozenset().union(*(arm.packages for arm in arms.values())),
+            backends=[BACKENDS[name] for name in _backends(scenario)],
+            faults=scenario.faults,
+            environments=bool(self._environments),
+        )
+
+    @property
+    def start(self) -> str:
+        """How ranks are started here.
+
+        Not `warm` where a fork is not safe, where it would hide a fault, or where an arm brings what is preloaded.
+        """
+        return "warm" if self._warm else "fresh"
+
+    def start_servers(self, *, lanes: int) -> None:
+        """Start the fork servers of all arms for each lane, before the first trial, so that no trial's time holds it.
+
+        Where a server of an arm's own environment cannot fork safely (a package of it starts a thread when imported),
+        every rank of the run starts fresh: what starts otherwise could not be compared.
+
+        Raises:
+            ServerFailed: a server does not start.
+            Cancelled: the run was interrupted.
+        """
+        for arm in self._arms:
+            made = self._environments.get(arm)
+            python = made.python if made is not None else None
+            try:
+                (self._pool if self._over is None else self._over.fleet).prepare(
+                    lanes,
+                    warm=self._warm,
+                    env=self.env,
+                    python=python,
+                    shared_home=self._shared_home,
+                    preload=self._preload,
+                )
+            except ServerFailed:
+                if python is None or not self._warm:
+                    raise
+                self._warm = False
+                self.start_servers(lanes=lanes)
+                return
+
+    def look(self, arm: str) -> Entry | None:
+        """Import an arm's entry where its trials would, in a world of one that joins no group, and say what it is.
+
+        None where that cannot be told: the import raises, hangs or ends the rank, which is the trial's affair.
+        """
+        scenario, own = self._scenario, self._environments.get(arm)
+        order = Launch(
+            about={"scenario": scenario.id, "looks": True},
+            size=1,
+            backend="none",
+            warm=self._warm,
+            entry=scenario.subject.function,
+            folder=self._arms[arm].folder,
+            arguments={},
+            inputs=self._inputs,
+            seeds=[0],
+            env=self.env,
+            deadline=min(LOOK_WITHIN, scenario.world.deadline),
+            after_failure=0.0,
+            python=own.python if own is not None else None,
+            looks=True,
+            preload=self._preload,
+        )
+        capture = World(order, self._pool, cancel=self._cancel).run()
+        said = History(capture.events, size=1).said(0, LOOKED)
+        return signature.of_values(said[0].event.values) if said else None
+
+    def launch(self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None) -> Launch:
+        """What a trial is started with, before its faults and its reference."""
+        scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
+        # What is compared with one run of a must be asked of b by the same seeds.
+        sown = index if scenario.subject.compare is None else 0
+        seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
+        placed = scenario.world.hosts_of(cell.ranks)
+        return Launch(
+            about={
+                **self._about,
+                "scenario": scenario.id,
+                "cell": cell.id,
+                "arm": arm,
+                "trial": index,
+                "seed": str(seed),
+                "start": self.start,
+                "host": self._host,
+                "recipe": self._recipes[arm],
+            },
+            size=cell.ranks,
+            backend=cell.backend,
+            warm=self._warm,
+            entry=scenario.subject.function,
+            folder=staged.folder,
+            arguments={**staged.arguments, **cell.axes},
+            inputs=self._inputs,
+            seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
+            env=self.env,
+            deadline=scenario.world.deadline,
+            after_failure=scenario.world.after_failure,
+            gates=self._probes if index < PROBED else (),
+            probes=self._probes if index < PROBED else (),
+            program=tuple(scenario.subject.program or ()),
+            python=own.python if own is not None else None,
+            distributions=own.named if own is not None else (),
+            hang=hang,
+            shared_home=self._shared_home,
+            home=self._home,
+            preload=self._preload,
+            declared=tuple(sorted(self._declared.get(arm, ()))),
+            differing=self._differing,
+            hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
+            machines=self._over.placed(cell.ranks) if self._over is not None else None,
+            tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
+            collective_timeout=scenario.world.collective_timeout,
+        )
+
+    def start_world(self, launch: Launch, on_left: Callable[[World, Path], None]) -> World:
+        """A world of a launch, with what is to be done with what its ranks left; not run yet."""
+        return World(launch, self._pool_of(launch), cancel=self._cancel, on_left=on_left)
+
+    def _pool_of(self, launch: Launch) -> ServerPool | Fleet:
+        """Whose servers fork the ranks: what is one process for its own is on this machine."""
+        return self._over.fleet if self._over is not None and launch.machines is not None else self._pool
+
+    def make(
+        self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: Made | None = None
+    ) -> Capture:
+        """Make the world of one trial, and return what it left.
+
+        Args:
+            cell: of the scenario.
+            arm: `candidate` or `control`.
+            index: number of the trial within the arm.
+            hang: what is to be proved of it.
+            reference: what its ranks are compared with.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
+        scenario, made = self._scenario, reference
+        launch = self.launch(cell, arm, index, hang=hang)
+        if made is not None and made.folder is not None:
+            launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
+        launch = replace(launch, observe="collectives" in scenario.observe, digests=scenario.digests)
+        faults = of_arm(scenario.faults, arm)
+        seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
+        strikes = Strikes(faults, size=cell.ranks, seed=seed)
+        launch = strikes.prepare(launch)
+        served = None
+        if self._served is not None and self._port is not None:
+            served = hub.WorldHub(self._served, port=self._port, faults=faults, size=cell.ranks, seed=seed)
+            launch = served.prepare(launch)
+
+        def begin(world: World) -> None:
+            strikes.begin(world)
+            if served is not None:
+                served.begin(world)
+
+        def hosts(world: World, descriptors: list[int]) -> None:
+            if served is not None:
+                served.on_hosts(world, descriptors)
+
+        def left(world: World, scratch: Path) -> None:
+            if launch.observe:
+                ledgers.cut(scratch, size=cell.ranks)
+            kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
+            expected = made.kept if made is not None else {}
+            self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
+            runs = made.history if made is not None else None
+            self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
+            if launch.observe:
+                ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)
+
+        def end(world: World) -> None:
+            strikes.end(world)
+            if served is not None:
+                served.end(world)
+
+        world = World(
+            launch,
+            self._pool_of(launch),
+            cancel=self._cancel,
+            on_begin=begin,
+            on_hosts=hosts,
+            on_gate=strikes.at_gate,
+            on_left=left,
+            on_end=end,
+            keeps_waiting=served.keeps_waiting if served is not None else None,
+        )
+        return world.run()

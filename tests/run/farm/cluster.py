@@ -1,0 +1,77 @@
+"""Nodes without Ray: the same relay and the same process of ours, each with its own folder, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+from harness.starters.ray import NodeLost, Place
+from harness.starters.relay import Relay
+
+Spoil = Callable[[int, bytes], bytes]
+
+
+class Local:
+    """A relay that is called and not sent."""
+
+    def __init__(self, relay: Relay, *, number: int, spoil: Spoil | None, lost_after: int | None) -> None:
+        self._relay = relay
+        self._number = number
+        self._spoil = spoil
+        self._left = lost_after
+        self.is_killed = False
+
+    def read(self, wait: float) -> bytes | None:
+        """As Ray's actor: a node that is lost answers nothing any more."""
+        part = self._relay.read(wait)
+        if part and self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise NodeLost("the test cut it off")
+        return self._spoil(self._number, part) if self._spoil is not None and part else part
+
+    def write(self, content: bytes) -> None:
+        self._relay.write(content)
+
+    def said(self) -> str:
+        return self._relay.said()
+
+    def kill(self) -> None:
+        """What it started hears that its channel is closed, as when an actor is killed."""
+        self.is_killed = True
+        self._relay.close()
+
+
+@dataclass
+class LocalCluster:
+    """In place of `harness.starters.ray.Cluster`.
+
+    Attributes:
+        count: of nodes.
+        spoil: changes what a node sends.
+        lost: node to the number of its messages after which it is lost.
+    """
+
+    where: str = "ray"
+    count: int = 2
+    spoil: Spoil | None = None
+    lost: dict[int, int] = field(default_factory=dict)
+    version: str = "none"
+    made: list[Local] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def places(self) -> list[Place]:
+        return [Place(id=str(number), name=f"secret-host-{number}", cores=2) for number in range(self.count)]
+
+    def start(self, place: Place, code: bytes, *, interpreter: str, lease: float, beat: bytes) -> Local:
+        relay = Relay(code, interpreter=interpreter, lease=lease, beat=beat)
+        number = int(place.id)
+        made = Local(relay, number=number, spoil=self.spoil, lost_after=self.lost.get(number))
+        self.made.append(made)
+        return made
