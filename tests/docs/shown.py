@@ -37,7 +37,16 @@ SCENARIO = NotRun("takes minutes, on demand; tests/run runs the shipped scenario
 MACHINES = NotRun("needs machines; tests/machines runs it against a real sshd")
 TESTS = NotRun("runs the tests, of which this is one")
 
+CLUSTER = NotRun("needs a Ray cluster; nox -s farm starts one and runs it")
+
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
+    "docs/farming.md": {
+        "pip install 'ray[client]==2.60.0'": CLUSTER,
+        "ray start --head": CLUSTER,
+        "rankproof run SCENARIO --on ray": CLUSTER,
+        "rankproof run SCENARIO --on ray://HEAD:10001": CLUSTER,
+        "rankproof run SCENARIO --on local": SCENARIO,
+    },
     "docs/machines.md": {
         "rankproof hosts check hosts.json": MACHINES,
         "rankproof run scenarios/tokenizer-on-every-rank --hosts hosts.json": MACHINES,

@@ -28,7 +28,7 @@ from tests.docs.shown import (
 pytestmark = pytest.mark.slow  # together they take more than the inner loop has
 
 PROGRAMS = {
-    *("rankproof", "nox", "pip", "pipx", "nix", "git", "python", "python3.11", "export", "tar", "jq", "{", "."),
+    *("rankproof", "nox", "pip", "pipx", "nix", "git", "python", "python3.11", "export", "tar", "jq", "ray", "{", "."),
     *("ssh-keygen", "base64", "cat", "uvx"),
 }
 # Options in the text that are not ours.
