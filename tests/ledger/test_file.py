@@ -6,6 +6,7 @@ import importlib
 import os
 import random
 import struct
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +44,8 @@ def spec(scratch: Path) -> RankSpec:
 
 def begin(book: Book, operation: str, group: int, shape: int = 0) -> int | None:
     """Write that a call begins which nobody has to tell more of."""
-    return book.begin(
-        book.text(operation), group, next(book.counter((group,))), -1, 0, 0, shape, 0, 0, rank_ledger.OPEN
-    )
+    here, index = sys._getframe(), next(book.counter((group,)))
+    return book.begin(here, book.text(operation), group, index, -1, 0, 0, shape, 0, 0, rank_ledger.OPEN)
 
 
 def left(tmp_path: Path) -> bytes:
