@@ -198,6 +198,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers "
         "docs/findings/allowed_signers": NotRun("takes minutes; each was reproduced when it was made"),
     },
+    "docs/search-report/README.md": {
+        "rankproof verify docs/search-report/four-models/report.md --allowed-signers "
+        "docs/search-report/allowed_signers": RUN,
+    },
     "docs/sample/README.md": {
         "rankproof verify docs/sample/late-rank --allowed-signers docs/sample/allowed_signers": RUN,
         "rankproof show docs/sample/late-rank": RUN,

@@ -247,8 +247,8 @@ def a_model_and_its_hub(place: Place) -> Iterator[None]:
 
 @contextmanager
 def the_sample(place: Place) -> Iterator[None]:
-    """The sample, the matrix and the findings, where they lie in the repository."""
-    for name in ("sample", "matrix-report", "findings"):
+    """The sample, the matrix, the search and the findings, where they lie in the repository."""
+    for name in ("sample", "matrix-report", "findings", "search-report"):
         shutil.copytree(ROOT / "docs" / name, place.work / "docs" / name)
     yield
 
@@ -269,6 +269,7 @@ PREPARED: Mapping[str, Callable[[Place], object]] = {
     "docs/reproduce.md": of_reproduction,
     "docs/findings/README.md": the_sample,
     "docs/matrix-report/README.md": the_sample,
+    "docs/search-report/README.md": the_sample,
     "docs/sample/README.md": the_sample,
     "docs/scenarios.md": two_revisions,
     "docs/tokenizer.md": tokenizers,
