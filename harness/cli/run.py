@@ -58,7 +58,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     over.add_argument(
         "--placement",
         metavar="RULE",
-        default="spread",
         help="spread (the default), pack, or the machine of each rank by its name: 0=node-1,1=node-2",
     )
     over.add_argument("--hosts-python", metavar="PATH", help="interpreter of the environment there (default: as here)")

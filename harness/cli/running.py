@@ -124,6 +124,15 @@ def elsewhere(options: argparse.Namespace) -> Where | Hostfile | None:
         raise ValueError(f"--try looks at trials here: leave {asked[0]} out")
     if not asked and options.name_hosts:
         raise ValueError("--name-hosts is for --hosts and --on: trials of this machine name none")
+    alone = {
+        "--placement": options.placement,
+        "--hosts-python": options.hosts_python,
+        "--ssh-config": options.ssh_config,
+    }
+    if options.hosts is None and (given := [name for name, value in alone.items() if value is not None]):
+        raise ValueError(f"{', '.join(given)} without --hosts changes nothing: name the hostfile too, or leave it out")
+    if options.hosts is not None and (options.jobs or 1) > 1:
+        raise ValueError("--jobs: worlds over machines follow one another: leave it out with --hosts")
     if options.on != LOCAL:
         return Where(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
@@ -134,7 +143,7 @@ def elsewhere(options: argparse.Namespace) -> Where | Hostfile | None:
     machines = read(Path(options.hosts))
     return Hostfile(
         machines=machines,
-        placement=placement(options.placement, machines=machines),
+        placement=placement(options.placement or "spread", machines=machines),
         interpreter=options.hosts_python or sys.executable,
         configuration=Path(options.ssh_config) if options.ssh_config else None,
         named=options.name_hosts,

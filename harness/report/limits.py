@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from harness.forms.text import plural
+from harness.record.elsewhere import MachinesFacts
 from harness.record.model import Record
 from harness.report.blocks import Block, BulletList, Claim, Evidence, Foreign, Heading, Paragraph, Part, Verbatim
 from harness.report.words import percent
+from harness.scenario.placement import machines_of
 
 WARM = (
     "Ranks were forked from a server that had imported torch and transformers: races during import, the hash seed and "
@@ -50,9 +55,9 @@ TEST_HOSTS = (
     "shared. Nothing is shown about network cards, their drivers, or machines that differ."
 )
 MACHINES = (
-    "Ranks were on {count} machines, reached by ssh: what one says of its ranks is its own word, within what can "
-    "be true. Times of two machines are set by ours, to within half of the fastest round trip: no verdict rests on "
-    "which of two was first."
+    "The ranks of a world were on {count}, of {listed} in the hostfile, reached by ssh: what one says of its ranks is "
+    "its own word, within what can be true. Times of two machines are set by ours, to within half of the fastest round "
+    "trip: no verdict rests on which of two was first."
 )
 FARMED = (
     "Each trial ran on one machine, over loopback, and trials on several: nothing is shown about networks. Times and "
@@ -105,9 +110,16 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.farm is not None:
         where = FARMED
     elif (over := record.run.machines) is not None:
-        where = MACHINES.format(count=len(over.machines))
+        where = MACHINES.format(count=_of_machines(over, sizes), listed=len(over.machines))
     items += [where, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
+
+
+def _of_machines(over: MachinesFacts, sizes: Sequence[int]) -> str:
+    """How many machines had ranks: those of a hostfile may have more room than a world has ranks."""
+    slots = [one.slots for one in over.machines]
+    used = [len(set(machines_of(over.placement, slots=slots, size=size) or ())) for size in sizes] or [0]
+    return plural(used[0], "machine") if len({*used}) == 1 else f"{min(used)} to {max(used)} machines"
 
 
 def _of_code(record: Record) -> list[Part]:

@@ -152,7 +152,8 @@ def make(
     for left in pool.left:
         progress.says(f"what ranks left in their room could not be removed: {left}")
     if over is not None and (changed := over.fleet.changed()):
-        raise ServerFailed(f"what was given to machine {', '.join(changed)} changed there during the run")
+        what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
+        raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
     return made
 
 

@@ -31,7 +31,7 @@ class StatedEnd(NamedTuple):
 
 
 # What a control's evidence must hold whatever it failed at.
-UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole")
+UNTRUSTED = ("world:ranks-are-processes", "world:channel-is-whole", "world:machines-stayed")
 
 
 def deviation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,11 @@ import pytest
 
 from harness.rank.lifecycle import STACKS
 from harness.world.machines import tree
+from harness.world.machines.channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
+from harness.world.machines.fleet import Fleet, Reached
 from harness.world.machines.handed_over import HandedOver
+from harness.world.machines.line import MOST_WAITING, Line
 from harness.world.machines.placed import Placed
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import Hostile, Roll
@@ -207,6 +211,58 @@ def test_a_world_is_gone_when_both_shares_are(tmp_path: Path) -> None:
         said = [json.loads(line) for line in own.makefile("rb")]
     assert [one["is"] for one in said] == ["signalled", "survivors", "gone"]
     assert (sorted(said[0]["ranks"]), said[1]["count"]) == ([0, 1, 2], 2)
+
+
+def test_answers_that_nobody_asked_for_are_not_kept() -> None:
+    """A machine that answers without end is lost before it takes memory here."""
+    line = Line.__new__(Line)
+    line._answers = queue.SimpleQueue()
+    for number in range(MOST_WAITING):
+        line._take({"given": number}, b"")
+    with pytest.raises(ValueError, match="nobody asked"):
+        line._take({"given": MOST_WAITING}, b"")
+
+
+class Keeps:
+    """A line to a machine that has some trees, as far as a fleet asks it for them."""
+
+    def __init__(self) -> None:
+        self.lost, self.there = "", set[str]()
+
+    def give(self, digest: str, _files: object, *, within: float) -> bool:
+        del within
+        lacks = digest not in self.there
+        self.there.add(digest)
+        return lacks
+
+    def ask(self, _what: str, *, trees: list[str], within: float) -> dict[str, Any]:
+        del within
+        if self.lost:
+            raise Unreachable(self.lost)
+        return {"lacks": [digest for digest in trees if digest not in self.there]}
+
+    def close(self) -> None:
+        self.lost = "closed"
+
+
+@pytest.mark.parametrize("change", ["", "changed", "changed and mended", "gone at the end"])
+def test_what_ranks_change_on_a_machine_ends_the_run(tmp_path: Path, change: str) -> None:
+    """Also where a world failed meanwhile, and the machine, reached anew, was given it again."""
+    (tmp_path / "input").write_text("as it was")
+    reached = Reached(name="a", called="a", command=["false"], address="", slots=1, demand=lambda _told: None)
+    fleet, line = Fleet([reached], lease=1.0, back_within=0.0), Keeps()
+    fleet._lines[0], fleet._ready[0] = line, {}  # type: ignore[assignment]
+    digest = fleet.give_tree(tmp_path / "input")
+    assert fleet.changed() == []
+    if change.startswith("changed"):
+        line.there.clear()
+    if change == "changed and mended":
+        fleet._ready[0] = {}  # as after a world that failed
+        fleet.give_tree(tmp_path / "input")
+        assert digest in line.there
+    if change == "gone at the end":
+        line.lost = "no cable"
+    assert fleet.changed() == (["a"] if change else [])
 
 
 @contextlib.contextmanager

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.checks import world
+from harness.checks import Finding, RankFinding, world
 from harness.cli import main
+from harness.cli.run import arguments
+from harness.cli.running import elsewhere
 from harness.events import Event
 from harness.forms.problem import ScenarioError
 from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History
+from harness.reason import DeviationCode
+from harness.record.elsewhere import MachineFacts, MachinesFacts
+from harness.report.limits import _of_machines
+from harness.scenario import MustFail
 from harness.scenario.placement import machines_of
 from harness.starters.hostfile import Machine, placement
+from harness.stats.stated import deviation
+from harness.world.launch import Launch
+from harness.world.machines.share import travels
+from tests.checks.conftest import healthy
+
+EXITED = "rank.exited"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +92,81 @@ def test_a_lost_machine_fails_the_trial(change: str, words: str) -> None:
     # One number of two machines is two processes; of one machine it is not.
     real = findings["world:ranks-are-processes"].ranks
     assert ("is not its own" in real[1].reason) is (change == "moved")
+
+
+def test_a_control_that_lost_its_machine_did_not_fail_as_stated() -> None:
+    """A machine ends its ranks by SIGKILL when its lease is over: nobody's statement, whatever it says of signals."""
+    must_fail = MustFail.model_validate({"check": "ready", "ranks": [1], "signal": "SIGKILL"})
+    events = [
+        event._replace(values={"code": None, "signal": "SIGKILL"}) if (event.rank, event.name) == (1, EXITED) else event
+        for event in healthy()
+        if (event.rank, event.name) != (1, "subject.end")
+    ]
+    held = Finding(check="ready", kind="event", ranks=(RankFinding(rank=1, passed=False, reason="never said it"),))
+    for lost in (False, True):
+        stayed = Finding(
+            check="world:machines-stayed", kind="world", ranks=(RankFinding(rank=1, passed=not lost, reason="lost"),)
+        )
+        history = History(events, size=2)
+        found = deviation(must_fail, [held, stayed], history, faults={}, silence=0.0, line_of=lambda _file, _line: None)
+        assert (found is not None and found.code == DeviationCode.EVIDENCE_NOT_WHOLE) is lost
+
+
+def test_a_number_that_the_harness_has_too() -> None:
+    """A rank on a machine may have the number that the harness has here; in a world of one machine none may."""
+    for over in ({"machines": {"called": ["a"], "of": [0]}}, {}):
+        begin = Event(ns=1, by="harness", name="world.begin", values={**over, "harness_pid": 5})
+        values = {"machine": "a"}
+        started = Event(ns=2, by="server", rank=0, pid=5, name="rank.started", values=values)
+        ended = Event(ns=3, by="server", rank=0, pid=5, name=EXITED, values={"code": 0, "signal": None})
+        found = {one.check: one for one in world.judge(History([begin, started, ended], size=1))}
+        assert found["world:ranks-are-processes"].ranks[0].passed is bool(over)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sizes", "words"),
+    [("spread", [2], "2 machines"), ("pack", [2, 3], "1 machine"), ("pack", [2, 6], "1 to 2 machines")],
+)
+def test_machines_without_ranks_do_not_count(rule: str, sizes: Sequence[int], words: str) -> None:
+    """A report says on how many machines the ranks of a world were, not how many a hostfile names."""
+    machines = [MachineFacts.model_construct(slots=4) for _ in range(3)]
+    assert _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), sizes) == words
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--placement pack", "--placement without --hosts"),
+        ("--hosts-python /usr/bin/python3 --ssh-config c", "--hosts-python, --ssh-config without --hosts"),
+        ("--on ray --placement spread", "--placement without --hosts"),
+        ("--hosts hosts --jobs 2", "leave it out with --hosts"),
+    ],
+)
+def test_options_that_would_change_nothing(given: str, words: str) -> None:
+    """What a run would pass over in silence is refused with what to do."""
+    parser = argparse.ArgumentParser()
+    arguments(parser)
+    with pytest.raises(ValueError, match=words):
+        elsewhere(parser.parse_args(given.split()))
+
+
+@pytest.mark.parametrize("change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}])
+def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    """What a fault asks of a world, a plug-in's too, acts on its ranks or ends it: it is not left out."""
+    launch = Launch(
+        about={"trial": 0},
+        size=2,
+        backend="none",
+        warm=True,
+        entry="subject:go",
+        folder=tmp_path,
+        arguments={},
+        inputs={"a": "b"},
+        seeds=[1, 2],
+    )
+    assert travels(launch)["size"] == 2
+    with pytest.raises(OSError, match=next(iter(change))):
+        travels(replace(launch, **change))
 
 
 @pytest.mark.slow

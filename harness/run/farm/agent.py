@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from harness.events import EventError
@@ -129,7 +129,7 @@ class Agent:
         if refused:
             cell, why = next(iter(refused.items()))
             return {"refuses": f"cell {cell} cannot run there: {why}"}, b""
-        self._laid = self._stands()
+        self._laid = stands(self._inputs)
         self._worlds = Worlds(
             self._scenario,
             preparation=Preparation(
@@ -161,18 +161,24 @@ class Agent:
         return {"files": files}, content
 
     def _told(self) -> dict[str, JSON]:
-        changed = [name for name, found in self._stands().items() if self._laid.get(name) != found]
+        now = stands(self._inputs)
+        changed = sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))
         return {"changed": [*changed], "servers": [*self._pool.pids], "seconds": self._pool.seconds}
 
-    def _stands(self) -> dict[str, tuple[int, ...]]:
-        """Each file of the inputs with what the kernel changes when it is written to."""
-        found: dict[str, tuple[int, ...]] = {}
-        for name, one in self._inputs.items():
-            paths = [one.path] if one.path.is_file() else sorted(path for path in one.path.rglob("*") if path.is_file())
-            for path in paths:
+
+def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:
+    """Each file of the inputs with what the kernel changes when it is written to; one that is gone is not among them.
+
+    By its whole path: files of two folders may have one name.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for name, one in inputs.items():
+        for path in [one.path, *sorted(one.path.rglob("*"))]:
+            if path.is_file():
                 status = path.stat()
-                found[f"{name}/{path.name}"] = (status.st_ino, status.st_size, status.st_mtime_ns)
-        return found
+                below = PurePath(name, path.relative_to(one.path)).as_posix()
+                found[below] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
 
 
 def main(*, lease: float, folder: str) -> None:

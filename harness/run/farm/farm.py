@@ -294,8 +294,7 @@ class Farm:
         Raises:
             FarmError: an input was changed on a node.
         """
-        changed = self.close()
-        if changed:
+        if changed := self.close():
             raise FarmError(f"{changed[0]} was changed by a rank while the run was going on. Nothing was signed")
         nodes = [facts for _, facts in sorted(self._facts.items())]
         return FarmFacts(starter="ray", version=self._cluster.version, nodes=nodes)
@@ -308,16 +307,22 @@ class Farm:
         changed: list[str] = []
 
         def end(node: Node) -> None:
+            facts = self._facts.get(node.number)
             if node.ended is None:
                 asked = node.ask("end")
-                if wait([asked], timeout=ENDS_WITHIN).done and asked.exception() is None:
+                if not wait([asked], timeout=ENDS_WITHIN).done:
+                    changed.append(f"node {node.number} does not say whether an input")
+                elif asked.exception() is None:
                     told, _ = asked.result()
                     found = told.get("changed")
-                    changed.extend(printable(str(name), limit=200) for name in found or () if isinstance(found, list))
-                    if (facts := self._facts.get(node.number)) is not None:
+                    names = found if isinstance(found, list) else ["(it does not say which)"]
+                    changed.extend(printable(f"input {name}", limit=200) for name in names)
+                    if facts is not None:
                         self._facts[node.number] = facts.model_copy(update={"server_pids": _pids(told)})
                     node.await_end(ENDS_WITHIN)
-            elif (facts := self._facts.get(node.number)) is not None:
+                    node.kill()
+                    return
+            if facts is not None and node.ended is not None:
                 lost = f"{type(node.ended).__name__}: {node.ended}"
                 self._facts[node.number] = facts.model_copy(update={"lost": lost})
             node.kill()

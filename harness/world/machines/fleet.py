@@ -86,6 +86,9 @@ class Fleet:
         self._ready: dict[int, dict[str, Any]] = {}
         self._needs: dict[str, Any] = {}
         self._given_up: dict[int, str] = {}
+        # Trees that each machine was given in this run, however often it was reached anew, and who changed one.
+        self._given: dict[int, set[str]] = {}
+        self._changed: set[int] = set()
         self._run = secrets.token_hex(8)
         self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
         self._lock = threading.Lock()
@@ -230,24 +233,34 @@ class Fleet:
         """
         digest, files = self._tree(place)
         for index, line in self._lines.items():
-            given = self._ready[index].setdefault("trees", set())
-            if digest not in given:
+            looked_at, given = self._ready[index].setdefault("trees", set()), self._given.setdefault(index, set())
+            if digest not in looked_at:
                 try:
-                    line.give(digest, files, within=READY_WITHIN)
+                    if line.give(digest, files, within=READY_WITHIN) and digest in given:
+                        self._changed.add(index)
                 except Unreachable as error:
                     raise ServerFailed(f"{self._machines[index].called}: {error}") from None
+                looked_at.add(digest)
                 given.add(digest)
         return digest
 
     def changed(self) -> list[str]:
-        """Which machines do not have any more what they were given, by what evidence calls them."""
-        found = []
-        for index, line in self._lines.items():
-            digests = sorted(self._ready.get(index, {}).get("trees", ()))
-            with contextlib.suppress(Unreachable):
-                if digests and line.ask("lacks", trees=digests, within=READY_WITHIN)["lacks"]:
-                    found.append(self._machines[index].called)
-        return found
+        """Which machines lacked, once or now, what they were given, or do not say, by what evidence calls them.
+
+        One that was given up is not asked: its trials say so, for they failed or are void.
+        """
+        found = set(self._changed)
+        for index in sorted(self._given.keys() - self._given_up.keys()):
+            line = self._lines.get(index)
+            if line is None or line.lost:
+                line = self.reconnect(index)
+            try:
+                digests = sorted(self._given[index])
+                if line is None or line.ask("lacks", trees=digests, within=READY_WITHIN).get("lacks") != []:
+                    found.add(index)
+            except Unreachable:
+                found.add(index)
+        return [self._machines[index].called for index in sorted(found)]
 
     def told(self) -> list[dict[str, Any]]:
         """What each machine says of itself, and of its wall clock against ours; nothing of one that was not reached."""

@@ -23,6 +23,8 @@ BEAT = 1.0
 # Beyond the lease, what an answer may take on a machine that is busy.
 PATIENCE = 1.0
 MOST_SAID = 4096
+# Answers that nobody has taken yet; it is asked one thing after the other.
+MOST_WAITING = 4
 # Exchanges that the clock is compared by: the fastest of the latest.
 EXCHANGES = 64
 # What two clocks may part by within one world, in parts: no crystal is worse.
@@ -124,12 +126,13 @@ class Line:
             raise Unreachable(f"it answered {printable(str(answer['error']), limit=500)}")
         return answer
 
-    def give(self, digest: str, files: dict[str, Path], *, within: float) -> None:
-        """As `harness.world.machines.channel.Channel.give`."""
-        if self.ask("lacks", trees=[digest], within=within).get("lacks"):
+    def give(self, digest: str, files: dict[str, Path], *, within: float) -> bool:
+        """As `harness.world.machines.channel.Channel.give`; returns whether it was lacking there."""
+        if lacks := bool(self.ask("lacks", trees=[digest], within=within).get("lacks")):
             for parts, content in tree.pieces(files):
                 self.ask("put", tree=digest, parts=parts, content=content, within=within)
             self.ask("keep", tree=digest, within=within)
+        return lacks
 
     def beat(self) -> None:
         """A heartbeat, and a look at how long nothing was heard."""
@@ -235,6 +238,8 @@ class Line:
         elif "world" in message:
             if self.hears is not None:
                 self.hears(self, message, content)
+        elif self._answers.qsize() >= MOST_WAITING:
+            raise ValueError("it answers what nobody asked")
         else:
             self._answers.put(message)
 

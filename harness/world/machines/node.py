@@ -221,7 +221,7 @@ class Node:
             case "world":
                 self._live(asked)
             case "done":
-                self._kept.pop(asked["world"]).close(keep=False)
+                self._forget(asked["world"])
             case "collect":
                 self._give(asked)
             case _:
@@ -269,6 +269,15 @@ class Node:
         well = left or self._server.is_well()
         share.say({"is": "over", "well": well, "ports": self._ports.take(asked["ports"]), "journal": told.lacks})
         self._kept[asked["world"]] = told
+
+    def _forget(self, world: str) -> None:
+        """Control has all of a world: of one that a node before this one had too."""
+        if (kept := self._kept.pop(world, None)) is not None:
+            kept.close(keep=False)
+        else:
+            with contextlib.suppress(OSError):
+                (path := journal.place(self._run, world, machine=self._machine)).unlink()
+                path.parent.rmdir()
 
     def _give(self, asked: dict[str, Any]) -> None:
         """What control has not heard of a world whose lease was lost; then nobody needs it here."""

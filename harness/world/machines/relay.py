@@ -37,6 +37,7 @@ class Relay:
         elsewhere: rank to what is called otherwise on its machine.
         given: machine to what it said when its share was over.
         heard: machine to how many messages it sent.
+        collected: machines that were lost, and whose journal came whole.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Relay:
         self.elsewhere: dict[int, Elsewhere] = {}
         self.given: dict[int, dict[str, Any]] = {}
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
+        self.collected: set[int] = set()
         self._lock = threading.RLock()
         self._roll = Roll(placed, mark=mark)
         self._left = HandedOver(scratch, size=len(placed.of))
@@ -273,6 +275,8 @@ class Relay:
                 given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
                 count = self.heard[index] - before
                 why = "" if given.get("there") and given.get("whole") else "its journal is not whole"
+                if not why:
+                    self.collected.add(index)
             except Unreachable as error:
                 why = str(error)
         self._tell({"is": "machine-collected", "machine": index, "messages": count, "why": why})

@@ -129,7 +129,7 @@ class MachineServer:
                 ports = told.get("ports")
                 if isinstance(ports, list) and all(type(port) is int and 0 < port < 65536 for port in ports):
                     self._fleet.again(index, ports)
-            for line in self._fleet.lines(sorted(self._relay.given)).values():
+            for line in self._fleet.lines(sorted(self._relay.given.keys() | self._relay.collected)).values():
                 line.send({"ask": "done", "world": self._mark})
         self._relaying.close()
         self._relay = None

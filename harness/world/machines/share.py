@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,20 @@ PLAIN = frozenset(
     }
 )
 
+# Made there from what travels beside it, or of control's own affair.
+BROUGHT = frozenset({"about", "folder", "inputs", "inside", "machines", "preload"})
+
 
 def travels(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside ranks."""
+    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside ranks.
+
+    Raises:
+        OSError: it has what machines are not given, as a plug-in's fault may ask for.
+    """
+    for one in fields(launch):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if one.name not in PLAIN | BROUGHT and getattr(launch, one.name) != default:
+            raise OSError(f"{one.name} does not act on ranks over machines: leave out what asks for it")
     return {name.name: getattr(launch, name.name) for name in fields(launch) if name.name in PLAIN}
 
 
