@@ -149,11 +149,12 @@ def make(
             machines=over.facts() if over is not None else None,
             farm=farm.facts() if farm is not None else None,
         )
+        # While they are there: once the fleet is closed nobody answers.
+        if over is not None and (changed := over.fleet.changed()):
+            what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
+            raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
     for left in pool.left:
         progress.says(f"what ranks left in their room could not be removed: {left}")
-    if over is not None and (changed := over.fleet.changed()):
-        what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
-        raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
     return made
 
 
