@@ -42,7 +42,7 @@ from harness.record.facts import (
     RevisionFacts,
     RunFacts,
 )
-from harness.record.farmed import demand_farmed, most_at_once
+from harness.record.farmed import demand_farmed, demand_over_machines, most_at_once
 from harness.record.ledgers import Ledgers
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.library import Libraries
@@ -344,6 +344,7 @@ def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts
 def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]) -> None:
     """What the run says of itself is what its scenario and its files say."""
     demand_farmed(scenario, run)
+    demand_over_machines(scenario, run)
     home = scenario.world.home_is
     if sorted(one.name for one in run.inputs) != sorted([*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]):
         raise RecordError("the run's inputs are not the scenario's")

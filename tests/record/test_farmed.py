@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import Void, VoidCode
-from harness.record.elsewhere import FarmFacts, NodeFacts
+from harness.record.elsewhere import FarmFacts, MachineFacts, MachinesFacts, NodeFacts
 from harness.record.facts import RunFacts
-from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, most_at_once, replaced
-from harness.record.model import Contradiction
+from harness.record.farmed import Places, clock_of, demand_kind, demand_over_machines, lanes_of, most_at_once, replaced
+from harness.record.model import Contradiction, RecordError, Unknown
+from harness.scenario import parse_scenario
 from harness.stats.outcome import Trial, void_reason
+from harness.stats.unshown import EDITION
+from tests.run.conftest import SCENARIO
 
 
 def node(number: int, **more: Any) -> NodeFacts:
@@ -107,3 +111,28 @@ def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None
     ]
     void = void_reason(History(events, size=2))
     assert (void.code if void else None) == code
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"machines": None, "edition": 1, "jobs": 3}, ""),
+        ({"edition": 1}, "no report of edition 1"),
+        ({"edition": EDITION + 1}, "this version knows"),
+        ({"jobs": 2}, "what no run over machines has"),
+        ({"environments": {"candidate": None}}, "what no run over machines has"),
+        ({"farm": FarmFacts.model_construct(nodes=[])}, "what no run over machines has"),
+        ({"machines": ["a", "a"]}, "not each another one"),
+    ],
+)
+def test_what_a_run_over_machines_cannot_say(change: dict[str, Any], why: str) -> None:
+    """An edition that would hide sentences, worlds side by side, nodes beside machines, one machine twice: refused."""
+    names = change.get("machines", ["a", "b"])
+    over = None
+    if names is not None:
+        over = MachinesFacts.model_construct(machines=[MachineFacts.model_construct(called=name) for name in names])
+    facts = {"farm": None, "environments": {}, "jobs": 1, "edition": EDITION, **change, "machines": over}
+    scenario = parse_scenario(SCENARIO.encode(), name="scenario.yaml", overrides=[])
+    with pytest.raises((RecordError, Unknown), match=why) if why else nullcontext():
+        demand_over_machines(scenario, RunFacts.model_construct(**facts))
