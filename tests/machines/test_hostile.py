@@ -149,7 +149,8 @@ def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
         store.keep(digest)
     for name in ("../out", "/out", "a/../../out"):
         with pytest.raises(tree.BadTree):
-            store.put(digest, [[name, False, 0, 1]], b"x")
+            store.put(digest, [["begun", False, 0, 1], [name, False, 0, 1]], b"xx")
+    assert not list((tmp_path / "store").iterdir())  # of what did not come whole nothing is left
     with pytest.raises(tree.BadTree):
         store.place("../" + digest[3:])
 

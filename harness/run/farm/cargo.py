@@ -130,8 +130,12 @@ class Store:
             OSError: no space.
         """
         draft = self._folder / f".{digest}-{os.getpid()}"
-        with draft.open("wb" if first else "ab") as file:
-            file.write(piece)
+        try:
+            with draft.open("wb" if first else "ab") as file:
+                file.write(piece)
+        except OSError:
+            draft.unlink(missing_ok=True)  # where there is no space, it would take some for good
+            raise
         if not last:
             return
         if sha256_of(draft) != digest:

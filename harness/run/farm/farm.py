@@ -180,9 +180,10 @@ class Farm:
         if why := _unlike(there, self._machine):
             return f"node {node.number}: {why}"
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._sources)))
-        for digest in lacking.get("lacks", ()):
-            if digest not in self._sources:
-                raise AnswerRefused("it asks for a file that nobody offered")
+        wanted = lacking.get("lacks")
+        if not isinstance(wanted, list) or not all(isinstance(one, str) and one in self._sources for one in wanted):
+            raise AnswerRefused("it asks for a file that nobody offered")
+        for digest in dict.fromkeys(wanted):
             self._bring(node, digest, self._sources[digest])
         lanes = self._where.jobs or max(1, place.cores // 2)
         whole = cargo.Manifest(**self._manifest, number=node.number, lanes=lanes)

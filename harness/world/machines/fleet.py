@@ -187,7 +187,7 @@ class Fleet:
         return ""
 
     def _connect(self, index: int) -> Line:
-        return Line(
+        line = Line(
             index,
             self._machines[index].command,
             within=READY_WITHIN,
@@ -196,6 +196,10 @@ class Fleet:
             root=self._tree(Path(ROOT, "harness"), below="harness/"),
             run=self._run,
         )
+        if self._closed.is_set():  # meanwhile: who closed the others does not know of it
+            line.close()
+            raise Unreachable("the run is over")
+        return line
 
     def reconnect(self, index: int) -> Line | None:
         """Reach a lost machine again, for as long as it is waited for; None where that is in vain, or the run ends."""

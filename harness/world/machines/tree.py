@@ -103,13 +103,21 @@ class Store:
         if digest not in self._coming:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._coming[digest] = self._folder / f".{secrets.token_hex(8)}"
+        try:
+            self._add(self._coming[digest], parts, content)
+        except (BadTree, OSError):
+            # What came so far would take space that nobody ever gives back.
+            self._remove(self._coming.pop(digest))
+            raise
+
+    def _add(self, coming: Path, parts: list[list[Any]], content: bytes) -> None:
         if sum(size for _, _, _, size in parts) != len(content):
             raise BadTree("its parts are not what came with them")
         start = 0
         for name, runs, at, size in parts:
             if name.startswith("/") or ".." in name.split("/") or "\0" in name:
                 raise BadTree(f"{name!r} leads out of it")
-            path = self._coming[digest] / name if name else self._coming[digest]
+            path = coming / name if name else coming
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if at else "wb") as stream:
                 stream.seek(at)
@@ -139,5 +147,5 @@ class Store:
     def _remove(self, place: Path) -> None:
         if place.is_dir():
             shutil.rmtree(place)
-        else:
+        elif place.exists():
             place.unlink()
