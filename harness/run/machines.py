@@ -112,7 +112,7 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     words = ("name", "machine", "python", "implementation", "executable", "system", "release", "architecture", "libc")
     holds = (
         all(isinstance(answer.get(word), str) for word in words)
-        and all(type(answer.get(word)) is int for word in ("cores", "memory", "free"))
+        and all(type(answer.get(word)) is int and 0 <= answer[word] < 2**63 for word in ("cores", "memory", "free"))
         and isinstance(answer.get("programs"), dict)
         and isinstance(packages, dict)
         and all(

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from harness.rank.lifecycle import STACKS
-from harness.world.machines import tree
+from harness.run.machines import facts_of
+from harness.world.machines import agent, tree
 from harness.world.machines.channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.fleet import Fleet, Reached
@@ -222,6 +223,21 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
         line._take({"given": number}, b"")
     with pytest.raises(ValueError, match="nobody asked"):
         line._take({"given": MOST_WAITING}, b"")
+
+
+def test_numbers_that_no_machine_has() -> None:
+    """A clock or a size that nobody could count with is refused where it is heard, and ends nothing later."""
+    line = Line.__new__(Line)
+    line._exchanges, line._walls = [], []
+    beat = {"is": "beat", "echo": time.monotonic_ns(), "ns": 1, "wall": 10**400}
+    line._take(beat, b"")
+    assert line.offset() == {"offset": 0.0, "offset_within": 0.0}
+    with pytest.raises(ValueError, match="clock"):
+        line._take({**beat, "ns": 10**400}, b"")
+    facts = agent.facts()
+    assert facts_of(facts)["memory"] == facts["memory"]
+    with pytest.raises(Unreachable):
+        facts_of({**facts, "memory": 10**400})
 
 
 class Keeps:

@@ -201,7 +201,7 @@ class Channel:
             sent, began = time.time_ns(), time.monotonic_ns()
             there = self.ask("clock").get("wall_ns")
             took = time.monotonic_ns() - began
-            if not isinstance(there, int):
+            if type(there) is not int or not 0 <= there < 2**63:
                 raise self._unreachable("it has no clock")
             found.append((took, there - sent - took // 2))
         found.sort()

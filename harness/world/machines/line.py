@@ -228,12 +228,12 @@ class Line:
     def _take(self, message: dict[str, Any], content: bytes) -> None:
         if message.get("is") == "beat":
             now, sent, there = time.monotonic_ns(), message["echo"], message["ns"]
-            if type(sent) is not int or type(there) is not int or not 0 < sent <= now:
+            if type(sent) is not int or type(there) is not int or not 0 < sent <= now or not 0 <= there < 2**63:
                 raise ValueError("its clock is none")
             # Of the latest exchanges alone: clocks drift.
             self._exchanges = [*self._exchanges[1 - EXCHANGES :], (now - sent, there - sent - (now - sent) // 2)]
             wall = message["wall"]
-            if type(wall) is int:
+            if type(wall) is int and 0 <= wall < 2**63:
                 self._walls = [*self._walls[1 - EXCHANGES :], (now - sent, wall - time.time_ns() + (now - sent) // 2)]
         elif "world" in message:
             if self.hears is not None:
