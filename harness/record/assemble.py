@@ -65,6 +65,7 @@ from harness.scenario import Arm as ScenarioArm
 from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
+from harness.stats.unshown import EDITION
 from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
 
 Read = Callable[[str], bytes]
@@ -92,7 +93,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
-    demand_installed(run)
+    _demand_known(run)
     try:
         scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
@@ -165,7 +166,8 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
     arrays.demand(names)
-    if again := ", ".join(filter(None, (arrays.description, ledgers.description, accounts.description))):
+    parts = arrays.description, ledgers.description, accounts.description, _older(run.edition)
+    if again := ", ".join(filter(None, parts)):
         described(again)
     return Record(
         run=run,
@@ -206,6 +208,18 @@ def _comparison(
                 f"the {name} is other code than that of the run it reproduces, and the run does not say so"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
+
+
+def _demand_known(run: RunFacts) -> None:
+    """This version knows the kinds of the run's plug-ins, and what reports of its edition say."""
+    demand_installed(run)
+    if run.edition > EDITION:
+        raise Unknown(f"it is of edition {run.edition}, and this version knows {EDITION}")
+
+
+def _older(edition: int) -> str:
+    """That sentences are left out which later reports say; empty for the newest."""
+    return f"told as reports of edition {edition} did, this is {EDITION}" if edition < EDITION else ""
 
 
 def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]) -> dict[str, ArmSummary]:

@@ -24,13 +24,10 @@ from harness.integrity import (
     Misused,
     PeerRestarted,
     ReliableMessageTransport,
-    TransferFailed,
     TransferResult,
     ValidatedMessage,
-    frame,
 )
-
-QUICK = Limits(deadline=20, silence=0.5, shortest=0.02)
+from tests.integrity.crossing import QUICK
 
 ECHO = """
 import sys
@@ -60,98 +57,6 @@ def echo() -> Iterator[Callable[[tuple[str, int]], subprocess.Popen[bytes]]]:
     for process in started:
         process.kill()
         process.wait()
-
-
-class Crossing:
-    """A way for streams that a test can break: it hands bytes on, and changes, cuts or holds them when told."""
-
-    def __init__(self, to: tuple[str, int]) -> None:
-        self._to, self._listener = to, socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._listener.getsockname()
-        self.flip_at: list[int] = []
-        self.cut_after: list[int] = []
-        self.held = threading.Event()
-        self.held.set()
-        self.connections = self.flipped = 0
-        self._ends: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                one, _ = self._listener.accept()
-                other = socket.create_connection(self._to)
-            except OSError:
-                return
-            self.connections += 1
-            self._ends += [one, other]
-            for ends in ((one, other), (other, one)):
-                self._threads.append(threading.Thread(target=self._carry, args=ends, daemon=True))
-                self._threads[-1].start()
-
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
-        passed = 0
-        try:
-            while data := one.recv(65536):
-                self.held.wait()
-                for at in [at for at in self.flip_at if passed <= at < passed + len(data)]:
-                    self.flip_at.remove(at)
-                    changed = bytearray(data)
-                    changed[at - passed] ^= 1 << at % 8
-                    data = bytes(changed)
-                    self.flipped += 1
-                passed += len(data)
-                other.sendall(data)
-                if self.cut_after and passed >= self.cut_after[0]:
-                    self.cut_after.pop(0)
-                    break
-        except OSError:
-            pass
-        for end in (one, other):
-            with contextlib.suppress(OSError):  # the other thread was first
-                # As a reset: whatever lies in either's buffers is lost.
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            let_go(end)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.held.set()
-        for end in self._ends:
-            let_go(end)
-        for thread in self._threads:
-            thread.join()
-
-
-def let_go(end: socket.socket) -> None:
-    """Close a socket that another thread may read: until that is woken, the kernel keeps the connection."""
-    with contextlib.suppress(OSError):  # it is closed
-        end.shutdown(socket.SHUT_RD)
-    end.close()
-
-
-@pytest.fixture
-def pair() -> Iterator[Callable[..., tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]]]:
-    made: list[ReliableMessageTransport] = []
-    ways: list[Crossing] = []
-
-    def make(limits: Limits = QUICK) -> tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]:
-        a, b = (ReliableMessageTransport(node=name, limits=limits) for name in "ab")
-        made.extend((a, b))
-        address = a.listen(("127.0.0.1", 0))
-        assert not isinstance(address, str)
-        a.expect("b")
-        ways.append(Crossing(address))
-        b.connect("a", ways[-1].address)
-        return a, b, ways[-1]
-
-    yield make
-    for way in ways:
-        way.close()
-    for transport in made:
-        with contextlib.suppress(TransferFailed):
-            transport.close(timeout=0.1)
 
 
 def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..., tuple]) -> None:
@@ -345,59 +250,6 @@ def over_a_bad_way(seed: int) -> None:
     far.close()
 
 
-def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[..., tuple]) -> None:
-    """What was sent before a close is received after it; then the error says that the peer closed after so many."""
-    a, b, _ = pair()
-    b.send(b"last", to="a")
-    b.close()
-    assert a.receive(source="b").data == b"last"
-    with pytest.raises(MessageLost, match="no message 1 from b: it closed after sending 1"):
-        a.receive(source="b")
-    with pytest.raises(MessageLost, match="b has closed"):
-        a.send(b"too late", to="b")
-
-
-def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
-    """A peer whose message was taken, and whose acknowledgements were lost, is answered after the goodbye."""
-    ends = {name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")}
-    for name, end in ends.items():
-        end.bind(str(tmp_path / name))
-    stop, lost = threading.Event(), []
-
-    def carry(come: str, go: str, to: str) -> None:
-        ends[come].settimeout(0.05)
-        while not stop.is_set():
-            with contextlib.suppress(OSError):
-                data = ends[come].recv(70_000)
-                header = frame.parsed(data[: frame.SIZE])
-                if to == "b" and header is not None and header.acknowledged >= 2 and len(lost) < 3:
-                    lost.append(header.kind)
-                    continue
-                ends[go].sendto(data, str(tmp_path / to))
-
-    ways = [("near", "far", "b"), ("far", "near", "a")]
-    carriers = [threading.Thread(target=carry, args=way, daemon=True) for way in ways]
-    for carrier in carriers:
-        carrier.start()
-    a, b = (ReliableMessageTransport(node=node, limits=QUICK) for node in ("a", "b"))
-    a.datagrams("b", ends["a"], str(tmp_path / "near"))
-    b.datagrams("a", ends["b"], str(tmp_path / "far"))
-    b.send(b"first", to="a")
-    b.flush(to="a")
-    b.send(b"last", to="a")
-    assert [bytes(a.receive(source="b").data) for _ in range(2)] == [b"first", b"last"]
-    leaving = threading.Thread(target=a.close, daemon=True)
-    leaving.start()
-    b.close(timeout=3)
-    leaving.join(timeout=5)
-    stop.set()
-    for carrier in carriers:
-        carrier.join()
-    for name in ("near", "far"):
-        ends[name].close()
-    assert len(lost) == 3
-
-
 def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
     """A peer that does not exist, one that is there twice, a message that is too long, a transport that is closed."""
     a = ReliableMessageTransport(node="a", limits=Limits(message=10))
@@ -424,85 +276,6 @@ def test_what_is_changed_after_it_was_sent_is_sent_as_it_was(tmp_path: Path) -> 
         data[:] = b"after!"
         a.expect("b")
         assert a.receive(source="b").data == b"before"
-
-
-def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple]) -> None:
-    """A thread that polls and one that waits for it end at once when the transport is closed, each with one error."""
-    a, b, _ = pair()
-    b.send(b"x", to="a")
-    a.receive(source="b")
-    waiting, told = threading.Semaphore(0), []
-    line = a._lines["b"]
-    wait = line._wait
-
-    def counted(seconds: float) -> bool:
-        waiting.release()
-        return bool(wait(seconds))
-
-    line._wait = counted
-
-    def receive() -> None:
-        with pytest.raises(Misused, match="the transport of a was closed meanwhile") as caught:
-            a.receive(source="b", timeout=60)
-        told.append(caught.value)
-
-    threads = [threading.Thread(target=receive) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in threads:
-        assert waiting.acquire(timeout=20)
-    begin = time.monotonic()
-    a.close()
-    for thread in threads:
-        thread.join()
-    assert len(told) == 2
-    assert time.monotonic() - begin < 15, os.getloadavg()
-
-
-def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> None:
-    """Two that say goodbye at the same moment, with a last message on its way each, both close; none waits for long."""
-    for turn in often(5, soak=2000):
-        a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
-        a.listen(str(tmp_path / f"{turn}"))
-        a.expect("b")
-        b.connect("a", str(tmp_path / f"{turn}"))
-        a.send(b"hello", to="b")
-        b.receive(source="a")
-        ready = threading.Barrier(2)
-
-        def close(transport: ReliableMessageTransport, to: str, ready: threading.Barrier = ready) -> None:
-            transport.send(b"last", to=to)
-            ready.wait()
-            transport.close()
-
-        other = threading.Thread(target=close, args=(b, "a"))
-        begin = time.monotonic()
-        other.start()
-        close(a, "b")
-        other.join()
-        assert time.monotonic() - begin < QUICK.deadline / 2, os.getloadavg()
-
-
-def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: Callable[..., range]) -> None:
-    """Whether its callers poll, have just been or come no more, a peer answers who waits: long before its own time."""
-    limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds
-    with (
-        ReliableMessageTransport(node="a", limits=limits) as a,
-        ReliableMessageTransport(node="b", limits=limits) as b,
-    ):
-        a.listen(str(tmp_path / "a"))
-        a.expect("b")
-        b.connect("a", str(tmp_path / "a"))
-        for turn in often(20, soak=5000):
-            for _ in range(turn % 4):  # calls that follow each other at once are expected to go on
-                with contextlib.suppress(MessageLate):
-                    b.receive(source="a", timeout=0)
-            a.send(b"x", to="b")
-            if turn % 3 == 1:
-                b.receive(source="a")
-            a.flush(to="b", timeout=8)
-            while b._lines["a"].conversation.incoming.waiting:
-                b.receive(source="a")
 
 
 def test_several_threads_share_a_line(pair: Callable[..., tuple]) -> None:

@@ -1,0 +1,155 @@
+"""How a transport ends: nothing that was sent is lost, and nobody waits for what does not come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.integrity import (
+    Limits,
+    MessageLate,
+    MessageLost,
+    Misused,
+    ReliableMessageTransport,
+    frame,
+)
+from tests.integrity.crossing import QUICK
+
+
+def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[..., tuple]) -> None:
+    """What was sent before a close is received after it; then the error says that the peer closed after so many."""
+    a, b, _ = pair()
+    b.send(b"last", to="a")
+    b.close()
+    assert a.receive(source="b").data == b"last"
+    with pytest.raises(MessageLost, match="no message 1 from b: it closed after sending 1"):
+        a.receive(source="b")
+    with pytest.raises(MessageLost, match="b has closed"):
+        a.send(b"too late", to="b")
+
+
+def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
+    """A peer whose message was taken, and whose acknowledgements were lost, is answered after the goodbye."""
+    ends = {name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")}
+    for name, end in ends.items():
+        end.bind(str(tmp_path / name))
+    stop, lost = threading.Event(), []
+
+    def carry(come: str, go: str, to: str) -> None:
+        ends[come].settimeout(0.05)
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                data = ends[come].recv(70_000)
+                header = frame.parsed(data[: frame.SIZE])
+                if to == "b" and header is not None and header.acknowledged >= 2 and len(lost) < 3:
+                    lost.append(header.kind)
+                    continue
+                ends[go].sendto(data, str(tmp_path / to))
+
+    ways = [("near", "far", "b"), ("far", "near", "a")]
+    carriers = [threading.Thread(target=carry, args=way, daemon=True) for way in ways]
+    for carrier in carriers:
+        carrier.start()
+    a, b = (ReliableMessageTransport(node=node, limits=QUICK) for node in ("a", "b"))
+    a.datagrams("b", ends["a"], str(tmp_path / "near"))
+    b.datagrams("a", ends["b"], str(tmp_path / "far"))
+    b.send(b"first", to="a")
+    b.flush(to="a")
+    b.send(b"last", to="a")
+    assert [bytes(a.receive(source="b").data) for _ in range(2)] == [b"first", b"last"]
+    leaving = threading.Thread(target=a.close, daemon=True)
+    leaving.start()
+    b.close(timeout=3)
+    leaving.join(timeout=5)
+    stop.set()
+    for carrier in carriers:
+        carrier.join()
+    for name in ("near", "far"):
+        ends[name].close()
+    assert len(lost) == 3
+
+
+def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple]) -> None:
+    """A thread that polls and one that waits for it end at once when the transport is closed, each with one error."""
+    a, b, _ = pair()
+    b.send(b"x", to="a")
+    a.receive(source="b")
+    waiting, told = threading.Semaphore(0), []
+    line = a._lines["b"]
+    wait = line._wait
+
+    def counted(seconds: float) -> bool:
+        waiting.release()
+        return bool(wait(seconds))
+
+    line._wait = counted
+
+    def receive() -> None:
+        with pytest.raises(Misused, match="the transport of a was closed meanwhile") as caught:
+            a.receive(source="b", timeout=60)
+        told.append(caught.value)
+
+    threads = [threading.Thread(target=receive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert waiting.acquire(timeout=20)
+    begin = time.monotonic()
+    a.close()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 2
+    assert time.monotonic() - begin < 15, os.getloadavg()
+
+
+def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> None:
+    """Two that say goodbye at the same moment, with a last message on its way each, both close; none waits for long."""
+    for turn in often(5, soak=2000):
+        a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
+        a.listen(str(tmp_path / f"{turn}"))
+        a.expect("b")
+        b.connect("a", str(tmp_path / f"{turn}"))
+        a.send(b"hello", to="b")
+        b.receive(source="a")
+        ready = threading.Barrier(2)
+
+        def close(transport: ReliableMessageTransport, to: str, ready: threading.Barrier = ready) -> None:
+            transport.send(b"last", to=to)
+            ready.wait()
+            transport.close()
+
+        other = threading.Thread(target=close, args=(b, "a"))
+        begin = time.monotonic()
+        other.start()
+        close(a, "b")
+        other.join()
+        assert time.monotonic() - begin < QUICK.deadline / 2, os.getloadavg()
+
+
+def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: Callable[..., range]) -> None:
+    """Whether its callers poll, have just been or come no more, a peer answers who waits: long before its own time."""
+    limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds
+    with (
+        ReliableMessageTransport(node="a", limits=limits) as a,
+        ReliableMessageTransport(node="b", limits=limits) as b,
+    ):
+        a.listen(str(tmp_path / "a"))
+        a.expect("b")
+        b.connect("a", str(tmp_path / "a"))
+        for turn in often(20, soak=5000):
+            for _ in range(turn % 4):  # calls that follow each other at once are expected to go on
+                with contextlib.suppress(MessageLate):
+                    b.receive(source="a", timeout=0)
+            a.send(b"x", to="b")
+            if turn % 3 == 1:
+                b.receive(source="a")
+            a.flush(to="b", timeout=8)
+            while b._lines["a"].conversation.incoming.waiting:
+                b.receive(source="a")
