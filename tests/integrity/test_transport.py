@@ -66,7 +66,8 @@ def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..
     sizes = [chance.choice([0, 1, 100, 5000, 70_000]) for _ in range(200)]
     sent = [chance.randbytes(size) for size in sizes]
     total = sum(sizes)
-    way.flip_at += sorted(chance.randrange(total // 8) for _ in range(20))
+    # Some behind the last cut: of what lies in a buffer when a connection is reset, nobody sees that it was changed.
+    way.flip_at += sorted(chance.randrange(total // 4) for _ in range(20))
     way.cut_after += [total // 10, total // 20]
     thread = threading.Thread(target=lambda: [b.send(data, to="a") for data in sent])
     thread.start()
