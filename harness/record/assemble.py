@@ -93,7 +93,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
-    _demand_known(run)
+    demand_installed(run)
     try:
         scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
@@ -208,13 +208,6 @@ def _comparison(
                 f"the {name} is other code than that of the run it reproduces, and the run does not say so"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
-
-
-def _demand_known(run: RunFacts) -> None:
-    """This version knows the kinds of the run's plug-ins, and what reports of its edition say."""
-    demand_installed(run)
-    if run.edition > EDITION:
-        raise Unknown(f"it is of edition {run.edition}, and this version knows {EDITION}")
 
 
 def _older(edition: int) -> str:
