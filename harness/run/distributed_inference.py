@@ -32,6 +32,8 @@ SAME_TOKENS = {
 }
 MADE_ANEW = {"id": "made-anew", "kind": "at-least", "ranks": [0], "value": "carried.made_anew", "to": 1}
 Prompts = Sequence[Sequence[int]]
+BROKEN = {"defect": "dropped-layer"}
+"""What a control has: the same question, put to code that is wrong."""
 
 
 class DistributedInferenceValidator:
@@ -75,21 +77,18 @@ class DistributedInferenceValidator:
     def compare_single_vs_distributed(self, prompts: Prompts, *, max_new_tokens: int = 8) -> Finished:
         """Does every rank with logits give those of the whole model, but for the noise of its own arithmetic?
 
-        The control is fed another token at the end of the last prompt. That noise can be measured, 16 positions are
-        needed in all.
+        In the control a layer is left out. That noise can be measured, 16 positions are needed in all.
 
         Args:
             prompts: lists of token ids.
             max_new_tokens: after each.
         """
-        asked = _lists(prompts)
-        other = [*asked[:-1], *([*last[:-1], last[-1] ^ 1] for last in asked[-1:] if last)]
-        given = {"prompts": asked, "max_new_tokens": max_new_tokens}
+        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "single-vs-distributed",
             "Does the split model give the logits of the whole model at every position of prefill and decode?",
             candidate={**given, **self._carried, "follow": "reference"},
-            control={**given, **self._carried, "follow": "reference", "prompts": other},
+            control={**given, **self._carried, "follow": "reference", **BROKEN},
             reference={**given, "envelope": "keep"},
             stated={"check": "same-model", "ranks": "every"},
             checks=[{"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference"}],
@@ -98,20 +97,20 @@ class DistributedInferenceValidator:
     def run_deterministic_test(self, prompts: Prompts, *, max_new_tokens: int = 32, seed: int = 1) -> Finished:
         """Does every trial, on every rank, draw the tokens that the whole model draws from the same seed?
 
-        The control draws from another seed.
+        In the control a layer is left out.
 
         Args:
             prompts: lists of token ids.
             max_new_tokens: after each.
             seed: that tokens are drawn from.
         """
-        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens, "sampling": "seeded"}
+        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens, "sampling": "seeded", "seed": seed}
         return self._run(
             "deterministic",
             "Does every rank of every trial draw the tokens that the whole model draws from the same seed?",
-            candidate={**given, **self._carried, "seed": seed},
-            control={**given, **self._carried, "seed": seed + 1},
-            reference={**given, "seed": seed},
+            candidate={**given, **self._carried},
+            control={**given, **self._carried, **BROKEN},
+            reference=given,
             stated={"check": "same-tokens", "ranks": "every"},
             checks=[SAME_TOKENS],
         )

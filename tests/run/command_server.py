@@ -48,7 +48,9 @@ def run(*arguments: str, cwd: Path, env: Mapping[str, str], merged: bool = False
             check=False,
         )
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-    request = json.dumps({"arguments": arguments, "cwd": str(cwd), "env": dict(env)}).encode()
+    request = json.dumps(
+        {"arguments": arguments, "cwd": str(cwd), "env": dict(env), "processors": _processors()}
+    ).encode()
     with os.fdopen(out) as output, os.fdopen(err) as errors, ThreadPoolExecutor(2) as readers:
         try:
             socket.send_fds(_server(), [request], [out_end, out_end if merged else err_end])
@@ -63,6 +65,11 @@ def run(*arguments: str, cwd: Path, env: Mapping[str, str], merged: bool = False
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(AT_START)}
+
+
+def _processors() -> list[int]:
+    """Those that a process started here may use; empty where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _environment() -> dict[str, str]:
@@ -119,6 +126,8 @@ def serve(control: int) -> None:
         os.dup2(descriptor, number)
         os.close(descriptor)
     given = json.loads(request)
+    if given["processors"]:
+        os.sched_setaffinity(0, given["processors"])
     os.chdir(given["cwd"])
     os.environ.clear()
     os.environ.update(given["env"])
