@@ -68,6 +68,8 @@ def take(listing: Any, content: bytes, *, about: Mapping[str, JSON], size: int, 
                 raise AnswerRefused("a list of loaded files is not what its digest says")
             if len(known) >= MOST_LISTS * size:
                 raise AnswerRefused("its ranks loaded something else in every trial")
+            if sum(map(len, known.values())) + len(text) > MOST:
+                raise AnswerRefused(f"its ranks' lists of loaded files have more than {MOST} bytes together")
             known[match[1]] = text
             continue
         match = NAME.fullmatch(name)

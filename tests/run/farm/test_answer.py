@@ -9,6 +9,7 @@ import pytest
 from harness.events import Event
 from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
+from harness.run.farm import answer
 from harness.run.farm.answer import AnswerRefused, pack, take
 from harness.run.farm.node import Node, frame
 from harness.world.capture import Capture
@@ -43,6 +44,15 @@ def test_what_a_world_left_arrives() -> None:
         listing, content = pack(capture, known=known)
         assert take(listing, content, about=ABOUT, size=2, known=known) == capture
     assert [name for name, _ in listing] == ["events.jsonl", "rank-0.log", "rank-1.stacks.txt"]
+
+
+def test_what_a_node_has_kept_at_control_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of loaded files stay in memory for the whole run: together they are no more than a limit."""
+    listing, content = pack(left(), known=())
+    monkeypatch.setattr(answer, "MOST", len(LIST) + 5)
+    take(listing, content, about=ABOUT, size=2, known={"a": b"12345"})
+    with pytest.raises(AnswerRefused, match="more than 22 bytes together"):
+        take(listing, content, about=ABOUT, size=2, known={"a": b"123456"})
 
 
 LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]], str]] = {
