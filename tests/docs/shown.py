@@ -270,7 +270,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "scenarios/chunk-boundary-prefill/README.md": {"rankproof run scenarios/chunk-boundary-prefill": SCENARIO},
     "scenarios/kv-isolation/README.md": {
         "rankproof run scenarios/kv-isolation": SCENARIO,
-        'rankproof run scenarios/kv-isolation --set "matrix.ranks=[3]" --set "matrix.backend=[gloo]"': SCENARIO,
+        'rankproof run scenarios/kv-isolation --set "matrix.ranks=[2]" --set "matrix.backend=[gloo]"': SCENARIO,
     },
     "scenarios/warm-up-and-generate/README.md": {
         "rankproof run scenarios/warm-up-and-generate/scenario.yaml": SCENARIO,

@@ -89,7 +89,7 @@ def test_watching_leaves_no_trace_in_the_subject(live: Live) -> None:
 )
 def test_ranks_find_what_a_launcher_sets(live: Live, backend: str, warm: bool) -> None:
     """Before the subject's module is imported, as torchrun does; a script that relies on it meets the others."""
-    lived = live("grouping:torch_as_launched", backend=backend, warm=warm, deadline=60.0)
+    lived = live("grouping:torch_as_launched", backend=backend, warm=warm)
     assert lived.passed, lived.findings
     for rank in (0, 1):
         assert lived.said(rank, "found")[0].values["at_import"] == {

@@ -142,7 +142,7 @@ def test_an_interrupt_ends_everything_in_order(
     driver.process.send_signal(number)
     driver.await_line("cancelled")
     driver.await_line("end")
-    assert driver.process.wait(10) == 130
+    assert driver.process.wait(5) == 130
     _nothing_left(driver, leftovers)
 
 
@@ -151,7 +151,7 @@ def test_an_interrupt_while_servers_start(driver: Driver, leftovers: Callable[..
     driver.await_line("begin")
     driver.process.send_signal(signal.SIGINT)
     driver.await_line("end")
-    assert driver.process.wait(10) == 130
+    assert driver.process.wait(5) == 130
     _nothing_left(driver, leftovers)
 
 
