@@ -1,8 +1,8 @@
 """What a hub does wrong and what becomes of it: the fault list that tokenizer discovery was judged by, row by row.
 
 The faults are the local hub's own (docs/hub.md). Rows that a rule cannot make have tests beside: ranges and kills in
-test_transfer.py, lies about names and sizes in test_wire.py, disks and locks in test_snapshot.py and test_processes.py,
-damaged caches in test_cache.py.
+test_transfer.py, lies about names and sizes in test_wire.py, proxies in test_proxies.py, disks and locks in
+test_snapshot.py and test_processes.py, damaged caches in test_cache.py.
 """
 
 from __future__ import annotations
