@@ -278,7 +278,7 @@ def _demand_possible(
     if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
-        if not _bears_out(fact.skipped, scenario, run):
+        if not _bears_out(fact.skipped, scenario, run, cell):
             message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
@@ -286,6 +286,9 @@ def _demand_possible(
         return
     if reason := unmet(scenario.needs, run.environment):
         raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
+    if lacks_machines(cell, run.machines):
+        message = f"cell {cell.id} ran, and the run had no machines for its ranks to be on so many"
+        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
     for arm in missing(scenario, run):
         raise Contradiction(
             RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"
@@ -307,7 +310,7 @@ def _demand_possible(
             raise RecordError(f"the events of the reference are missing: {place}/{EVENTS}")
 
 
-def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
+def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> bool:
     """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is its signer's word."""
     program = scenario.subject.program is not None
     match skipped.code:
@@ -319,6 +322,8 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return bool(scenario.faults)
         case SkipCode.MACHINE_HOSTS:
             return scenario.world.hosts > 1
+        case SkipCode.CELL_HOSTS:
+            return lacks_machines(cell, run.machines)
         case SkipCode.BACKEND_HOSTS:
             return (scenario.world.hosts > 1 or run.machines is not None) and not program
         case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:

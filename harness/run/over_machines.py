@@ -13,11 +13,12 @@ from harness.checks.survivors import SurvivorsCheck
 from harness.faults.hub import HubFault
 from harness.faults.link import LinkFault
 from harness.forms.digest import sha256
+from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.run.machines import facts_of, problems_of
 from harness.run.preparation import Preparation
-from harness.scenario import Scenario
+from harness.scenario import Cell, Scenario
 from harness.scenario.placement import machines_of
 from harness.starters import ssh
 from harness.starters.hostfile import Machine
@@ -74,6 +75,10 @@ class Hostfile:
         """For how many ranks each machine has room."""
         return [one.slots for one in self.machines]
 
+    def of(self, cell: Cell) -> tuple[int, ...] | None:
+        """The machine of each rank of a cell's worlds; None where there is no room for them."""
+        return machines_of(self.placement, slots=self.slots, size=cell.ranks, hosts=cell.hosts)
+
     def called(self, machine: Machine) -> str:
         """What the record calls a machine."""
         return machine.name if self.named else sha256(machine.name.encode())[:DIGITS]
@@ -91,9 +96,9 @@ class OverMachines:
     fleet: Fleet
     hostfile: Hostfile
 
-    def placed(self, size: int) -> Placed:
-        """Where the ranks of a world of this size are."""
-        of = machines_of(self.hostfile.placement, slots=self.hostfile.slots, size=size)
+    def placed(self, cell: Cell) -> Placed:
+        """Where the ranks of a cell's worlds are."""
+        of = self.hostfile.of(cell)
         assert of is not None  # a cell for which there is no room is skipped
         return self.fleet.placed(of)
 
@@ -156,12 +161,30 @@ def refusal(scenario: Scenario) -> str:
 def skip(preparation: Preparation, hostfile: Hostfile) -> None:
     """Skip the cells for which there is no room on the machines, or whose backend does not join ranks on several."""
     for cell in preparation.runnable:
-        if machines_of(hostfile.placement, slots=hostfile.slots, size=cell.ranks) is None:
-            room = sum(hostfile.slots) if isinstance(hostfile.placement, str) else len(hostfile.placement)
-            why = f"{cell.ranks} ranks, and the hostfile has room for {room}: give machines more slots"
-            preparation.skipped[cell.id] = Skip(SkipCode.CELL_LIMIT, why)
+        if (unlike := _without_room(cell, hostfile)) is not None:
+            preparation.skipped[cell.id] = unlike
         elif (refused := backends.machines_refusal(cell.backend)) is not None:
             preparation.skipped[cell.id] = refused
+
+
+def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
+    """Why the machines cannot have the ranks of a cell, or not on as many of them as it says."""
+    if hostfile.of(cell) is not None:
+        return None
+    there, room = len(hostfile.machines), sum(hostfile.slots[: cell.hosts])
+    if not isinstance(hostfile.placement, str):
+        room = len(hostfile.placement)
+    if cell.hosts is None:
+        why = f"{cell.ranks} ranks, and the hostfile has room for {room}: give machines more slots"
+        return Skip(SkipCode.CELL_LIMIT, why)
+    on = plural(cell.hosts, "machine")
+    if cell.hosts > there:
+        why = f"its ranks are on {on}, and the hostfile has {there}: name more"
+    elif room < cell.ranks:
+        why = f"{cell.ranks} ranks on {on}, which have room for {room}: give machines more slots"
+    else:
+        why = f"--placement does not put its {cell.ranks} ranks on {on}: leave it out"
+    return Skip(SkipCode.CELL_HOSTS, why)
 
 
 @contextmanager

@@ -161,7 +161,7 @@ def judge(
     otherwise: Deviation | None = None
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
-        if must_fail.applies(cell.ranks, cell.backend, cell.axes):
+        if must_fail.applies(cell.values):
             otherwise = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
         elif failed:
             what = f"check {failed[0].check} failed, in a cell in which must_fail.cells says that the control holds"
