@@ -57,7 +57,7 @@ from harness.record.model import (
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
-from harness.record.skips import contradiction, unmet
+from harness.record.skips import contradiction, lacks_machines, unmet
 from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import CALLED, Cell, Scenario, ScenarioError, cells, parse_scenario
@@ -284,11 +284,9 @@ def _demand_possible(
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
         return
-    if reason := unmet(scenario.needs, run.environment):
+    away = "has its ranks on machines that the run had not" if lacks_machines(cell, run.machines) else None
+    if reason := unmet(scenario.needs, run.environment) or away:
         raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
-    if lacks_machines(cell, run.machines):
-        message = f"cell {cell.id} ran, and the run had no machines for its ranks to be on so many"
-        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
     for arm in missing(scenario, run):
         raise Contradiction(
             RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"

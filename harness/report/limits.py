@@ -59,6 +59,10 @@ MACHINES = (
     "its own word, within what can be true. Times of two machines are set by ours, to within half of the fastest round "
     "trip: no verdict rests on which of two was first."
 )
+TEST_MACHINES = (
+    "These machines were made of one, as networks of their own with a real sshd each: they share its processors, its "
+    "files and its clock on the wall, and nothing is shown about network cards, or machines that differ."
+)
 FARMED = (
     "Each trial ran on one machine, over loopback, and trials on several: nothing is shown about networks. Times and "
     "memory of different machines are not set beside each other, so nothing was measured. What a node says of its own "
@@ -112,6 +116,8 @@ def limits_section(record: Record) -> list[Block]:
     elif (over := record.run.machines) is not None:
         placed = sorted({(cell.ranks, cell.hosts) for cell in record.judgement.cells if cell.candidate}, key=str)
         where = MACHINES.format(count=_of_machines(over, placed), listed=len(over.machines))
+    if record.run.machines is not None and record.run.machines.made_here:
+        where = f"{where} {TEST_MACHINES}"
     items += [where, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
 

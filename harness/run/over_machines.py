@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from harness import backends
 from harness.checks.survivors import SurvivorsCheck
+from harness.faults import Fault
+from harness.faults.cut_off import NO_CABLES, CutOffFault
 from harness.faults.hub import HubFault
 from harness.faults.link import LinkFault
 from harness.forms.digest import sha256
@@ -22,6 +24,7 @@ from harness.scenario import Cell, Scenario
 from harness.scenario.placement import machines_of
 from harness.starters import ssh
 from harness.starters.hostfile import Machine
+from harness.starters.test_machines import TestMachines
 from harness.world.machines import agent
 from harness.world.machines.channel import LEASE, Unreachable, argv
 from harness.world.machines.fleet import Fleet, Reached
@@ -57,6 +60,7 @@ class Hostfile:
         placement: spread, pack, or the machine of each rank by its place in the hostfile.
         interpreter: path of the Python in whose environment ranks run there.
         configuration: for ssh, instead of the user's own.
+        made_here: the machines, where they were made of this one.
         named: whether the record calls machines by their names; else by digests of them.
         lease: seconds without a heartbeat after which a machine ends its ranks.
         back_within: seconds for which one that was lost is waited for.
@@ -66,6 +70,7 @@ class Hostfile:
     interpreter: str
     placement: Literal["spread", "pack"] | tuple[int, ...] = "spread"
     configuration: Path | None = None
+    made_here: TestMachines | None = None
     named: bool = False
     lease: float = LEASE
     back_within: float = BACK_WITHIN
@@ -113,6 +118,7 @@ class OverMachines:
             placement=placement if isinstance(placement, str) else list(placement),
             lease=self.hostfile.lease,
             ready=round(self.fleet.seconds, 2),
+            made_here=self.hostfile.made_here is not None,
         )
 
 
@@ -158,11 +164,13 @@ def refusal(scenario: Scenario) -> str:
     return f"it cannot run over machines: {'; '.join(found)}" if found else ""
 
 
-def skip(preparation: Preparation, hostfile: Hostfile) -> None:
+def skip(preparation: Preparation, hostfile: Hostfile, *, faults: Sequence[Fault] = ()) -> None:
     """Skip the cells for which there is no room on the machines, or whose backend does not join ranks on several."""
     for cell in preparation.runnable:
         if (unlike := _without_room(cell, hostfile)) is not None:
             preparation.skipped[cell.id] = unlike
+        elif hostfile.made_here is None and any(isinstance(fault, CutOffFault) for fault in faults):
+            preparation.skipped[cell.id] = Skip(SkipCode.MACHINE_FAULT, NO_CABLES)
         elif (refused := backends.machines_refusal(cell.backend)) is not None:
             preparation.skipped[cell.id] = refused
 
@@ -217,5 +225,6 @@ def reached(hostfile: Hostfile | None, *, cancel: int) -> Iterator[OverMachines 
         )
         for one in hostfile.machines
     ]
-    with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel) as fleet:
+    cables = hostfile.made_here
+    with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel, cables=cables) as fleet:
         yield OverMachines(fleet=fleet, hostfile=hostfile)

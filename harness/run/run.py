@@ -154,7 +154,7 @@ def run(
             folder.write(PATCH_PATH, found.patch)
         preparation = _prepared(scenario, found, folder, progress, over=isinstance(on, Hostfile))
         if isinstance(on, Hostfile):
-            over_machines.skip(preparation, on)
+            over_machines.skip(preparation, on, faults=scenario.faults)
         skipped = preparation.skipped
         overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
         plan = Plan(

@@ -179,9 +179,7 @@ class Trials:
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        must_fail = (
-            arm == "control" and self._stated is not None and self._stated.applies(cell.values)
-        )
+        must_fail = arm == "control" and self._stated is not None and self._stated.applies(cell.values)
         return MadeTrial(
             cell=cell,
             arm=arm,

@@ -142,8 +142,12 @@ def judge(
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
-    ended = {one.rank: one.fault for one in proved if one.proof.proved and one.proof.ends}
-    history = history.with_faults([_as_asked(one, history) for one in proved])
+    enders = [one for one in proved if one.proof.proved and one.proof.ends]
+    ended = {rank: one.fault for one in enders for rank in one.proof.beside}
+    ended |= {one.rank: one.fault for one in enders}
+    struck = [_as_asked(one, history) for one in proved]
+    struck += [_as_asked(one, history)._replace(rank=rank) for one in enders for rank in one.proof.beside]
+    history = history.with_faults(struck)
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {

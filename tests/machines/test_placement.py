@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,9 +170,7 @@ def test_a_number_that_the_harness_has_too() -> None:
         ("spread", [(3, 1), (3, 3)], "1 to 3 machines"),
     ],
 )
-def test_machines_without_ranks_do_not_count(
-    rule: str, placed: Sequence[tuple[int, int | None]], words: str
-) -> None:
+def test_machines_without_ranks_do_not_count(rule: str, placed: Sequence[tuple[int, int | None]], words: str) -> None:
     """A report says on how many machines the ranks of a world were, not how many a hostfile names."""
     machines = [MachineFacts.model_construct(slots=4) for _ in range(3)]
     assert _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), placed) == words
@@ -184,6 +183,8 @@ def test_machines_without_ranks_do_not_count(
         ("--hosts-python /usr/bin/python3 --ssh-config c", "--hosts-python, --ssh-config without --hosts"),
         ("--on ray --placement spread", "--placement without --hosts"),
         ("--hosts hosts --jobs 2", "leave it out with --hosts"),
+        ("--hosts test:0", "makes N test machines"),
+        ("--hosts test:3 --ssh-config c", "leave it out"),
     ],
 )
 def test_options_that_would_change_nothing(given: str, words: str) -> None:
@@ -191,7 +192,7 @@ def test_options_that_would_change_nothing(given: str, words: str) -> None:
     parser = argparse.ArgumentParser()
     arguments(parser)
     with pytest.raises(ValueError, match=words):
-        elsewhere(parser.parse_args(given.split()))
+        elsewhere(parser.parse_args(given.split()), ExitStack())
 
 
 @pytest.mark.parametrize("change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}])
