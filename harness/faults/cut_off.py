@@ -106,7 +106,7 @@ class CutOffFault(FaultAtEvent):
         )
         if (
             joined is None
-            or joined.event.values.get("link") == "down"
+            or joined.event.values.get("link") != "up"
             or not proof.lasted(cut, joined, seconds=self.for_)
         ):
             shown = f"its machine was not cut off for {self.for_:g} s and joined again"
