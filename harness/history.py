@@ -160,6 +160,19 @@ def machine_of(history: History, rank: int) -> JSON:
     return of[rank] if isinstance(of, list) and rank < len(of) else None
 
 
+def machine_called(history: History, rank: int) -> JSON:
+    """What evidence calls the machine of a rank, in a world over several; None where all were on one."""
+    placed, index = history.about().get("machines"), machine_of(history, rank)
+    called = placed.get("called") if isinstance(placed, dict) else None
+    return called[index] if isinstance(called, list) and type(index) is int and 0 <= index < len(called) else None
+
+
+def ranks_beside(history: History, rank: int) -> list[int]:
+    """The other ranks on the machine of a rank, in a world over several."""
+    own = machine_of(history, rank)
+    return [one for one in range(history.size) if one != rank and own is not None and machine_of(history, one) == own]
+
+
 def ended(values: object) -> str:
     """How a process ended, in words: `code 1` or `SIGKILL`."""
     if not isinstance(values, dict):
@@ -220,6 +233,10 @@ def hub_log_flaw(history: History) -> str:
 
 MACHINES_JOINED, MACHINE_LOST, MACHINE_ENDED = "machines.joined", "machine.lost", "machine.ended"
 """Of a world over machines: their clocks; one that was not reached any more; one that ended its ranks by itself."""
+MACHINE_CUT, MACHINE_JOINED = "machine.cut", "machine.joined"
+"""The harness says so when a fault pulls the cable of a test machine out, and when it is in again: fault, link."""
+MACHINE_COLLECTED = "machine.collected"
+"""The harness says so of a machine that was lost: how many messages came late, and why they are not all."""
 RANK_CLOCK = "rank.clock"
 """The harness says so of a rank with a clock of its own, when it first speaks: by how much that is `ahead`, in ns."""
 ENVIRONMENT_TOLD = "rank.environment"

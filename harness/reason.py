@@ -74,6 +74,7 @@ class SkipCode(StrEnum):
     CELL_TOO_SMALL = "skip:cell-too-small"
     CELL_GPUS = "skip:cell-gpus"
     CELL_LIMIT = "skip:cell-limit"
+    CELL_HOSTS = "skip:cell-hosts"
     CELL_MODEL = "skip:cell-model"
     BACKEND_LIBRARY = "skip:backend-library"
     BACKEND_UNKNOWN = "skip:backend-unknown"

@@ -91,15 +91,15 @@ class MlxRing(Backend):
         return Rendezvous(ranks=ranks, descriptors=descriptors, opened=opened, env=_numbered(size))
 
     def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
-        # Whose turn it is, no rank sees of a rank on another machine: MLX may sleep a second here (docs/adr/0007).
+        # No rank sees who listens on another machine, so the others tell the last one, where it will listen itself.
         del interfaces
-        own = {
-            "places": list(map(list, zip(addresses, ports, strict=True))),
-            "held": None,
-            "turn": None,
-            "tables": None,
-        }
-        return Rendezvous(ranks=[own] * len(addresses), env=_numbered(len(addresses)))
+        size = len(addresses)
+        places = list(map(list, zip(addresses, ports, strict=True)))
+        across = sys.platform.startswith("linux")
+        own: dict[str, Any] = {"places": places, "held": None, "turn": None, "tables": None, "across": across}
+        last = {**own, "door": {"descriptor": 0}} if across else own
+        opened = [Opened(rank=size - 1, port=ports[-1], backlog=size)] if across else []
+        return Rendezvous(ranks=[*[own] * (size - 1), last], opened=opened, env=_numbered(size))
 
 
 def _numbered(size: int) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import _exit
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from harness.rank.spec import RankSpec
 
 # Between two looks at a port: an order below the time a rank needs to get there.
 PAUSE = 0.0003
+# What a rank on another machine may take to say who it is.
+GREETED_WITHIN = 5.0
 
 
 class NotTheRing(RuntimeError):
@@ -145,6 +147,97 @@ class Turn:
         return listens(address, port) if self._tables is None else is_listed(self._tables[rank], port)
 
 
+class TurnAcross:
+    """The same where ranks are on several machines, of whose sockets a rank sees its own alone.
+
+    Where the last rank is going to listen, it keeps a door open before: a child of every other rank comes to it once
+    its parent listens, and that of the rank before the last has stopped its parent by then. When all have come the door
+    is shut, and the last rank joins; a child of its own tells the one before when it listens. Linux only.
+    """
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._own = spec.rank, spec.size
+        self._places: Sequence[tuple[str, int]] = spec.rendezvous["places"]
+        self._door: int | None = spec.rendezvous.get("door")
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Around joining, in every rank."""
+        rank, size = self._own
+        if self._door is not None:
+            before = self._await_the_others(socket.socket(fileno=self._door))
+            child = _child(lambda _parent: self._tell_of_listening(before))
+            before.close()
+        else:
+            child = _child(lambda parent: self._come(parent, stops=rank == size - 2))
+        try:
+            yield
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            raise
+        finally:
+            os.waitpid(child, 0)
+
+    def _await_the_others(self, door: socket.socket) -> socket.socket:
+        """In the last rank: return when all others listen, with the line to the one before, which stands still."""
+        rank, _ = self._own
+        come: dict[int, socket.socket] = {}
+        with door:
+            while len(come) < rank:
+                line, _ = door.accept()
+                # A number of two bytes; who says anything else is none of the others, and is not waited for.
+                line.settimeout(GREETED_WITHIN)
+                with contextlib.suppress(OSError):
+                    said = line.recv(2, socket.MSG_WAITALL)
+                    if len(said) == 2 and (other := int.from_bytes(said, "big")) < rank:
+                        come[other] = line
+            # Whoever else holds it, as the process that forked this one does, nobody listens any more.
+            door.shutdown(socket.SHUT_RDWR)
+        before = come.pop(rank - 1)
+        for line in come.values():
+            line.close()
+        before.settimeout(None)
+        return before
+
+    def _tell_of_listening(self, before: socket.socket) -> None:
+        """In a child of the last rank: have the one before go on once its parent listens."""
+        while not listens(*self._places[-1]):
+            time.sleep(PAUSE)
+        before.sendall(b"!")
+
+    def _come(self, parent: int, *, stops: bool) -> None:
+        """In a child of another rank: tell the last one that its parent listens; stop it until that one does."""
+        rank, _ = self._own
+        process = os.pidfd_open(parent)
+        while not listens(*self._places[rank]):
+            time.sleep(PAUSE)
+        with socket.create_connection(self._places[-1]) as line:
+            if not stops:
+                line.sendall(rank.to_bytes(2, "big"))
+                line.recv(1)
+                return
+            signal.pidfd_send_signal(process, signal.SIGSTOP)
+            try:
+                while (found := inspect(parent)) is not None and found.state not in "TtZX":
+                    time.sleep(PAUSE)
+                line.sendall(rank.to_bytes(2, "big"))
+                line.recv(1)
+            finally:
+                signal.pidfd_send_signal(process, signal.SIGCONT)
+
+
+def _child(do: Callable[[int], None]) -> int:
+    """Have a child of this process do something, which ends with it; its pid."""
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        try:
+            die_with_parent(parent)
+            do(parent)
+        finally:
+            _exit(0)
+    return child
+
+
 def is_listed(table: int, port: int) -> bool:
     """Whether a socket listens on this port of a test host, by the host's table of TCP connections (Linux)."""
     # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket that listens.
@@ -178,7 +271,11 @@ def join(spec: RankSpec) -> RingGroup:
     hosts = Path(spec.scratch) / "mlx-hosts.json"
     hosts.write_text(json.dumps([[f"{address}:{port}"] for address, port in spec.rendezvous["places"]]))
     os.environ["MLX_HOSTFILE"] = str(hosts)
-    turn = Turn(spec).taken() if spec.rendezvous["turn"] is not None else contextlib.nullcontext()
+    turn: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if spec.rendezvous.get("across"):
+        turn = TurnAcross(spec).taken()
+    elif spec.rendezvous["turn"] is not None:
+        turn = Turn(spec).taken()
     held = spec.rendezvous["held"]
     with socket.socket(fileno=held) if held is not None else contextlib.nullcontext(), turn:
         # Strict: else MLX answers a setting it cannot use with a group of one.

@@ -22,6 +22,7 @@ from harness.checks.equivalent import EquivalentCheck
 from harness.checks.event import EventCheck
 from harness.checks.exit import ExitCheck
 from harness.checks.finding import Finding, RankFinding, canonical
+from harness.checks.host_lost import HostLostCheck
 from harness.checks.influence import InfluenceCheck
 from harness.checks.ledger_agrees import LedgerAgreesCheck
 from harness.checks.no_survivors import NoSurvivorsCheck
@@ -53,6 +54,7 @@ KINDS: Registry[type[Check]] = Registry(
         "progress": ProgressCheck,
         "detected-within": DetectedWithinCheck,
         "survivors-end": SurvivorsEndCheck,
+        "host-lost": HostLostCheck,
         "environment-agrees": EnvironmentAgreesCheck,
         "requests": RequestsCheck,
         "ledger-agrees": LedgerAgreesCheck,
@@ -89,7 +91,7 @@ def judge_trial(
         for check, finding in zip(checks, findings, strict=True)
         for part in (finding.ranks if check.properties.demands_an_error else ())
         # To raise an error is not to end by it: whoever had to be stopped did not finish.
-        if part.passed and not history.was_stopped(part.rank)
+        if part.passed and (check.properties.may_be_stopped or not history.was_stopped(part.rank))
     }
     return findings + world.judge(history, ended_by_fault=ended_by_fault, in_error=in_error)
 

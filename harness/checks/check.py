@@ -44,6 +44,7 @@ class CheckProperties:
         needs_a_hub: judges what the scenario's hub logs.
         needs_the_environment: judges what the rank's own runtime tells of what it runs in, which it does only then.
         demands_an_error: holds where a rank ends with an error: such a rank need not have joined or returned.
+        may_be_stopped: holds too where the harness had to stop the rank, and looks at when it did.
         wrong: the moment at which it fails by something that is there; None where nothing could be wrong.
         missing: the moment at which it fails because something is not there (`RankFinding.missing`).
     """
@@ -55,6 +56,7 @@ class CheckProperties:
     needs_a_hub: bool
     needs_the_environment: bool
     demands_an_error: bool
+    may_be_stopped: bool
     wrong: FailsAt | None
     missing: FailsAt
 
@@ -72,6 +74,7 @@ OF_A_VALUE = CheckProperties(
     needs_a_hub=False,
     needs_the_environment=False,
     demands_an_error=False,
+    may_be_stopped=False,
     wrong=FailsAt.EVENT,
     missing=FailsAt.RANK_END,
 )

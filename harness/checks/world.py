@@ -11,7 +11,7 @@ from typing import Any
 from harness.checks.finding import Finding, RankFinding
 from harness.events import Event
 from harness.forms.strict_json import JSON
-from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History, ended
+from harness.history import MACHINE_CUT, MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History, ended
 
 KIND = "world"
 
@@ -153,9 +153,16 @@ def _stayed(history: History, rank: int) -> RankFinding:
         reason = f"it was to be on machine {own}"
     for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
         for seen in history.noted(name):
-            if not reason and seen.event.values.get("machine") == own:
+            if not reason and seen.event.values.get("machine") == own and not _was_cut_off(history, rank, own):
                 line, reason = seen.line, f"its machine {words}: {seen.event.values.get('why')}"
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+
+
+def _was_cut_off(history: History, rank: int, machine: object) -> bool:
+    """Whether a fault provably ended the rank by cutting its machine off: then that it did not stay is the fault's."""
+    found = [one.event.values for one in history.noted(MACHINE_CUT)]
+    cut = {values.get("fault") for values in found if values.get("machine") == machine}
+    return any(one.rank == rank and one.ends and one.fault in cut for one in history.faults)
 
 
 def _entry_loaded(history: History, rank: int) -> RankFinding:

@@ -53,7 +53,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     over = parser.add_argument_group("over several machines (docs/machines.md)")
     over.add_argument(
-        "--hosts", type=folder, metavar="FILE", help="hostfile of the machines that the ranks are on, by ssh"
+        "--hosts",
+        type=folder,
+        metavar="FILE",
+        help="hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one (as root)",
     )
     over.add_argument(
         "--placement",

@@ -7,7 +7,9 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,12 @@ def main(options: argparse.Namespace) -> int:
     Nothing that ended UNSIGNED for want of a key is a PASS.
     A scenario whose code cannot be called as it says is a mistake like one in its file: 64, whatever the others say.
     """
+    with ExitStack() as stack:
+        return _run(options, stack)
+
+
+def _run(options: argparse.Namespace, stack: ExitStack) -> int:
+    """As `main`; what was made for the runs is taken away by `stack`."""
     loaded, problems = load_all(options.scenarios, [*options.overrides, *revisions(options)])
     if problems:
         print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
@@ -53,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     try:
-        on = elsewhere(options)
+        on = elsewhere(options, stack)
     except (ScenarioError, OSError, ValueError) as error:
         return give_up("run", error, USAGE)
     if options.trying:
@@ -109,8 +117,12 @@ def revisions(options: argparse.Namespace) -> list[str]:
     return overrides
 
 
-def elsewhere(options: argparse.Namespace) -> Where | Hostfile | None:
+def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile | None:
     """The cluster or the machines that the command line names; None is this machine.
+
+    Args:
+        options: of the command line.
+        stack: takes test machines away again.
 
     Raises:
         OSError: the hostfile cannot be read.
@@ -138,14 +150,24 @@ def elsewhere(options: argparse.Namespace) -> Where | Hostfile | None:
     if options.hosts is None:
         return None
     from harness.run.over_machines import Hostfile
+    from harness.starters import test_machines
     from harness.starters.hostfile import placement, read
 
-    machines = read(Path(options.hosts))
+    made, file, configuration = None, Path(options.hosts), options.ssh_config
+    if str(options.hosts).startswith(test_machines.PREFIX):
+        if configuration is not None:
+            raise ValueError("--ssh-config: test machines have a configuration of their own: leave it out")
+        count = test_machines.count_of(str(options.hosts))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-test-machines-")))
+        made = stack.enter_context(test_machines.made(folder, count))
+        file, configuration = made.hostfile, made.config
+    machines = read(file)
     return Hostfile(
         machines=machines,
         placement=placement(options.placement or "spread", machines=machines),
         interpreter=options.hosts_python or sys.executable,
-        configuration=Path(options.ssh_config) if options.ssh_config else None,
+        configuration=Path(configuration) if configuration else None,
+        made_here=made,
         named=options.name_hosts,
     )
 

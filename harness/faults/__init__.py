@@ -14,6 +14,7 @@ from pydantic import Field
 from harness.faults.address_space import AddressSpaceFault
 from harness.faults.bandwidth import BandwidthFault
 from harness.faults.clock_skew import ClockSkewFault
+from harness.faults.cut_off import CutOffFault
 from harness.faults.delay import DelayFault
 from harness.faults.doubled_contribution import DoubledContributionFault
 from harness.faults.duplicate import DuplicateFault
@@ -97,6 +98,7 @@ KINDS: Registry[type[Fault]] = Registry(
         "partition": PartitionFault,
         "half-open": HalfOpenFault,
         "reset": ResetFault,
+        "cut-off": CutOffFault,
         "skip-call": SkipCallFault,
         "repeat-call": RepeatCallFault,
         "reorder-calls": ReorderCallsFault,

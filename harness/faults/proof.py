@@ -25,6 +25,7 @@ class Proof:
         ends: whether it is what ended the rank.
         overtaken: whether the trial failed before the fault could strike, or before it was over: the failure is the
             trial's own, and no fault of the harness.
+        beside: other ranks that it ended with this one, where it strikes more than a rank.
     """
 
     proved: bool
@@ -32,6 +33,7 @@ class Proof:
     lines: tuple[int, ...] = ()
     ends: bool = False
     overtaken: bool = False
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

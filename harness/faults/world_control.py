@@ -69,6 +69,14 @@ class WorldControl(Protocol):
         """
         ...
 
+    def cut_off(self, rank: int, *, fault: str) -> None:
+        """Pull the cable of the rank's machine out, where it is a test machine: `machine.cut`."""
+        ...
+
+    def join(self, rank: int, *, fault: str) -> None:
+        """Put it in again, if this fault pulled it: `machine.joined`."""
+        ...
+
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
         ...

@@ -57,7 +57,7 @@ from harness.record.model import (
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
-from harness.record.skips import contradiction, unmet
+from harness.record.skips import contradiction, lacks_machines, unmet
 from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import CALLED, Cell, Scenario, ScenarioError, cells, parse_scenario
@@ -278,13 +278,14 @@ def _demand_possible(
     if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
-        if not _bears_out(fact.skipped, scenario, run):
+        if not _bears_out(fact.skipped, scenario, run, cell):
             message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
         return
-    if reason := unmet(scenario.needs, run.environment):
+    away = "has its ranks on machines that the run had not" if lacks_machines(cell, run.machines) else None
+    if reason := unmet(scenario.needs, run.environment) or away:
         raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
     for arm in missing(scenario, run):
         raise Contradiction(
@@ -307,7 +308,7 @@ def _demand_possible(
             raise RecordError(f"the events of the reference are missing: {place}/{EVENTS}")
 
 
-def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
+def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> bool:
     """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is its signer's word."""
     program = scenario.subject.program is not None
     match skipped.code:
@@ -319,6 +320,8 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts) -> bool:
             return bool(scenario.faults)
         case SkipCode.MACHINE_HOSTS:
             return scenario.world.hosts > 1
+        case SkipCode.CELL_HOSTS:
+            return lacks_machines(cell, run.machines)
         case SkipCode.BACKEND_HOSTS:
             return (scenario.world.hosts > 1 or run.machines is not None) and not program
         case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:

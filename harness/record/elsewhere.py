@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model
 
@@ -41,12 +41,20 @@ class MachinesFacts(Model):
         placement: spread, pack, or the machine of each rank by its place in the hostfile.
         lease: seconds without a heartbeat after which a machine ended its ranks.
         ready: seconds until the slowest was ready, connection and preload together.
+        made_here: whether they were test machines, made of one.
     """
 
     machines: list[MachineFacts]
     placement: Literal["spread", "pack"] | list[int]
     lease: float
     ready: float
+    made_here: bool = False
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Of machines that were there nothing more is said, as in records from before."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if self.made_here or name != "made_here"}
 
 
 class NodeFacts(Model):

@@ -12,8 +12,10 @@ from enum import StrEnum
 from harness.models.catalogue import MODELS
 from harness.models.engines import uneven
 from harness.reason import Skip, SkipCode
+from harness.record.elsewhere import MachinesFacts
 from harness.record.facts import Environment, RunFacts
 from harness.scenario import Cell, Needs, Scenario
+from harness.scenario.placement import machines_of
 from harness.subjects import READY
 
 GIB = 2**30
@@ -33,8 +35,8 @@ class Holds(StrEnum):
 def holds(code: SkipCode) -> Holds:
     """What a reason depends on."""
     match code:
-        case SkipCode.CELL_MODEL:
-            # Of this model over as many ranks: cells that differ in anything else may well have run.
+        # Of this model over as many ranks, on so many machines: cells that differ in anything else may well have run.
+        case SkipCode.CELL_MODEL | SkipCode.CELL_HOSTS:
             return Holds.NONE
         case SkipCode.CELL_TOO_SMALL:
             return Holds.SMALLER
@@ -96,6 +98,16 @@ def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
             return other.backend == cell.backend and other.ranks <= cell.ranks
         case Holds.LARGER:
             return other.backend == cell.backend and other.ranks >= cell.ranks
+
+
+def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
+    """Whether a run over these machines, or over none, cannot have the ranks of a cell on as many as it says."""
+    if cell.hosts is None:
+        return False
+    if found is None:
+        return cell.hosts > 1
+    slots = [one.slots for one in found.machines]
+    return machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
 
 
 def unmet(needs: Needs, here: Environment) -> Skip | None:

@@ -257,11 +257,12 @@ def demand_own(
         begun[moment] = evidence
 
 
-def _machines(found: MachinesFacts | None, size: int) -> JSON:
-    """What the first line of a world says of its machines."""
+def _machines(found: MachinesFacts | None, cell: Cell) -> JSON:
+    """What the first line of a cell's worlds says of their machines."""
     if found is None:
         return None
-    placed = machines_of(found.placement, slots=[one.slots for one in found.machines], size=size)
+    slots = [one.slots for one in found.machines]
+    placed = machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts)
     return {"called": [one.called for one in found.machines], "of": list(placed or ())}
 
 
@@ -274,7 +275,7 @@ def _own(
         placed = scenario.world.hosts_of(cell.ranks)
         place: dict[str, JSON] = {"cell": cell.id, "size": cell.ranks, "backend": cell.backend}
         place["hosts"] = None if placed is None else list(placed)
-        place["machines"] = _machines(machines, cell.ranks)
+        place["machines"] = _machines(machines, cell)
         for arm, count in facts.trials.items():
             for index in range(count):
                 seed = str(derive_seed(scenario.seed, scenario.id, cell.id, index))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from harness.forms.text import plural
 from harness.record.elsewhere import MachinesFacts
@@ -59,6 +59,10 @@ MACHINES = (
     "its own word, within what can be true. Times of two machines are set by ours, to within half of the fastest round "
     "trip: no verdict rests on which of two was first."
 )
+TEST_MACHINES = (
+    "These machines were made of one, as networks of their own with a real sshd each: they share its processors, its "
+    "files and its clock on the wall, and nothing is shown about network cards, or machines that differ."
+)
 FARMED = (
     "Each trial ran on one machine, over loopback, and trials on several: nothing is shown about networks. Times and "
     "memory of different machines are not set beside each other, so nothing was measured. What a node says of its own "
@@ -110,15 +114,18 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.farm is not None:
         where = FARMED
     elif (over := record.run.machines) is not None:
-        where = MACHINES.format(count=_of_machines(over, sizes), listed=len(over.machines))
+        placed = sorted({(cell.ranks, cell.hosts) for cell in record.judgement.cells if cell.candidate}, key=str)
+        where = MACHINES.format(count=_of_machines(over, placed), listed=len(over.machines))
+    if record.run.machines is not None and record.run.machines.made_here:
+        where = f"{where} {TEST_MACHINES}"
     items += [where, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
 
 
-def _of_machines(over: MachinesFacts, sizes: Sequence[int]) -> str:
-    """How many machines had ranks: those of a hostfile may have more room than a world has ranks."""
+def _of_machines(over: MachinesFacts, placed: Iterable[tuple[int, int | None]]) -> str:
+    """How many machines had ranks, by world size and `hosts`: a hostfile may have more room than a world has ranks."""
     slots = [one.slots for one in over.machines]
-    used = [len(set(machines_of(over.placement, slots=slots, size=size) or ())) for size in sizes] or [0]
+    used = [len(set(machines_of(over.placement, slots=slots, size=size, hosts=on) or ())) for size, on in placed] or [0]
     return plural(used[0], "machine") if len({*used}) == 1 else f"{min(used)} to {max(used)} machines"
 
 

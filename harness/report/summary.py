@@ -162,7 +162,8 @@ def failures_in_words(record: Record) -> Part | None:
     ways = sorted(alike.items(), key=lambda item: -len(item[1]))
     for what, trials in ways[:WAYS_SHOWN]:
         ranks = sorted({trial.first.rank for trial in trials if trial.first and trial.first.rank is not None})
-        where = f", first on {'one of ' if len(ranks) > 1 else ''}{ranks_in_words(ranks)}" if ranks else ""
+        first = "" if any(trial.apart for trial in trials) else "first "
+        where = f", {first}on {'one of ' if len(ranks) > 1 else ''}{ranks_in_words(ranks)}" if ranks else ""
         claim = Claim(Text(Foreign(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
         parts += ["; " if parts else "", f"{len(trials)} of {plural(len(failed), 'failed trial')}: ", claim]
     more = len(ways) - WAYS_SHOWN

@@ -39,6 +39,7 @@ VALUE_LIMIT = 80
 DIGEST = re.compile("[0-9a-f]{40,128}")
 DIGEST_SHOWN = 12
 FAILURES_SHOWN = 10
+AMONG = ("a failure", "beside it")
 COLUMNS = 8
 GROUPS = 4
 FAR = "How far apart the arrays are, position by position, in units of what is allowed; above the line is beyond it:"
@@ -269,13 +270,16 @@ def _failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
                 ),
                 Foreign(checks, 200),
                 Foreign(_happened(first) if first is not None else reason, 200),
-                plural(len(trial.consequences), "consequence"),
+                f"{len(trial.consequences)} more" if trial.apart else plural(len(trial.consequences), "consequence"),
             )
         )
     more = len(failed) - len(rows)
+    said, names = "what failed first, and how many failures followed it", ("first failure", "then")
+    if any(trial.apart for trial in failed):
+        said, names = "one failure of each, and how many more; which of two machines was first, nobody knows", AMONG
     section: list[Block] = [
-        Paragraph("Failed trials; what failed first, and how many failures followed it:"),
-        Table(("trial", "checks that do not hold", "first failure", "then"), tuple(rows)),
+        Paragraph(f"Failed trials; {said}:"),
+        Table(("trial", "checks that do not hold", *names), tuple(rows)),
     ]
     if more:
         section.append(Paragraph(f"... and {plural(more, 'more failed trial')}."))
@@ -343,7 +347,7 @@ def _control(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[
             else "world",
             " to ".join(dict.fromkeys(f"{one.ms:.1f}" for one in (group[0], group[-1]))) + " ms",
             Claim(Foreign(group[0].what, 200), (Evidence(trial.evidence, group[0].line),)),
-            "first" if position == 0 else "followed",
+            "by our clock" if trial.apart else "first" if position == 0 else "followed",
         )
         for position, group in enumerate(alike.values())
     ]

@@ -10,17 +10,21 @@ from typing import Any, Literal
 
 from harness import backends
 from harness.checks.survivors import SurvivorsCheck
+from harness.faults import Fault
+from harness.faults.cut_off import NO_CABLES, CutOffFault
 from harness.faults.hub import HubFault
 from harness.faults.link import LinkFault
 from harness.forms.digest import sha256
+from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.run.machines import facts_of, problems_of
 from harness.run.preparation import Preparation
-from harness.scenario import Scenario
+from harness.scenario import Cell, Scenario
 from harness.scenario.placement import machines_of
 from harness.starters import ssh
 from harness.starters.hostfile import Machine
+from harness.starters.test_machines import TestMachines
 from harness.world.machines import agent
 from harness.world.machines.channel import LEASE, Unreachable, argv
 from harness.world.machines.fleet import Fleet, Reached
@@ -56,6 +60,7 @@ class Hostfile:
         placement: spread, pack, or the machine of each rank by its place in the hostfile.
         interpreter: path of the Python in whose environment ranks run there.
         configuration: for ssh, instead of the user's own.
+        made_here: the machines, where they were made of this one.
         named: whether the record calls machines by their names; else by digests of them.
         lease: seconds without a heartbeat after which a machine ends its ranks.
         back_within: seconds for which one that was lost is waited for.
@@ -65,6 +70,7 @@ class Hostfile:
     interpreter: str
     placement: Literal["spread", "pack"] | tuple[int, ...] = "spread"
     configuration: Path | None = None
+    made_here: TestMachines | None = None
     named: bool = False
     lease: float = LEASE
     back_within: float = BACK_WITHIN
@@ -73,6 +79,10 @@ class Hostfile:
     def slots(self) -> list[int]:
         """For how many ranks each machine has room."""
         return [one.slots for one in self.machines]
+
+    def of(self, cell: Cell) -> tuple[int, ...] | None:
+        """The machine of each rank of a cell's worlds; None where there is no room for them."""
+        return machines_of(self.placement, slots=self.slots, size=cell.ranks, hosts=cell.hosts)
 
     def called(self, machine: Machine) -> str:
         """What the record calls a machine."""
@@ -91,9 +101,9 @@ class OverMachines:
     fleet: Fleet
     hostfile: Hostfile
 
-    def placed(self, size: int) -> Placed:
-        """Where the ranks of a world of this size are."""
-        of = machines_of(self.hostfile.placement, slots=self.hostfile.slots, size=size)
+    def placed(self, cell: Cell) -> Placed:
+        """Where the ranks of a cell's worlds are."""
+        of = self.hostfile.of(cell)
         assert of is not None  # a cell for which there is no room is skipped
         return self.fleet.placed(of)
 
@@ -108,6 +118,7 @@ class OverMachines:
             placement=placement if isinstance(placement, str) else list(placement),
             lease=self.hostfile.lease,
             ready=round(self.fleet.seconds, 2),
+            made_here=self.hostfile.made_here is not None,
         )
 
 
@@ -153,15 +164,35 @@ def refusal(scenario: Scenario) -> str:
     return f"it cannot run over machines: {'; '.join(found)}" if found else ""
 
 
-def skip(preparation: Preparation, hostfile: Hostfile) -> None:
+def skip(preparation: Preparation, hostfile: Hostfile, *, faults: Sequence[Fault] = ()) -> None:
     """Skip the cells for which there is no room on the machines, or whose backend does not join ranks on several."""
     for cell in preparation.runnable:
-        if machines_of(hostfile.placement, slots=hostfile.slots, size=cell.ranks) is None:
-            room = sum(hostfile.slots) if isinstance(hostfile.placement, str) else len(hostfile.placement)
-            why = f"{cell.ranks} ranks, and the hostfile has room for {room}: give machines more slots"
-            preparation.skipped[cell.id] = Skip(SkipCode.CELL_LIMIT, why)
+        if (unlike := _without_room(cell, hostfile)) is not None:
+            preparation.skipped[cell.id] = unlike
+        elif hostfile.made_here is None and any(isinstance(fault, CutOffFault) for fault in faults):
+            preparation.skipped[cell.id] = Skip(SkipCode.MACHINE_FAULT, NO_CABLES)
         elif (refused := backends.machines_refusal(cell.backend)) is not None:
             preparation.skipped[cell.id] = refused
+
+
+def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
+    """Why the machines cannot have the ranks of a cell, or not on as many of them as it says."""
+    if hostfile.of(cell) is not None:
+        return None
+    there, room = len(hostfile.machines), sum(hostfile.slots[: cell.hosts])
+    if not isinstance(hostfile.placement, str):
+        room = len(hostfile.placement)
+    if cell.hosts is None:
+        why = f"{cell.ranks} ranks, and the hostfile has room for {room}: give machines more slots"
+        return Skip(SkipCode.CELL_LIMIT, why)
+    on = plural(cell.hosts, "machine")
+    if cell.hosts > there:
+        why = f"its ranks are on {on}, and the hostfile has {there}: name more"
+    elif room < cell.ranks:
+        why = f"{cell.ranks} ranks on {on}, which have room for {room}: give machines more slots"
+    else:
+        why = f"--placement does not put its {cell.ranks} ranks on {on}: leave it out"
+    return Skip(SkipCode.CELL_HOSTS, why)
 
 
 @contextmanager
@@ -194,5 +225,6 @@ def reached(hostfile: Hostfile | None, *, cancel: int) -> Iterator[OverMachines 
         )
         for one in hostfile.machines
     ]
-    with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel) as fleet:
+    cables = hostfile.made_here
+    with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel, cables=cables) as fleet:
         yield OverMachines(fleet=fleet, hostfile=hostfile)

@@ -10,6 +10,7 @@ from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
+from harness.faults.cut_off import NO_CABLES, CutOffFault
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment, sources
@@ -60,8 +61,11 @@ def prepare(
     inputs: Mapping[str, ResolvedInput],
     supplies: Mapping[str, Supply],
     progress: Progress,
+    over: bool = False,
 ) -> Preparation:
     """Look at the machine, and make the environments of the arms from what lies beside the scenario and what pip finds.
+
+    Where the ranks are `over` machines, who knows these says which cells they have room for.
 
     Raises:
         EnvironmentProblem: an environment cannot be made as the scenario asks.
@@ -70,7 +74,14 @@ def prepare(
     made, unavailable = cache.of_arms(scenario, supplies, says=progress.says)
     matrix = cells(scenario)
     refused = refusals(
-        scenario, matrix, arms=arms, inputs=inputs, machine=machine, environments=made, unavailable=unavailable
+        scenario,
+        matrix,
+        arms=arms,
+        inputs=inputs,
+        machine=machine,
+        environments=made,
+        unavailable=unavailable,
+        over=over,
     )
     return Preparation(
         arms=arms,
@@ -116,6 +127,7 @@ def refusals(
     machine: Environment,
     environments: Mapping[str, ArmEnvironment] | None = None,
     unavailable: Skip | None = None,
+    over: bool = False,
 ) -> dict[str, Skip]:
     """The cells that cannot run on this machine, by id, and why.
 
@@ -127,10 +139,11 @@ def refusals(
         machine: this one.
         environments: of the arms that have their own.
         unavailable: why one of those could not be made.
+        over: whether ranks are on machines of a hostfile.
     """
     made, staged = environments or {}, [arm.folder for arm in arms.values()]
     found = {
-        cell.id: _refusal(scenario, cell, machine, staged=staged, environments=made, unavailable=unavailable)
+        cell.id: _refusal(scenario, cell, machine, staged=staged, environments=made, unavailable=unavailable, over=over)
         or _engine_refusal(scenario, cell, arms, inputs=inputs, environments=made)
         for cell in matrix
     }
@@ -145,10 +158,16 @@ def _refusal(
     staged: Sequence[Path],
     environments: Mapping[str, ArmEnvironment],
     unavailable: Skip | None,
+    over: bool,
 ) -> Skip | None:
     """Why this cell cannot run here, a reason to skip, never to pass; `unavailable` is why an environment is not."""
     if unfit := unmet(scenario.needs, environment):
         return unfit
+    if (cell.hosts or 1) > 1 and not over:
+        lacks = f"its ranks are on {cell.hosts} machines, and none were named: give a hostfile with --hosts"
+        return Skip(SkipCode.CELL_HOSTS, lacks)
+    if not over and any(isinstance(fault, CutOffFault) for fault in scenario.faults):
+        return Skip(SkipCode.MACHINE_FAULT, NO_CABLES)
     if impossible := faults.refusal(scenario.faults):
         return Skip(SkipCode.MACHINE_FAULT, impossible)
     if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (absent := missing("numpy")):

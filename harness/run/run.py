@@ -152,9 +152,9 @@ def run(
         folder.write(sources.PATH, sources.listing(folder.digests))
         if found.patch:
             folder.write(PATCH_PATH, found.patch)
-        preparation = _prepared(scenario, found, folder, progress)
+        preparation = _prepared(scenario, found, folder, progress, over=isinstance(on, Hostfile))
         if isinstance(on, Hostfile):
-            over_machines.skip(preparation, on)
+            over_machines.skip(preparation, on, faults=scenario.faults)
         skipped = preparation.skipped
         overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
         plan = Plan(
@@ -233,12 +233,16 @@ def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
         raise RunError(str(error)) from None
 
 
-def _prepared(scenario: Scenario, found: Found, folder: ResultsFolder, progress: Progress) -> Preparation:
+def _prepared(
+    scenario: Scenario, found: Found, folder: ResultsFolder, progress: Progress, *, over: bool
+) -> Preparation:
     """Make the environments; what they were made from beside an index becomes evidence."""
     for arm, one in found.supplies.items():
         if one.text is not None:
             folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}", one.text)
-    made = prepare(scenario, arms=found.arms, inputs=found.inputs, supplies=found.supplies, progress=progress)
+    made = prepare(
+        scenario, arms=found.arms, inputs=found.inputs, supplies=found.supplies, progress=progress, over=over
+    )
     for arm, own in made.environments.items():
         for wheel in own.wheels:
             folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{wheel.name}", wheel.read_bytes())

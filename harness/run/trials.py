@@ -146,7 +146,7 @@ class Trials:
     def _hangs(self, cell: Cell, arm: str) -> bool:
         if arm != "control" or self._stated is None or self._stated.hang is None:
             return False
-        return self._stated.applies(cell.ranks, cell.backend, cell.axes)
+        return self._stated.applies(cell.values)
 
     def _hang(self, cell: Cell, arm: str) -> Hang | None:
         """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
@@ -179,9 +179,7 @@ class Trials:
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
             self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        must_fail = (
-            arm == "control" and self._stated is not None and self._stated.applies(cell.ranks, cell.backend, cell.axes)
-        )
+        must_fail = arm == "control" and self._stated is not None and self._stated.applies(cell.values)
         return MadeTrial(
             cell=cell,
             arm=arm,

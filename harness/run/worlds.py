@@ -237,7 +237,7 @@ class Worlds:
             declared=tuple(sorted(self._declared.get(arm, ()))),
             differing=self._differing,
             hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
-            machines=self._over.placed(cell.ranks) if self._over is not None else None,
+            machines=self._over.placed(cell) if self._over is not None else None,
             tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
             collective_timeout=scenario.world.collective_timeout,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from harness.forms.problem import Path, Problem
 from harness.scenario.draft import Draft
-from harness.scenario.matrix import same
+from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.override import FILE as OVERRIDE
 
 CONTROL = ("subject", "control")
@@ -18,7 +18,7 @@ def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
     for place in draft.arms().values():
         arguments = draft.at(*place, "with")
         for axis in draft.axes() if isinstance(arguments, dict) else ():
-            if axis in arguments and axis not in ("ranks", "backend"):
+            if axis in arguments and axis not in OF_THE_WORLD:
                 message = "is an axis of the matrix too, which is passed to the subject under this name; rename one"
                 yield draft.problem((*place, "with", axis), message, at_key=True)
 

@@ -104,6 +104,17 @@ def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
 
 def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
     """Every rank has a host, and nothing is asked of test hosts that they cannot have."""
+    matrix = draft.matrix
+    if matrix is not None and matrix.hosts is not None and max(matrix.hosts) > 1:
+        if draft.world is not None and draft.world.hosts > 1:
+            message = "is on how many machines of a hostfile ranks are, and world.hosts makes test hosts; keep one"
+            yield draft.problem(("matrix", "hosts"), message, at_key=True)
+        for values in matrix.combinations():
+            ranks, hosts = int(values["ranks"]), int(values["hosts"])
+            if ranks < hosts:
+                message = f"has cells of {ranks} ranks on {hosts} machines, one of which would have none; exclude them"
+                yield draft.problem(("matrix", "hosts"), message, at_key=True)
+                break
     if draft.world is None or draft.world.hosts == 1:
         return
     placed, sizes = draft.world.placement, draft.sizes()

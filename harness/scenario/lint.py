@@ -22,7 +22,7 @@ from harness.scenario.compare_lint import COMPARE_RULES
 from harness.scenario.draft import Draft
 from harness.scenario.environment import bare
 from harness.scenario.fault_lint import FAULT_RULES
-from harness.scenario.matrix import same
+from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
@@ -130,7 +130,7 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
     if draft.has("hub"):
         message = "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
         yield draft.problem(place, message, at_key=True)
-    arguments, axes = reference.get("with"), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
+    arguments, axes = reference.get("with"), [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
     of_what = [axis for axis in axes if not is_of_the_ranks(draft, axis)]
     if reference.get("once") == "scenario" and of_what:
         message = f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave it at cell"

@@ -19,7 +19,10 @@ from harness.forms.text import listed
 from harness.forms.units import written
 
 AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
-RESERVED = ("ranks", "backend", "exclude")
+OF_THE_WORLD = ("ranks", "backend", "hosts")
+"""Axes that say what a world is; the values of all others are passed into `with`."""
+RESERVED = (*OF_THE_WORLD, "exclude")
+MOST_MACHINES = 1024
 CELL_LIMIT = 256
 """Cells of one scenario; each of them has a verdict of its own and dozens of worlds."""
 
@@ -36,13 +39,18 @@ Backend = Annotated[str, *written(_backend, {"enum": list(KINDS), "type": "strin
 
 
 class Matrix(Model):
-    """The axes of a scenario. Keys other than ranks, backend and exclude are axes whose values are passed into with."""
+    """The axes of a scenario. Keys beside ranks, backend, hosts and exclude are axes whose values go into with."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}})
     __pydantic_extra__: dict[str, Distinct[Scalar]]
 
     ranks: Distinct[Annotated[int, Field(ge=1, le=MOST_RANKS)]] = Field(description=f"World sizes, 1 to {MOST_RANKS}.")
     backend: Distinct[Backend] = Field(("gloo",), description="Communication backends.")
+    hosts: Distinct[Annotated[int, Field(ge=1, le=MOST_MACHINES)]] | None = Field(
+        None,
+        description="On how many machines of a hostfile (--hosts) the ranks of a world are; without one, cells of "
+        "more than 1 are SKIPPED. Default: wherever the run has them.",
+    )
     exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(
         (), description="Combinations that are left out: mappings from axis to value, all of which must match."
     )
@@ -83,9 +91,16 @@ class Matrix(Model):
     def axes(self) -> dict[str, tuple[str | int | float | bool, ...]]:
         """All axes in the order of the file, ranks and backend among them; an axis not given has its default."""
         axes: dict[str, tuple[str | int | float | bool, ...]] = {}
-        for name in self._order or ("ranks", "backend", *self.__pydantic_extra__):
-            axes[name] = getattr(self, name) if name in RESERVED else self.__pydantic_extra__[name]
+        for name in self._order or (*OF_THE_WORLD, *self.__pydantic_extra__):
+            values = getattr(self, name) if name in RESERVED else self.__pydantic_extra__[name]
+            if values is not None:
+                axes[name] = values
         return axes
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The axes whose values are passed into `with`, in the order of the file."""
+        return tuple(name for name in self.axes if name not in OF_THE_WORLD)
 
     def excludes(self, values: Mapping[str, str | int | float | bool]) -> bool:
         """Say whether a combination is left out. Values match by type and content, so 1 is neither true nor 1.0."""

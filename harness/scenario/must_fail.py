@@ -172,9 +172,8 @@ class MustFail(End):
         """The checks that must fail in a world of that size; none where it must hang."""
         return () if self.check is None else (Expected(self.check, self.ranks.of(size)),)
 
-    def applies(self, ranks: int, backend: str, axes: Mapping[str, object]) -> bool:
-        """Whether the control must fail in a cell; else it must hold there."""
-        values = {**axes, "ranks": ranks, "backend": backend}
+    def applies(self, values: Mapping[str, object]) -> bool:
+        """Whether the control must fail in a cell with these values of its axes; else it must hold there."""
         return all(any(same(values.get(axis), one) for one in wanted) for axis, wanted in (self.cells or {}).items())
 
     @model_validator(mode="after")

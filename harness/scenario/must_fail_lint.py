@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from harness.checks.check import FailsAt
 from harness.forms.problem import Problem, closest, shown
@@ -110,17 +109,12 @@ def cells_exist(draft: Draft) -> Iterator[Problem]:
                 allowed = [shown(one) for one in axes[axis]]
                 message = f"is not a value of the axis {axis}: {listed(allowed)}"
                 yield draft.problem((*path, axis, index), message, suggestion=closest(shown(value), allowed))
-    where = [stated.applies(**_cell(values)) for values in matrix.combinations()]
+    where = [stated.applies(values) for values in matrix.combinations()]
     if stated.cells.keys() <= axes.keys() and not any(where):
         message = "leaves no cell in which the control must fail: nothing would show that the checks can"
         yield draft.problem(path, message, at_key=True)
     if where and all(where):
         yield draft.problem(path, "names every cell; remove it", at_key=True, kind="note")
-
-
-def _cell(values: Mapping[str, Any]) -> dict[str, Any]:
-    rest = {axis: value for axis, value in values.items() if axis not in ("ranks", "backend")}
-    return {"ranks": values["ranks"], "backend": values["backend"], "axes": rest}
 
 
 MUST_FAIL_RULES = (cells_exist, names_a_check, names_its_end, fails_where_it_is_asked, hangs_where_it_can_be_seen)

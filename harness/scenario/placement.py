@@ -40,25 +40,31 @@ MACHINE_RULES = ("spread", "pack")
 """spread: each further rank on the next machine that has room; pack: each machine is filled before the next."""
 
 
-def machines_of(rule: str | Sequence[int], *, slots: Sequence[int], size: int) -> tuple[int, ...] | None:
+def machines_of(
+    rule: str | Sequence[int], *, slots: Sequence[int], size: int, hosts: int | None = None
+) -> tuple[int, ...] | None:
     """The machine of each rank of a world, by its place in the hostfile; None where there is no room.
 
     Args:
         rule: spread, pack, or the machine of each rank.
         slots: for how many ranks each machine has room.
         size: world size.
+        hosts: on how many machines ranks have to be: of a rule, the first ones; None is as many as it comes to.
     """
-    left, found = list(slots), list[int]()
+    if hosts is not None:
+        found = machines_of(rule, slots=slots[:hosts] if isinstance(rule, str) else slots, size=size)
+        return found if found is not None and len(set(found)) == hosts else None
+    left, placed = list(slots), list[int]()
     if not isinstance(rule, str):
-        found = list(rule[:size])
+        placed = list(rule[:size])
     elif size <= sum(slots):
-        while len(found) < size:
+        while len(placed) < size:
             for machine, room in enumerate(left):
-                taken = min(room, 1 if rule == "spread" else size, size - len(found))
-                found += [machine] * taken
+                taken = min(room, 1 if rule == "spread" else size, size - len(placed))
+                placed += [machine] * taken
                 left[machine] -= taken
-    enough = len(found) == size and all(found.count(machine) <= room for machine, room in enumerate(slots))
-    return tuple(found) if enough and all(0 <= machine < len(slots) for machine in found) else None
+    enough = len(placed) == size and all(placed.count(machine) <= room for machine, room in enumerate(slots))
+    return tuple(placed) if enough and all(0 <= machine < len(slots) for machine in placed) else None
 
 
 _HOST = {"type": "integer", "minimum": 0, "maximum": MOST_HOSTS - 1}

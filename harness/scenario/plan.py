@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from harness.forms.digest import sha256
+from harness.scenario.matrix import OF_THE_WORLD
 from harness.scenario.model import Scenario
 
 AxisValue = str | int | float | bool
@@ -21,13 +22,24 @@ SLUG_LIMIT = 80
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination of the matrix. ``axes`` holds the further axes, which are passed into ``with``."""
+    """One combination of the matrix.
+
+    ``axes`` holds the further axes, which are passed into ``with``. ``hosts`` is on how many machines its ranks are;
+    None where the matrix does not say.
+    """
 
     id: str
     slug: str
     ranks: int
     backend: str
     axes: Mapping[str, AxisValue] = field(default_factory=dict, hash=False)
+    hosts: int | None = None
+
+    @property
+    def values(self) -> Mapping[str, AxisValue]:
+        """All axes."""
+        on = {} if self.hosts is None else {"hosts": self.hosts}
+        return {**self.axes, "ranks": self.ranks, "backend": self.backend, **on}
 
 
 def cells(scenario: Scenario) -> tuple[Cell, ...]:
@@ -36,11 +48,12 @@ def cells(scenario: Scenario) -> tuple[Cell, ...]:
     names = [",".join(f"{axis}={_text(value)}" for axis, value in values.items()) for values in combinations]
     planned = []
     for name, slug, values in zip(names, _slugs(names), combinations, strict=True):
-        axes = {axis: value for axis, value in values.items() if axis not in ("ranks", "backend")}
-        ranks, backend = values["ranks"], values["backend"]
+        axes = {axis: value for axis, value in values.items() if axis not in OF_THE_WORLD}
+        ranks, backend, hosts = values["ranks"], values["backend"], values.get("hosts")
         assert isinstance(ranks, int)  # the model holds this, mypy cannot see it
         assert isinstance(backend, str)
-        planned.append(Cell(name, slug, ranks, backend, axes))
+        assert hosts is None or isinstance(hosts, int)
+        planned.append(Cell(name, slug, ranks, backend, axes, hosts))
     return tuple(planned)
 
 

@@ -12,6 +12,7 @@ from harness.forms.problem import Path, Problem, closest
 from harness.forms.text import listed
 from harness.plugins import PluginFailed
 from harness.scenario.draft import Draft
+from harness.scenario.matrix import OF_THE_WORLD
 from harness.subjects import READY, ReadySubject
 
 # What says which code an arm runs: a ready subject's is Rankproof's own, and the same in both.
@@ -58,7 +59,7 @@ def _no_own_code(draft: Draft) -> Iterator[Problem]:
 
 def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
-    known, axes = list(subject.arguments), [axis for axis in draft.axes() if axis not in ("ranks", "backend")]
+    known, axes = list(subject.arguments), [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
     places: list[tuple[Path, list[Path]]] = [
         (path, [path]) for arm in _stated(draft) for path in _each(draft, *arm, "with")
     ]

@@ -171,6 +171,7 @@ def on_rungs(found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally 
             and counts.counted
             and other.ranks < cell.ranks
             and dict(other.axes) == dict(cell.axes)
+            and other.hosts == cell.hosts
             and (other.backend == cell.backend or other.ranks == 1)
         ),
         key=lambda pair: (pair[0].ranks, pair[0].backend != cell.backend),

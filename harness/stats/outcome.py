@@ -12,7 +12,7 @@ from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
-from harness.history import FaultOnRank, History, ended
+from harness.history import FaultOnRank, History, ended, machine_of
 from harness.reason import Deviation, DeviationCode, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.stats.ends import harness_error, how_it_ended, short, shown
@@ -72,6 +72,7 @@ class Trial(Model):
         as_stated: for a control, whether it failed as `must_fail` says.
         otherwise: for a control that did not, what it did instead; None for one that did.
         strikes: every fault of the scenario on every rank it is for.
+        apart: whether its failures are on several machines: which of these was first, nobody knows.
         node: the node that it was made on, or was to be; None for a trial that was not farmed.
     """
 
@@ -88,12 +89,14 @@ class Trial(Model):
     otherwise: Deviation | None = None
     strikes: list[Strike] = Field(default_factory=list)
     node: int | None = None
+    apart: bool = False
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A trial that was not farmed says nothing of nodes, as trials did before any was."""
+        """A trial of one machine that was not farmed says nothing of others, as trials did before any was."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name != "node" or value is not None}
+        unsaid = {"node": None, "apart": False}
+        return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}
 
 
 def trial_folder(slug: str, arm: str, index: int) -> str:
@@ -142,8 +145,12 @@ def judge(
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
-    ended = {one.rank: one.fault for one in proved if one.proof.proved and one.proof.ends}
-    history = history.with_faults([_as_asked(one, history) for one in proved])
+    enders = [one for one in proved if one.proof.proved and one.proof.ends]
+    ended = {rank: one.fault for one in enders for rank in one.proof.beside}
+    ended |= {one.rank: one.fault for one in enders}
+    struck = [_as_asked(one, history) for one in proved]
+    struck += [_as_asked(one, history)._replace(rank=rank) for one in enders for rank in one.proof.beside]
+    history = history.with_faults(struck)
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {
@@ -161,7 +168,7 @@ def judge(
     otherwise: Deviation | None = None
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
-        if must_fail.applies(cell.ranks, cell.backend, cell.axes):
+        if must_fail.applies(cell.values):
             otherwise = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
         elif failed:
             what = f"check {failed[0].check} failed, in a cell in which must_fail.cells says that the control holds"
@@ -173,6 +180,7 @@ def judge(
         failures=[_failure(finding) for finding in failed],
         first=moments[0] if failed and moments else None,
         consequences=moments[1:] if failed else [],
+        apart=failed != [] and len({machine_of(history, one.rank) for one in moments if one.rank is not None}) > 1,
         as_stated=as_stated,
         otherwise=otherwise,
     )

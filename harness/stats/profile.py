@@ -127,6 +127,9 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
             cause = _cause(history, trial.first.rank)
             failed = [moment.rank for moment in (trial.first, *trial.consequences) if moment.rank is not None]
             ranks = sorted(rank for rank in failed if _cause(history, rank) == cause)
+            if trial.apart:
+                # Which machine was first is nobody's to say: all that failed is told, whatever their clocks.
+                cause, ranks = "; ".join(sorted({_cause(history, rank) for rank in failed})), sorted(failed)
     checks = []
     for failure in trial.failures:
         where = failure.ranks if ranks is None else [rank for rank in failure.ranks if rank in ranks]

@@ -64,7 +64,7 @@ class Unshown:
 
     def __init__(self, scenario: Scenario, *, edition: int) -> None:
         self._scenario, self._edition = scenario, edition
-        self._axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
+        self._axes = list(scenario.matrix.further)
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
         self._failed: defaultdict[str, set[str]] = defaultdict(set)
@@ -199,7 +199,7 @@ class Unshown:
         alike: defaultdict[str, list[Cell]] = defaultdict(list)
         for cell in self._cells.values():
             others = {name: value for name, value in cell.axes.items() if name != axis}
-            alike[canonical([cell.ranks, cell.backend, others])].append(cell)
+            alike[canonical([cell.ranks, cell.backend, cell.hosts, others])].append(cell)
         groups = [group for group in alike.values() if len(group) > 1]
         if not groups:
             return ""

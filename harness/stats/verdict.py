@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
@@ -55,12 +55,14 @@ class CellVerdict(Model):
     `control_holds` is whether the control is stated to hold here: it fails in other cells.
     `attributions` say of each arm whose output was wrong what that comes from, as far as the run tells.
     `ran` is None in a record from before ranks told what they had loaded.
+    `hosts` is on how many machines its ranks are meant to be; None where the scenario does not say.
     """
 
     id: str
     slug: str
     ranks: int
     backend: str
+    hosts: int | None = None
     verdict: Word
     reasons: list[VerdictReason | Skip]
     candidate: Tally | None = None
@@ -73,6 +75,12 @@ class CellVerdict(Model):
     reference: references.Reference | None = None
     control_holds: bool = False
     attributions: dict[Arm, Attribution] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_hosts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Of a cell that is wherever the run has it nothing is said of hosts, as in records from before."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if self.hosts is not None or name != "hosts"}
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
@@ -204,7 +212,7 @@ def merge(words: Iterable[Word]) -> Word:
 def control_must_fail(scenario: Scenario, ran: Iterable[Cell]) -> bool:
     """Whether the control must fail in a cell that ran: where it only holds, nothing shows that checks can fail."""
     control = scenario.subject.control
-    return control is not None and any(control.must_fail.applies(cell.ranks, cell.backend, cell.axes) for cell in ran)
+    return control is not None and any(control.must_fail.applies(cell.values) for cell in ran)
 
 
 def _judge_cell(
@@ -220,7 +228,7 @@ def _judge_cell(
     shows: bool,
     measures: Sequence[Measure],
 ) -> CellVerdict:
-    common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend}
+    common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend, "hosts": cell.hosts}
     if facts.skipped is not None:
         return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [facts.skipped]})
     silence = 0.0
@@ -278,7 +286,7 @@ def _judge_cell(
     control, holds = None, False
     if scenario.subject.control is not None:
         stated = scenario.subject.control.must_fail
-        holds = not stated.applies(cell.ranks, cell.backend, cell.axes)
+        holds = not stated.applies(cell.values)
         control = tally_control(scenario, trials("control", facts.control), candidate, ends, holds=holds)
     unproven.update(_alike(scenario, arms))
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)

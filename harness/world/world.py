@@ -125,6 +125,14 @@ class World:
         if self._hosts.is_there:
             self._order(None, wire=self._hosts.order(order))
 
+    def cut_off(self, rank: int, *, fault: str) -> None:
+        """Pull the cable of the rank's machine out, where it is a test machine."""
+        self._machines.cut_off(rank, fault=fault)
+
+    def join(self, rank: int, *, fault: str) -> None:
+        """Put it in again, if this fault pulled it; also once the world is over."""
+        self._machines.join(rank, fault=fault)
+
     def note(self, name: str, *, rank: int | None = None, **values: JSON) -> None:
         """Add an event of the harness."""
         self._recorder.note(name, rank=rank, **values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from harness.cli.running import elsewhere
 from harness.events import Event
 from harness.forms.problem import ScenarioError
 from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History
-from harness.reason import DeviationCode
+from harness.reason import DeviationCode, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
+from harness.record.skips import lacks_machines
 from harness.report.limits import _of_machines
-from harness.scenario import MustFail
+from harness.run.over_machines import Hostfile, skip
+from harness.run.preparation import Preparation
+from harness.scenario import Cell, MustFail
 from harness.scenario.placement import machines_of
 from harness.starters.hostfile import Machine, placement
 from harness.stats.stated import deviation
@@ -49,6 +53,40 @@ def test_ranks_are_placed(
 ) -> None:
     """spread, pack and a list keep to the slots; without room there is no world."""
     assert machines_of(rule, slots=slots, size=size) == of
+
+
+@pytest.mark.parametrize(
+    ("rule", "slots", "size", "hosts", "of"),
+    [
+        ("spread", (2, 2, 2), 3, 1, None),
+        ("spread", (4, 2, 2), 3, 1, (0, 0, 0)),
+        ("spread", (2, 2, 2), 3, 2, (0, 1, 0)),
+        ("spread", (1, 1), 3, 3, None),
+        ("pack", (2, 2, 2), 3, 3, None),
+        ("pack", (1, 1, 1), 3, 3, (0, 1, 2)),
+        ((0, 2), (1, 1, 1), 2, 2, (0, 2)),
+        ((0, 0), (2, 1, 1), 2, 2, None),
+    ],
+)
+def test_a_cell_says_on_how_many_machines(
+    rule: str | tuple[int, ...], slots: Sequence[int], size: int, hosts: int, of: tuple[int, ...] | None
+) -> None:
+    """Ranks are on exactly as many machines as their cell says, or it is skipped; who verifies comes to the same."""
+    cell = Cell("c", "c", size, "gloo", {}, hosts)
+    machines = [Machine(name=f"m{index}", slots=room) for index, room in enumerate(slots)]
+    given = Hostfile(machines=machines, interpreter="python3", placement=rule)  # type: ignore[arg-type]
+    preparation = Preparation.__new__(Preparation)
+    object.__setattr__(preparation, "cells", [cell])
+    object.__setattr__(preparation, "skipped", {})
+    skip(preparation, given)
+    facts = MachinesFacts.model_construct(
+        machines=[MachineFacts.model_construct(slots=room) for room in slots], placement=rule
+    )
+    assert given.of(cell) == of
+    assert lacks_machines(cell, facts) is (of is None)
+    assert [one.code for one in preparation.skipped.values()] == ([] if of else [SkipCode.CELL_HOSTS])
+    assert lacks_machines(cell, None) is (hosts > 1)
+    assert not lacks_machines(replace(cell, hosts=None), None)
 
 
 @pytest.mark.parametrize("given", ["scatter", "0=a,2=b", "0=a,0=b", "0=c", "-1=a", ""])
@@ -124,13 +162,18 @@ def test_a_number_that_the_harness_has_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "sizes", "words"),
-    [("spread", [2], "2 machines"), ("pack", [2, 3], "1 machine"), ("pack", [2, 6], "1 to 2 machines")],
+    ("rule", "placed", "words"),
+    [
+        ("spread", [(2, None)], "2 machines"),
+        ("pack", [(2, None), (3, 1)], "1 machine"),
+        ("pack", [(2, None), (6, None)], "1 to 2 machines"),
+        ("spread", [(3, 1), (3, 3)], "1 to 3 machines"),
+    ],
 )
-def test_machines_without_ranks_do_not_count(rule: str, sizes: Sequence[int], words: str) -> None:
+def test_machines_without_ranks_do_not_count(rule: str, placed: Sequence[tuple[int, int | None]], words: str) -> None:
     """A report says on how many machines the ranks of a world were, not how many a hostfile names."""
     machines = [MachineFacts.model_construct(slots=4) for _ in range(3)]
-    assert _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), sizes) == words
+    assert _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), placed) == words
 
 
 @pytest.mark.parametrize(
@@ -140,6 +183,8 @@ def test_machines_without_ranks_do_not_count(rule: str, sizes: Sequence[int], wo
         ("--hosts-python /usr/bin/python3 --ssh-config c", "--hosts-python, --ssh-config without --hosts"),
         ("--on ray --placement spread", "--placement without --hosts"),
         ("--hosts hosts --jobs 2", "leave it out with --hosts"),
+        ("--hosts test:0", "makes N test machines"),
+        ("--hosts test:3 --ssh-config c", "leave it out"),
     ],
 )
 def test_options_that_would_change_nothing(given: str, words: str) -> None:
@@ -147,7 +192,7 @@ def test_options_that_would_change_nothing(given: str, words: str) -> None:
     parser = argparse.ArgumentParser()
     arguments(parser)
     with pytest.raises(ValueError, match=words):
-        elsewhere(parser.parse_args(given.split()))
+        elsewhere(parser.parse_args(given.split()), ExitStack())
 
 
 @pytest.mark.parametrize("change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}])

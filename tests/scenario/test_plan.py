@@ -6,7 +6,7 @@ import doctest
 
 import pytest
 
-from harness.scenario import Scenario, cells, derive_seed, parse_scenario, plan
+from harness.scenario import Scenario, ScenarioError, cells, derive_seed, parse_scenario, plan
 
 
 def of_matrix(good: str, matrix: str) -> Scenario:
@@ -28,6 +28,19 @@ def test_cells_are_the_product_without_what_is_excluded(scenario: Scenario) -> N
     ]
     first = cells(scenario)[0]
     assert (first.ranks, first.backend, dict(first.axes)) == (2, "gloo", {})
+
+
+def test_hosts_say_what_a_world_is(good: str) -> None:
+    """On how many machines a world is belongs to its cell, and is nobody's argument; without it nothing is said."""
+    found = cells(of_matrix(good, "{ranks: [3], hosts: [1, 3]}"))
+    assert [(cell.id, cell.hosts, dict(cell.axes)) for cell in found] == [
+        ("ranks=3,hosts=1,backend=gloo", 1, {}),
+        ("ranks=3,hosts=3,backend=gloo", 3, {}),
+    ]
+    assert found[1].values == {"ranks": 3, "hosts": 3, "backend": "gloo"}
+    with pytest.raises(ScenarioError, match="one of which would have none"):
+        of_matrix(good, "{ranks: [2, 3], hosts: [1, 3]}")
+    assert len(cells(of_matrix(good, "{ranks: [2, 3], hosts: [1, 3], exclude: [{ranks: 2, hosts: 3}]}"))) == 3
 
 
 def test_values_are_told_apart_by_type(good: str) -> None:

@@ -99,7 +99,7 @@ def _problems(
         return [loaded.problem(("subject", "entry"), f"{signature.LATE[entry.late]} ({where})", kind=kind)]
     if entry.signature is None:
         return []
-    axes = [axis for axis in scenario.matrix.axes if axis not in ("ranks", "backend")]
+    axes = list(scenario.matrix.further)
     problems = []
     for misfit in signature.misfits(entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"):
         place = ("subject", "entry") if misfit.of_the_function else (*scenario.subject.place(name), "with")
@@ -113,7 +113,7 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
     """Axes and arguments that bind, and that no parameter is named after."""
     if entry.signature is None:
         return
-    axes = [axis for axis in loaded.scenario.matrix.axes if axis not in ("ranks", "backend")]
+    axes = list(loaded.scenario.matrix.further)
     for argument in names_swallowed(entry.signature.parameters.values(), [*arm.arguments, *axes]):
         given = (*loaded.scenario.subject.place(name), "with", argument)
         place: Place = ("matrix", argument) if argument in axes else given

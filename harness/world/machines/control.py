@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.backends import Over, Rendezvous
 from harness.events import Event
 from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
-from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED
+from harness.history import MACHINE_CUT, MACHINE_ENDED, MACHINE_JOINED, MACHINE_LOST, MACHINES_JOINED
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
@@ -20,6 +20,9 @@ from harness.world.machines.line import DRIFT
 from harness.world.machines.relay import Relay
 from harness.world.machines.server import MachineServer
 from harness.world.rank_states import RankStates
+
+if TYPE_CHECKING:
+    from harness.world.machines.fleet import Cables
 
 # A machine that was lost is waited for, and collected from, less long than this.
 LOST_WITHIN = 600.0
@@ -33,6 +36,26 @@ class MachineControl:
         self._recorder = recorder
         self._states = states
         self._ending: MachinesEnding | None = None
+        self._cables: Cables | None = None
+        self._cut: dict[int, str] = {}
+
+    def cut_off(self, rank: int, *, fault: str) -> None:
+        """Cut a rank's machine off, unless it is; what the kernel says of its link then is evidence."""
+        placed = self._launch.machines
+        if placed is None or self._cables is None or (index := placed.of[rank]) in self._cut:
+            return
+        self._cut[index] = fault
+        state = self._cables.cut(index)
+        self._recorder.note(MACHINE_CUT, machine=placed.called[index], fault=fault, link=state)
+
+    def join(self, rank: int, *, fault: str) -> None:
+        """Join it again, where this fault has cut it off."""
+        placed = self._launch.machines
+        if placed is None or self._cables is None or self._cut.get(index := placed.of[rank]) != fault:
+            return
+        del self._cut[index]
+        state = self._cables.join(index)
+        self._recorder.note(MACHINE_JOINED, machine=placed.called[index], fault=fault, link=state)
 
     @property
     def are_there(self) -> bool:
@@ -63,6 +86,7 @@ class MachineControl:
         """Ask the machines for their ranks; what these stamp goes by their machines' clocks from now on."""
         placed = self._launch.machines
         assert placed is not None
+        self._cables = server.cables
         relay = server.start(self._launch, handed, rendezvous=rendezvous, scratch=scratch, world=world, begun=begun)
         self._recorder.elsewhere = relay.elsewhere
         if self._ending is not None:
@@ -78,6 +102,8 @@ class MachineControl:
                 {"machine": placed.called[machine], "clock_ahead": ahead, "within": within}
                 for machine, (ahead, within) in sorted(relay.clocks.items())
             ],
+            lease=server.lease,
+            after_failure=self._launch.after_failure,
         )
 
     def ending(self, world: WorldControl, scratch: Path) -> Ending:
@@ -110,6 +136,7 @@ class MachineControl:
                 self._ending.failed()
             case "machine-ended":
                 values = {"machine": called, "why": message["why"], "ranks": message["ranks"]}
+                values |= {"silent": message["silent"]} if "silent" in message else {}
                 self._recorder.add(Event(ns=message["ns"], by="harness", name=MACHINE_ENDED, values=values))
                 self._ending.failed()
             case "machine-back":

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from harness.backends import Over
 from harness.world.fork_server import Cancelled, ServerFailed
@@ -53,6 +53,18 @@ class Reached:
     demand: Callable[[Mapping[str, Any]], None]
 
 
+class Cables(Protocol):
+    """Of test machines, by their place in the hostfile; each answers with the link's state as the kernel tells it."""
+
+    def cut(self, index: int) -> str:
+        """Pull one out."""
+        ...
+
+    def join(self, index: int) -> str:
+        """Put it in again."""
+        ...
+
+
 class Fleet:
     """Machines, reached when first needed. Closing it leaves no process behind on one that is reached.
 
@@ -60,6 +72,8 @@ class Fleet:
         seconds: how long the machines took to get ready, the slowest of them.
         pids: of their fork servers.
         left: nothing; as a pool's.
+        lease: seconds without a heartbeat after which a machine ends its ranks.
+        cables: of test machines; None where nobody can pull one.
     """
 
     def __init__(
@@ -69,6 +83,7 @@ class Fleet:
         lease: float,
         back_within: float,
         cancel: int | None = None,
+        cables: Cables | None = None,
     ) -> None:
         """Reach nobody yet.
 
@@ -77,9 +92,11 @@ class Fleet:
             lease: seconds without a heartbeat after which a machine ends its ranks.
             back_within: seconds for which a lost machine is waited for, to collect what it wrote down.
             cancel: readable when the run is interrupted.
+            cables: pulls the machines' cables, where it can be done from here.
         """
+        self.cables = cables
         self._machines = machines
-        self._lease = lease
+        self.lease = lease
         self._back_within = back_within
         self._cancel = cancel
         self._lines: dict[int, Line] = {}
@@ -191,7 +208,7 @@ class Fleet:
             index,
             self._machines[index].command,
             within=READY_WITHIN,
-            lease=self._lease,
+            lease=self.lease,
             demand=self._machines[index].demand,
             root=self._tree(Path(ROOT, "harness"), below="harness/"),
             run=self._run,

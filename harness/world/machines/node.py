@@ -107,6 +107,7 @@ class Inbox:
     Attributes:
         wake: readable when something waits.
         lost: why control counts as gone; empty while it is heard.
+        heard: CLOCK_MONOTONIC seconds when something last came from it.
     """
 
     def __init__(self, reads: int, outbox: Outbox, *, lease: float) -> None:
@@ -117,6 +118,7 @@ class Inbox:
         self.wake, self._waker = os.pipe()
         os.set_blocking(self.wake, False)
         self.lost = ""
+        self.heard = time.monotonic()
         self._waits = False
         self._heeded = threading.Event()
         threading.Thread(target=self._read, daemon=True, name="inbox").start()
@@ -176,6 +178,7 @@ class Inbox:
             if not part:
                 raise EOFError("control closed the channel")
             parts += part
+            self.heard = time.monotonic()
         return bytes(parts)
 
 

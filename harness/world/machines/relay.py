@@ -237,7 +237,9 @@ class Relay:
             case "ended":
                 if type(message.get("ns")) is not int:
                     raise Hostile("it ended its ranks at no time")
-                ended = {"why": str(message.get("why"))[:2000], "ranks": self._roll.left(line.index)}
+                ended: dict[str, Any] = {"why": str(message.get("why"))[:2000], "ranks": self._roll.left(line.index)}
+                if type(silent := message.get("silent")) is float and 0 <= silent < 1e6:
+                    ended["silent"] = silent
                 ns = self._here(line.index, message["ns"])
                 self._tell({"is": "machine-ended", "machine": line.index, "ns": ns, **ended})
             case "failed":

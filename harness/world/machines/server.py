@@ -19,7 +19,7 @@ from harness.world.names import ROOT
 from harness.world.removal import remove
 
 if TYPE_CHECKING:
-    from harness.world.machines.fleet import Fleet
+    from harness.world.machines.fleet import Cables, Fleet
 
 # Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control does.
 UNTIL = 30.0
@@ -106,6 +106,16 @@ class MachineServer:
         for index, line in self._fleet.lines(self._used).items():
             line.send({**common, "ranks": launch.machines.ranks(index), "ports": self._fleet.ports(index)})
         return self._relay
+
+    @property
+    def lease(self) -> float:
+        """Seconds without a heartbeat after which a machine ends its ranks."""
+        return self._fleet.lease
+
+    @property
+    def cables(self) -> Cables | None:
+        """Pulls the machines' cables; None where nobody can."""
+        return self._fleet.cables
 
     def finish(self) -> None:
         """Wait until every machine that is there has handed over what its ranks left.

@@ -240,7 +240,8 @@ class Share:
         if self._by is None:
             self._by = time.monotonic() + GONE_WITHIN
             living = [rank for rank in self._pids if rank not in self._ended]
-            self.say({"is": "ended", "why": why, "ranks": living, "ns": time.monotonic_ns()})
+            silent = round(time.monotonic() - self._inbox.heard, 3)
+            self.say({"is": "ended", "why": why, "ranks": living, "silent": silent, "ns": time.monotonic_ns()})
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int, rank: int | None = None) -> None:

@@ -21,6 +21,7 @@ class IncreasingCheck(ValueCheck):
         needs_a_hub=False,
         needs_the_environment=False,
         demands_an_error=False,
+        may_be_stopped=False,
         wrong=FailsAt.EVENT,
         missing=FailsAt.RANK_END,
     )

@@ -1,0 +1,130 @@
+"""`cut-off`: the cable of the rank's machine is pulled out, for long enough that every machine gives up the other ones.
+
+It is done to test machines, made of this one (`--hosts test:3`), in a world over several. Proof: the kernel's word that
+the machine's link was down, control's that it lost the machine after that, and the link up again after the time asked.
+No time of two machines is compared: all of these are told by control's clock. What becomes of the ranks on that machine
+is the fault's doing; how they ended is asked by the check `host-lost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from harness.faults import proof
+from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
+from harness.faults.proof import Landing, Proof
+from harness.faults.world_control import WorldControl
+from harness.forms.draft import Draft
+from harness.forms.problem import Problem
+from harness.forms.units import Duration
+from harness.history import MACHINE_CUT, MACHINE_JOINED, MACHINE_LOST, History, machine_called, ranks_beside
+
+NO_CABLES = "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
+# The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to notice.
+NOTICED = 5.0
+
+
+class CutOffFault(FaultAtEvent):
+    """The machine of the rank is cut off from all others."""
+
+    does: ClassVar = (
+        "pulls the cable of the rank's machine out, `after` it emitted `at`, and puts it in again after `for`"
+    )
+    needs: ClassVar = "test machines (`--hosts test:3`, `matrix.hosts`), and an event of the subject to strike at"
+    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
+    effect: ClassVar = "stopping"
+    example: ClassVar = "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
+
+    kind: Literal["cut-off"]
+    after_: Duration = Field(
+        0.0,
+        alias="after",
+        description="How long after the event, with a unit: the rank goes on meanwhile. With 0s it waits at its event "
+        "until its machine ends it.",
+        json_schema_extra={"default": "0s"},
+    )
+    for_: Duration = Field(alias="for", description=FOR)
+
+    @property
+    def duration(self) -> float | None:
+        return self.for_
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """Its ranks are on machines that are said, and it lasts until these are missed."""
+        hosts = draft.at("matrix", "hosts")
+        for index, fault in faults.items():
+            if not isinstance(hosts, list) or 1 in hosts:
+                message = "is done to one of several machines: say how many there are, as in matrix: {hosts: [3]}"
+                yield draft.problem(("faults", index, "kind"), message)
+            if fault.for_ <= NOTICED:
+                message = f"is no longer than it takes to miss a machine ({NOTICED:g} s): nobody would have to notice"
+                yield draft.problem(("faults", index, "for"), message)
+
+    def description(self) -> str:
+        later = f" {self.after_:g} s after" if self.after_ else " at"
+        return f"its machine cut off from all others{later} {self.at}, for {self.for_:g} s"
+
+    def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
+        """Cut it off; what it tells afterwards waits on its own disk."""
+
+        def cut() -> None:
+            world.cut_off(rank, fault=self.id)
+            world.after(self.for_, done)
+
+        if self.after_:
+            world.after(self.after_, cut)
+        else:
+            cut()
+
+    def undo(self, world: WorldControl, *, rank: int) -> None:
+        """Join it again; what it wrote down can be collected."""
+        world.join(rank, fault=self.id)
+
+    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+        """Link down, machine lost, link up, in this order by control's clock."""
+        own, lines = machine_called(history, rank), found.lines
+        cut = proof.first_after(
+            [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, own)], found.struck
+        )
+        if cut is None:
+            return proof.missed(history, rank=rank, what=f"its machine was not cut off after {self.at}")
+        if cut.event.values.get("link") != "down":
+            shown = f"the link of its machine was {cut.event.values.get('link')}"
+            return Proof(proved=False, description=shown, lines=(*lines, cut.line))
+        lost = proof.first_after(
+            [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") == own], cut
+        )
+        if lost is None:
+            shown = "its machine was not missed"
+            return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, cut.line))
+        joined = proof.first_after(
+            [seen for seen in history.noted(MACHINE_JOINED) if self._is(seen.event.values, own)], lost
+        )
+        if (
+            joined is None
+            or joined.event.values.get("link") != "up"
+            or not proof.lasted(cut, joined, seconds=self.for_)
+        ):
+            shown = f"its machine was not cut off for {self.for_:g} s and joined again"
+            return Proof(proved=False, description=shown, lines=(*lines, cut.line, lost.line))
+        shown = f"its machine cut off, missed after {proof.milliseconds(cut, lost)}, joined after"
+        return Proof(
+            proved=True,
+            description=f"{shown} {proof.milliseconds(cut, joined)}",
+            lines=(*lines, cut.line, lost.line, joined.line),
+            ends=_was_ended(history, rank),
+            beside=tuple(one for one in ranks_beside(history, rank) if _was_ended(history, one)),
+        )
+
+    def _is(self, values: Mapping[str, Any], own: object) -> bool:
+        return (values.get("fault"), values.get("machine")) == (self.id, own)
+
+
+def _was_ended(history: History, rank: int) -> bool:
+    """Whether somebody else ended it: what returned, or ended by an error of its own, did not end by the fault."""
+    end = history.exit(rank)
+    return end is not None and end.event.values.get("signal") == "SIGKILL" and history.returned(rank) is None
