@@ -67,12 +67,11 @@ def unpacked(held: int, text: Callable[[int], str], *, operation: str, members: 
     """
     if not held:
         return NONE
-    halves = held & 0xFFFF, held >> 16
-    sizes = [
-        () if half in (0, UNHELD) else _read(text(half), members=0 if operation in BUNDLES else members)
-        for half in halves
-    ]
-    return Shares(*sizes, unheld=UNHELD in halves)
+    if held < 0:
+        raise NotShares(f"{held} names no texts")
+    halves, members = (held & 0xFFFF, held >> 16), 0 if operation in BUNDLES else members
+    gives, takes = (() if half in (0, UNHELD) else _read(text(half), members=members) for half in halves)
+    return Shares(gives=gives, takes=takes, unheld=UNHELD in halves)
 
 
 def _read(text: str, *, members: int) -> tuple[int, ...]:
@@ -149,9 +148,7 @@ def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contrad
             blamed = ranks
             break
     source, gives, destination, takes = min(found, key=lambda one: one[0] == one[2])
-    return Contradiction(
-        ranks=tuple(sorted(blamed)), source=source, gives=gives, destination=destination, takes=takes
-    )
+    return Contradiction(ranks=tuple(sorted(blamed)), source=source, gives=gives, destination=destination, takes=takes)
 
 
 def _pairs(stated: Mapping[int, Stated], order: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:

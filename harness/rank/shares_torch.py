@@ -85,8 +85,7 @@ def _scatter(given: Arguments, members: int) -> Shares:
 
 
 def _lists(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The elements of a member's own tensor, and of those of the list with one for each; of that none where all are
-    alike."""
+    """The elements of a member's own tensor, and of each of its list; of that none where all have as many."""
     own = single[0].numel()
     many = tuple(one.numel() for one in lists[0]) if lists else ()
     return (own,), () if all(size == own for size in many) else many
@@ -94,8 +93,8 @@ def _lists(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _stated(gives: tuple[int, ...], takes: tuple[int, ...], members: int) -> Shares:
     """Both sides of a call. Of sizes that the library does not take it says so itself: they are not stated."""
-    sides = [side if len(side) in (1, members) and min(side) >= 0 else () for side in (gives, takes)]
-    return Shares(*sides)
+    gives, takes = (side if len(side) in (1, members) and min(side) >= 0 else () for side in (gives, takes))
+    return Shares(gives=gives, takes=takes)
 
 
 LISTS: dict[str, Callable[[Arguments, int], Shares]] = {
