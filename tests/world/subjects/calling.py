@@ -103,17 +103,17 @@ def reduces_otherwise(context):
 
 
 def splits_otherwise(context, *, operation):
-    """Rank 1 shares a tensor out otherwise than the others take it, or has two of one call in the other order."""
+    """In the second step rank 1 gives its tensor in other parts than the others take, or has two in another order."""
     import torch
     import torch.distributed as dist
 
-    sizes = [1, 2, 3] if context.rank != 1 else [1, 3, 2]
-    dist.barrier()
-    if operation == "all_to_all_single":
-        takes = [[1, 2, 3][context.rank]] * 3
-        dist.all_to_all_single(torch.zeros(sum(takes)), torch.ones(6), takes, sizes)
-    else:
-        dist.all_reduce_coalesced([torch.ones(size) for size in sizes])
+    takes = [[1, 2, 3][context.rank]] * 3
+    for step in range(2):
+        sizes = [1, 2, 3] if step == 0 or context.rank != 1 else [1, 3, 2]
+        if operation == "all_to_all_single":
+            dist.all_to_all_single(torch.zeros(sum(takes)), torch.ones(6), takes, sizes)
+        else:
+            dist.all_reduce_coalesced([torch.ones(size) for size in sizes])
 
 
 def past_it(context):
