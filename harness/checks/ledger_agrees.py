@@ -107,7 +107,13 @@ def _in_words(difference: Mapping[str, Any], history: History) -> str:
     sides = [_mapping(difference.get(name)) for name in ("one", "other")]
     first, second = sorted(sides, key=lambda side: side.get("call") is None)
     made = in_words(first.get("call"))
-    return f"rank {first.get('rank')} made {made}, rank {second.get('rank')} {_made(second, history)}"
+    split = _mapping(difference.get("split"))
+    apart = (
+        f": rank {split.get('from')} gives {_elements(split.get('gives'))} to rank {split.get('to')}, which takes "
+        f"{split.get('takes')} of it"
+    )
+    told = f"rank {first.get('rank')} made {made}, rank {second.get('rank')} {_made(second, history)}"
+    return told + (apart if split else "")
 
 
 def _made(side: Mapping[str, Any], history: History) -> str:
@@ -127,6 +133,10 @@ def _as_called(summary: Mapping[str, Any]) -> str:
         if "mlx" in _listed(summary.get("libraries"))
         else ""
     )
+
+
+def _elements(many: object) -> str:
+    return plural(many, "element") if isinstance(many, int) else "something"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -108,7 +108,10 @@ def _partly(ledger: Ledger) -> str:
     """Why a ledger does not show all: what is missing is known."""
     if ledger.overwritten:
         return f"its ledger was full: the first {ledger.overwritten} of {ledger.made} calls are not held any more"
-    return f"{plural(ledger.torn, 'record')} of its ledger were cut off as it was killed" if ledger.torn else ""
+    if ledger.torn:
+        return f"{plural(ledger.torn, 'record')} of its ledger were cut off as it was killed"
+    unheld = sum(call.shares.unheld for call in ledger.calls)
+    return f"its ledger could not hold how {plural(unheld, 'call')} share out their elements" if unheld else ""
 
 
 def in_words(call: object) -> str:
@@ -125,6 +128,8 @@ def in_words(call: object) -> str:
         text += f" with root {peer}"
     what = " ".join(str(call[key]) for key in ("shape", "dtype") if call.get(key))
     text += f" of {what}" if what else ""
+    parts = call.get("parts")
+    text += f" in parts of {', '.join(map(str, parts))}" if isinstance(parts, list) else ""
     text += f" ({call['reduction']})" if call.get("reduction") else ""
     library, name = _group(call.get("group"))
     text += f" in group {name} of {library}" if name not in ("0", "world") else ""

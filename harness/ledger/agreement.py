@@ -1,9 +1,9 @@
 """Ledgers of one world held against each other: the first call in which two ranks differ. Pure.
 
 Members of a group make the same collectives in the same order, each with what the operation demands to be alike: the
-type, the number of elements, the reduction, the root. What may differ is not compared: the splits of an all-to-all, the
-parts of an uneven gather, where a call stands in the code. A send and a receive between the same two ranks with the
-same tag belong together in their order.
+type, the number of elements, the reduction, the root. How many elements one gives another has to be what that one takes
+of it: the splits of an all-to-all, the parts of an uneven gather. What may differ is not compared, such as where a call
+stands in the code. A send and a receive between the same two ranks with the same tag belong together in their order.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 from harness.forms.strict_json import JSON
 from harness.ledger.file import RECEIVE, SEND, Call, Group, Ledger
-
-SPLIT = frozenset({"all_to_all", "all_to_all_single"})
-"""Collectives in which each rank's number of elements is its own."""
+from harness.ledger.shares import BUNDLES, SPLIT, Contradiction, Stated, contradiction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +41,18 @@ class Difference:
         ranks: those that differ from more than half of the group, ascending; all of it where there is no such half.
         one: a rank of the majority, or the first.
         other: a rank that differs from it.
+        split: what one of them gives the other and that one takes of it, where they differ in that.
     """
 
     ranks: tuple[int, ...]
     one: Side
     other: Side
+    split: Contradiction | None = None
 
     def values(self) -> dict[str, JSON]:
         """As JSON."""
-        return {"ranks": list(self.ranks), "one": self.one.values(), "other": self.other.values()}
+        split = {"split": self.split.values()} if self.split else {}
+        return {"ranks": list(self.ranks), "one": self.one.values(), "other": self.other.values(), **split}
 
     @property
     def order(self) -> tuple[int, int]:
@@ -136,16 +137,31 @@ def _of_group(
 
 def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> Difference | None:
     """Whether the calls of one index differ."""
-    facts = {rank: _demanded(call) for rank, call in there.items()}
+    # What one ledger could not hold is not known to differ.
+    held = not any(call is not None and call.shares.unheld for call in there.values())
+    facts = {rank: _demanded(call, bundled=held) for rank, call in there.items()}
     usual, many = Counter(facts.values()).most_common(1)[0]
     if many == len(facts):
-        return None
+        return _contradiction({rank: call for rank, call in there.items() if call is not None})
     odd = [rank for rank, fact in facts.items() if fact != usual]
     first = next(rank for rank, fact in facts.items() if fact == usual) if 2 * many > len(facts) else min(facts)
     second = next(rank for rank, fact in facts.items() if fact != facts[first])
     ranks = odd if 2 * many > len(facts) else list(facts)
     one, other = (Side(rank=rank, call=there[rank], last=_last(ledgers[rank])) for rank in (first, second))
     return Difference(ranks=tuple(sorted(ranks)), one=one, other=other)
+
+
+def _contradiction(calls: Mapping[int, Call]) -> Difference | None:
+    """Whether calls that are alike in all else differ in what ranks give each other."""
+    stated = {
+        rank: Stated(operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares)
+        for rank, call in calls.items()
+    }
+    found = contradiction(stated, next(iter(calls.values())).group.ranks) if calls else None
+    if found is None:
+        return None
+    one, other = (Side(rank=rank, call=calls[rank]) for rank in (found.source, found.destination))
+    return Difference(ranks=found.ranks, one=one, other=other, split=found)
 
 
 class Demanded(NamedTuple):
@@ -156,13 +172,15 @@ class Demanded(NamedTuple):
     elements: int
     reduction: str
     root: int | None
+    parts: tuple[int, ...]
 
 
-def _demanded(call: Call | None) -> Demanded | None:
+def _demanded(call: Call | None, *, bundled: bool) -> Demanded | None:
     if call is None:
         return None
     elements = 0 if call.operation in SPLIT else call.elements
-    return Demanded(call.operation, call.dtype, elements, call.reduction, call.peer)
+    parts = call.shares.gives if bundled and call.operation in BUNDLES else ()
+    return Demanded(call.operation, call.dtype, elements, call.reduction, call.peer, parts)
 
 
 class Channel(NamedTuple):

@@ -5,7 +5,8 @@ and subject share a process, and nobody vouches for its bytes: `parse` takes not
 
 Little-endian. The header (`HEADER`) gives the places of the other two. A text is its length in two bytes and ASCII; the
 first has the number 1, and 0 stands for a text that is not held. A record (`RECORD`) ends with the number of its
-call, from 1, which is written last; 0 is a record that was not written. Behind the records lie digests (`part.py`).
+call, from 1, which is written last; 0 is a record that was not written. In the place of a tag a collective has how its
+elements are shared out (`shares.py`). Behind the records lie digests (`part.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Literal
 
 from harness.forms.strict_json import JSON
 from harness.ledger.part import DIGESTS, PART, NotAPart, Part, pack, unpack
+from harness.ledger.shares import BUNDLES, NONE, NotShares, Shares, packed, unpacked
 
 ARTEFACT = "collectives.ledger"
 """Name of the artefact that is a rank's ledger; no rank keeps another one under it."""
@@ -114,6 +116,7 @@ class Call:
         end: the same; None where the call has not ended or its end was not observed.
         state: open (it had not come back), ended, failed (it raised), started (it came back, and its end is not
             observed).
+        shares: how the elements of a collective are shared out, where it states that.
     """
 
     number: int
@@ -131,6 +134,7 @@ class Call:
     begin: int
     end: int | None
     state: State
+    shares: Shares = NONE
 
     @property
     def is_collective(self) -> bool:
@@ -152,6 +156,7 @@ class Call:
             "site": self.site,
             "call": self.number,
             "state": self.state,
+            **({"parts": list(self.shares.gives)} if self.operation in BUNDLES and self.shares.gives else {}),
         }
 
 
@@ -285,7 +290,8 @@ def encode(ledger: Ledger) -> bytes:
     records = bytearray()
     for call in ledger.calls:
         peer = -1 if call.peer is None else call.peer
-        numbers = (call.begin, call.end or 0, call.elements, call.index, peer, call.tag)
+        tag = packed(call.shares, texts.number) if call.is_collective else call.tag
+        numbers = (call.begin, call.end or 0, call.elements, call.index, peer, tag)
         words = (call.operation, call.group.text(), call.site, call.dtype, call.shape, call.reduction)
         state = STATES.index(call.state)
         records += RECORD.pack(*numbers, *(texts.number(word) for word in words), call.thread, state, call.number)
@@ -364,6 +370,13 @@ def _call(found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Gro
         raise NotALedger(f"its call {number} is in a group that the rank or its peer is not in")
     if (peer == -1 and operation == SEND) or (end and end < begin):
         raise NotALedger(f"its call {number} cannot be")
+    shares = NONE
+    if operation in COLLECTIVES:
+        try:
+            shares = unpacked(tag, lambda at: _text(texts, at), operation=operation, members=len(group.ranks))
+        except NotShares as error:
+            raise NotALedger(f"its call {number} cannot be: {error}") from None
+        tag = 0
     return Call(
         number=number,
         operation=operation,
@@ -380,4 +393,5 @@ def _call(found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Gro
         begin=begin,
         end=end or None,
         state="ended" if end and STATES[state] == "open" else STATES[state],
+        shares=shares,
     )

@@ -22,6 +22,7 @@ from harness.rank.digests_torch import Digests
 from harness.rank.ledger import OPEN, STARTED, Book
 from harness.rank.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
 from harness.rank.seam_torch import Behind, reduction_of, with_faults
+from harness.rank.shares_torch import sharing_of
 from harness.rank.sides_torch import Members
 
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
@@ -62,13 +63,15 @@ class Hook:
     def conclude(self) -> None:
         """When the subject has returned: hold what was seen of each group against what its backend counted."""
         world = getattr(self._distributed.distributed_c10d, "_world", None)
-        for number, _, _, count, _ in list(self._groups.values()):
-            name = count.name
-            group = next((one for one in getattr(world, "pg_map", ()) if one.group_name == name), None)
-            if group is None or count.unknown or self._ranks(group) is not count.ranks:
-                continue  # the subject ended it, or it cannot be told
-            counted, seen = group._get_sequence_number_for_group(), self._book.made(number) + count.more  # noqa: SLF001
-            if not seen - count.failed <= counted <= seen:
+        for group in list(getattr(world, "pg_map", ())):
+            known, seen, failed = self._groups.get(id(self._ranks(group))), 0, 0
+            if known is not None:
+                number, _, _, count, _ = known
+                if count.unknown:
+                    continue  # it cannot be told
+                seen, failed = self._book.made(number) + count.more, count.failed
+            counted, name = group._get_sequence_number_for_group(), group.group_name  # noqa: SLF001
+            if not seen - failed <= counted <= seen:
                 self._book.refuse(f"{counted} calls were made in group {name} of torch, and {seen} were seen")
 
     def try_to_conclude(self) -> None:
@@ -150,7 +153,7 @@ class Hook:
         begin, counters, counter_of, digests = book.begin, book.counters, book.counter, self._digests
         raw, narrowed = torch._C.DispatchKeySet.raw_repr, dict[int, Any]()  # noqa: SLF001
         unbox, wait, frames = work.unbox, work.wait if digests is None else digests.wait, self.frames
-        reduction_of = Reductions(torch, book, name).of
+        reduction_of, shared = Reductions(torch, book, name).of, sharing_of(operation, book.text)
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912, PLR0915 - see above
@@ -177,6 +180,8 @@ class Hook:
                     _, shape, elements, kind = known
                     if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
                         elements = _elements(arguments[stated])
+                    if shared is not None:
+                        tag = shared(arguments, len(order))
                     if reduction_at is not None:
                         reduction, word = reduction_of(frame, arguments[reduction_at])
                 state = STARTED if comes_back else OPEN

@@ -34,11 +34,14 @@ CELLS_MOST = 6
 LINES_MOST = 20
 LINES_READ = 1000
 LINE_LIMIT = 300
-EDITION = 2
+EDITION = 3
 """What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
+
+From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see.
 
 A report of an earlier edition is judged and rendered as it was made.
 """
+EDITION_OF_SPLITS = 3
 
 
 class Printed(Model):
@@ -155,7 +158,7 @@ class Unshown:
         return [f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}" for sentence in left]
 
     def _alike_at_both_ends(self) -> list[str]:
-        """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger holds."""
+        """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger held once."""
         checks = self._scenario.checks
         ledgers = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck))
         asked = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck))
@@ -165,7 +168,7 @@ class Unshown:
             "collective-correct tells whose they are"
         )
         splits = f"splits of an all-to-all that contradict each other are not seen by {ledgers}"
-        return [places] * bool(asked) + [splits] * bool(ledgers)
+        return [places] * bool(asked) + [splits] * (bool(ledgers) and self._edition < EDITION_OF_SPLITS)
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""

@@ -137,6 +137,21 @@ def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Ca
     ]
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("operation", ["all_to_all_single", "all_reduce_coalesced"])
+def test_another_split_is_named_with_both_lines(called: Callable[..., Called], operation: str) -> None:
+    """What a rank gives and another does not take; and sums of several tensors, which gloo adds as if all were well."""
+    world = called("splits_otherwise", size=3, arguments={"operation": operation})
+    assert world.lived.passed == (operation == "all_reduce_coalesced"), world.lived.capture.logs
+    assert world.difference["ranks"] == [1]
+    lines = {"all_to_all_single": "dist.all_to_all_single(torch.zeros(sum(takes)), torch.ones(6), takes, sizes)"}
+    line = lines.get(operation, "dist.all_reduce_coalesced([torch.ones(size) for size in sizes])")
+    other = 2 if operation in lines else 0
+    assert sorted(world.sides()) == [(rank, f"{operation} #2", line) for rank in sorted((1, other))]
+    apart = world.difference.get("split")
+    assert apart == ({"from": 1, "gives": 2, "to": 2, "takes": 3} if operation in lines else None)
+
+
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
@@ -144,6 +159,10 @@ def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Ca
         (
             "past_it_and_gone",
             "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen",
+        ),
+        (
+            "past_it_elsewhere",
+            "its calls were not observed: 1 calls were made in group 1 of torch, and 0 were seen",
         ),
         ("forks", "1 call of processes that it forked were not observed"),
         ("silent", "it made no call"),

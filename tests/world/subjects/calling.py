@@ -102,6 +102,20 @@ def reduces_otherwise(context):
     dist.all_reduce(torch.ones(3), op=dist.ReduceOp.MAX if last else dist.ReduceOp.SUM)
 
 
+def splits_otherwise(context, *, operation):
+    """In the second step rank 1 gives its tensor in other parts than the others take, or has two in another order."""
+    import torch
+    import torch.distributed as dist
+
+    takes = [[1, 2, 3][context.rank]] * 3
+    for step in range(2):
+        sizes = [1, 2, 3] if step == 0 or context.rank != 1 else [1, 3, 2]
+        if operation == "all_to_all_single":
+            dist.all_to_all_single(torch.zeros(sum(takes)), torch.ones(6), takes, sizes)
+        else:
+            dist.all_reduce_coalesced([torch.ones(size) for size in sizes])
+
+
 def past_it(context):
     """A call of the backend's own object."""
     import torch
@@ -109,6 +123,15 @@ def past_it(context):
 
     dist.barrier()
     dist.group.WORLD._get_backend(torch.device("cpu")).allreduce([torch.ones(2)]).wait()
+
+
+def past_it_elsewhere(context):
+    """The same in a group of its own, in which nothing else is called."""
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.new_group([0, 1])._get_backend(torch.device("cpu")).allreduce([torch.ones(2)]).wait()
 
 
 def past_it_and_gone(context):
@@ -120,13 +143,19 @@ def past_it_and_gone(context):
 
 
 def forks(context):
-    """A child makes a call in the group that it inherited."""
+    """A child makes a call in the group that it inherited, which gloo does not take.
+
+    Of one that it takes the child would wait for ever for a lock that a thread of gloo's held as it was forked.
+    """
+    import torch
     import torch.distributed as dist
 
     dist.barrier()
     if (child := os.fork()) == 0:
-        dist.barrier(async_op=True)
-        os._exit(0)
+        try:
+            dist.all_gather([torch.ones(2)] * context.size, torch.ones(3))
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
 
 

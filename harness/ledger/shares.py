@@ -1,0 +1,190 @@
+"""How a collective's elements are shared out among the members of its group, where a call states that. Pure.
+
+What one member gives another one is what that one takes from it: the splits of an all-to-all, the lists of a gather or
+a scatter. And of several arrays in one call all members have to state the same sizes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.forms.strict_json import JSON
+
+SPLIT = frozenset({"all_to_all", "all_to_all_single"})
+"""Collectives in which each rank's number of elements is its own."""
+BUNDLES = frozenset(
+    {
+        *("all_reduce_coalesced", "all_gather_coalesced"),
+        *("all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
+    }
+)
+"""Collectives of several arrays."""
+SIZES = re.compile(r"(0|[1-9][0-9]{0,18})(,(0|[1-9][0-9]{0,18}))*")
+UNHELD = 0x7FFF
+"""In the place of a text: what was stated could not be held."""
+
+
+class NotShares(ValueError):
+    """What does not say how elements are shared out; the message says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What one rank states.
+
+    Attributes:
+        gives: elements of what goes to each member, in their order in the group; one number where all get as many. Of
+            several arrays, those of each. Empty where they follow from the elements of the call, and in the ledgers of
+            before they were written.
+        takes: the same of what comes from each member.
+        unheld: whether the ledger could not hold one of these.
+    """
+
+    gives: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
+    unheld: bool = False
+
+
+NONE = Shares()
+
+
+def packed(shares: Shares, number: Callable[[str], int]) -> int:
+    """As they lie in a record: the number of the text of what is given, and above it that of what is taken."""
+    gives, takes = (number(",".join(map(str, sizes))) for sizes in (shares.gives, shares.takes))
+    if shares.unheld:  # which of the two was not held makes no difference
+        gives, takes = gives or UNHELD, takes or (UNHELD if gives else 0)
+    return gives | takes << 16
+
+
+def unpacked(held: int, text: Callable[[int], str], *, operation: str, members: int) -> Shares:
+    """Read back what `packed` gave.
+
+    Raises:
+        NotShares: it cannot be.
+    """
+    if not held:
+        return NONE
+    if held < 0:
+        raise NotShares(f"{held} names no texts")
+    halves, members = (held & 0xFFFF, held >> 16), 0 if operation in BUNDLES else members
+    gives, takes = (() if half in (0, UNHELD) else _read(text(half), members=members) for half in halves)
+    return Shares(gives=gives, takes=takes, unheld=UNHELD in halves)
+
+
+def _read(text: str, *, members: int) -> tuple[int, ...]:
+    if not SIZES.fullmatch(text):
+        raise NotShares(f"{text!r} is not a list of sizes")
+    sizes = tuple(map(int, text.split(",")))
+    if members and len(sizes) not in (1, members):
+        raise NotShares(f"{text!r} is not a list of sizes for a group of {members}")
+    return sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What is known of one rank's call.
+
+    Attributes:
+        operation: as the ledger names it.
+        elements: of the call; see `Call.elements`.
+        root: as a rank of the world; None where there is none.
+        shares: see `Shares`.
+    """
+
+    operation: str
+    elements: int
+    root: int | None
+    shares: Shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """Two members that state something else of one transfer.
+
+    Attributes:
+        ranks: those that contradict themselves; else the one that contradicts more than half of its group, where all
+            contradictions are with it; else all that contradict each other.
+        source: the rank that gives.
+        gives: how many elements.
+        destination: the rank that takes.
+        takes: how many.
+    """
+
+    ranks: tuple[int, ...]
+    source: int
+    gives: int
+    destination: int
+    takes: int
+
+    def values(self) -> dict[str, JSON]:
+        """As JSON."""
+        return {"from": self.source, "gives": self.gives, "to": self.destination, "takes": self.takes}
+
+
+def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contradiction | None:
+    """Hold what the members of a group state of one call against each other; None where nobody contradicts another.
+
+    Args:
+        stated: rank to what it states; calls that are alike in all else.
+        order: the members of the group; what a rank states that is not in `stated` is not known.
+    """
+    if all(one.shares == NONE for one in stated.values()):
+        return None
+    found = list(_pairs(stated, order))
+    if not found:
+        return None
+    partners: defaultdict[int, set[int]] = defaultdict(set)
+    for source, _, destination, _ in found:
+        partners[source].add(destination)
+        partners[destination].add(source)
+    itself = [rank for rank in partners if rank in partners[rank]]
+    single = [rank for rank, others in partners.items() if 2 * len(others) > len(order) > 2]
+    blamed: Sequence[int] = list(partners)
+    for ranks in (itself, single[:1]):
+        if ranks and all(source in ranks or destination in ranks for source, _, destination, _ in found):
+            blamed = ranks
+            break
+    source, gives, destination, takes = min(found, key=lambda one: one[0] == one[2])
+    return Contradiction(ranks=tuple(sorted(blamed)), source=source, gives=gives, destination=destination, takes=takes)
+
+
+def _pairs(stated: Mapping[int, Stated], order: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Each transfer of which both ends are known and differ: source, what it gives, destination, what it takes."""
+    there = [(place, rank) for place, rank in enumerate(order) if rank in stated]
+    for giver, source in there:
+        for taker, destination in there:
+            gives = _gives(stated[source], source, destination, place=taker, size=len(order))
+            takes = _takes(stated[destination], source, destination, place=giver, size=len(order))
+            if gives is not None and takes is not None and gives != takes:
+                yield source, gives, destination, takes
+
+
+def _gives(stated: Stated, source: int, destination: int, *, place: int, size: int) -> int | None:
+    """How many elements a rank gives another; None where it gives it nothing, or does not say."""
+    if stated.operation == "gather":
+        return stated.elements if destination == stated.root else None
+    if stated.operation == "scatter" and source != stated.root:
+        return None
+    return _size(stated, stated.shares.gives, place=place, size=size)
+
+
+def _takes(stated: Stated, source: int, destination: int, *, place: int, size: int) -> int | None:
+    """How many elements a rank takes from another; None where it takes nothing, or does not say."""
+    if stated.operation == "scatter":
+        return stated.elements if source == stated.root else None
+    if stated.operation == "gather" and destination != stated.root:
+        return None
+    return _size(stated, stated.shares.takes, place=place, size=size)
+
+
+def _size(stated: Stated, sizes: Sequence[int], *, place: int, size: int) -> int | None:
+    if stated.shares.unheld:
+        return None
+    if sizes:
+        return sizes[place % len(sizes)]
+    if stated.operation in ("gather", "scatter"):
+        return stated.elements
+    return stated.elements // size if stated.operation in ("all_gather", "reduce_scatter") else None
