@@ -13,9 +13,10 @@ from typing import Any
 from harness.checks.equivalent import EquivalentCheck, parity_of
 from harness.history import History
 from harness.subjects.inference_inside.session import ROUTING
-from tests.ladder.cases import CASES, CHUNK, CLEAN, LENGTHS, asked, at, clean_models, is_right, offered, plan
+from tests.ladder.cases import CASES, CHUNK, CLEAN, LENGTHS, asked, at, clean_models, is_right, offered
 from tests.ladder.drawn import folder
 from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
+from tests.ladder.walk import walks
 
 MANY = 5
 """Seeds whose prompts are asked of one model."""
@@ -25,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.ladder", description=__doc__)
     parser.add_argument("--engines", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--models", nargs="+", help="of those that the engine offers (default: all)")
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2], help="1: what all ranks compute alike, as well")
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="1: the same code in a world of one")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=100, help="the first seed")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
@@ -38,6 +39,8 @@ def main() -> None:
     if not given.table:
         soak(given, rows)
     print(table(read(rows)))
+    print("\nWhat the attribution is, of seeds that were walked from a world of one:")
+    print("\n".join(walks(read(rows))))
 
 
 def soak(given: argparse.Namespace, rows: Path) -> None:
@@ -64,7 +67,7 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
                         rung = {"engine": engine, "model": model, "dtype": given.dtype, "ranks": size}
                         due = [
                             defect
-                            for defect in plan((CLEAN, *defects), size)
+                            for defect in (CLEAN, *defects)
                             if any(key_of({**rung, "defect": defect, "seed": seed}) not in done for seed in seeds)
                         ]
                         if not due:
