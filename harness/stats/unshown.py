@@ -34,7 +34,7 @@ CELLS_MOST = 6
 LINES_MOST = 20
 LINES_READ = 1000
 LINE_LIMIT = 300
-EDITION = 2
+EDITION = 3
 """What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
 
 A report of an earlier edition is judged and rendered as it was made.

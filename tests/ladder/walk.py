@@ -9,7 +9,7 @@ from typing import Any
 from harness.checks import Finding, RankFinding
 from harness.history import History
 from harness.scenario import Cell, Scenario, parse_scenario
-from harness.stats.attribution import ONE, attribute, on_rungs
+from harness.stats.attribution import ONE, Attribution, attribute, on_rungs
 from harness.stats.outcome import Failure, Trial
 from harness.stats.tally import Tally
 from harness.subjects.inference import AT_ONE
@@ -47,9 +47,9 @@ def attributed(walk: Walk, defect: str) -> str:
     to be excluded, and two ranks the smallest world that is wrong.
     """
     rungs = [(Cell(f"ranks={ranks}", "", ranks, "gloo"), tally(word)) for ranks, word in sorted(walk.items())]
-    begins = 1 if defect in AT_ONE else 2
+    begins, compared = 1 if defect in AT_ONE else 2, dict[str, Attribution]()
     for cell, counts in rungs:
-        if cell.ranks < begins:
+        if cell.ranks < begins and not counts.failed:
             continue
         parts = tuple(RankFinding(rank=rank, passed=not counts.failed) for rank in range(cell.ranks))
         found = attribute(
@@ -57,7 +57,8 @@ def attributed(walk: Walk, defect: str) -> str:
         )
         if found is None:
             return f"over {cell.ranks} nothing is wrong"
-        found = on_rungs(found, cell, rungs)
+        compared[cell.id] = found
+        found = on_rungs(found, cell, rungs, compared=compared)
         word = next(cause.word for cause in found.causes if cause.what == ONE)
         if (word, found.first_rung) != ("found" if begins == 1 else "excluded", begins):
             return f"{ONE}: {word}; first wrong: {found.first_rung}"
