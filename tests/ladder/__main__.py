@@ -13,7 +13,19 @@ from typing import Any
 from harness.checks.equivalent import EquivalentCheck, parity_of
 from harness.history import History
 from harness.subjects.inference_inside.session import ROUTING
-from tests.ladder.cases import CASES, CHUNK, CLEAN, LENGTHS, asked, at, clean_models, is_right, offered
+from tests.ladder.cases import (
+    CASES,
+    CHUNK,
+    CLEAN,
+    LENGTHS,
+    asked,
+    at,
+    clean_models,
+    drawable,
+    is_right,
+    offered,
+    refused,
+)
 from tests.ladder.drawn import folder
 from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
 from tests.ladder.walk import walks
@@ -41,6 +53,8 @@ def main() -> None:
     print(table(read(rows)))
     print("\nWhat the attribution is, of seeds that were walked from a world of one:")
     print("\n".join(walks(read(rows))))
+    print("\nWhat was refused:")
+    print("\n".join(refusals(read(rows))))
 
 
 def soak(given: argparse.Namespace, rows: Path) -> None:
@@ -172,6 +186,17 @@ def table(rows: list[dict[str, Any]]) -> str:
         start = f"{engine:12} {model:11} {dtype:8} {ranks} {defect:16}"
         lines.append(f"{start} {words['right']:3} of {words.total():3} {others}".rstrip())
     return "\n".join(lines)
+
+
+def refusals(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Of every world size and dtype that an engine was asked, the models that it does not run like that, and why."""
+    for engine, dtype, ranks in sorted({(row["engine"], row["dtype"], row["ranks"]) for row in rows}):
+        why: defaultdict[str, list[str]] = defaultdict(list)
+        for model in dict.fromkeys((*drawable(), *CASES[engine])):
+            why[refused(engine, model, ranks=ranks, dtype=dtype)].append(model)
+        for reason, models in sorted(why.items()):
+            if reason:
+                yield f"{engine:12} {dtype:8} {ranks} {', '.join(models)}: {reason}"
 
 
 if __name__ == "__main__":

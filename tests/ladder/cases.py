@@ -9,7 +9,7 @@ from harness.models.catalogue import MODELS
 from harness.models.engines import refusal
 from harness.subjects.inference import AT_ONE
 from harness.subjects.inference_inside.stages import share
-from tests.ladder.drawn import BIASED, LIKE, WIDER, model_of
+from tests.ladder.drawn import BIASED, WIDER, model_of
 
 DENSE = ("stale-position", "half-message", "swapped-heads", "dropped-layer", "rope-base", "scaled-layer")
 CASES = {
@@ -53,15 +53,18 @@ def refused(engine: str, model: str, *, ranks: int, dtype: str) -> str:
 
 
 def offered(engine: str, model: str, *, ranks: int, dtype: str) -> bool:
-    """Whether a cell is tried: the wider model in place of the other alone."""
-    instead = model != WIDER or refused(engine, LIKE[WIDER], ranks=ranks, dtype=dtype)
-    return bool(instead) and not refused(engine, model, ranks=ranks, dtype=dtype)
+    """Whether a cell is tried: the wider model in 16 bits, where the other is not split over every number of ranks."""
+    return (model != WIDER or dtype != "float32") and not refused(engine, model, ranks=ranks, dtype=dtype)
+
+
+def drawable() -> tuple[str, ...]:
+    """The models of the catalogue that other numbers can be drawn for; a trained one cannot be."""
+    return tuple(name for name, recipe in MODELS.items() if recipe.pinned is None)
 
 
 def clean_models(engine: str) -> tuple[str, ...]:
-    """The models that an engine offers over two ranks; a trained one cannot be drawn."""
-    found = (name for name, recipe in MODELS.items() if recipe.pinned is None)
-    return tuple(name for name in found if offered(engine, name, ranks=2, dtype="float32"))
+    """Those that an engine offers over two ranks."""
+    return tuple(name for name in drawable() if offered(engine, name, ranks=2, dtype="float32"))
 
 
 def at(engine: str, ranks: int) -> str:
