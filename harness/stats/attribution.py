@@ -30,6 +30,8 @@ CAUSES = (
     ("a replicated decision differs", ("agree",)),
 )
 ONE = "wrong already in a world of one"
+EDITION_COMPARED = 3
+"""The first edition in which a smaller world is wrong where its output was compared, not where it crashed."""
 TOKENS = "the ranks generate different tokens"
 
 
@@ -155,13 +157,17 @@ def _where(check: Check, history: History) -> str:
     return f"layer {least.layer}{part}, on rank {rank}, position {least.at.position} of prompt {least.at.prompt}"
 
 
-def on_rungs(found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally | None]]) -> Attribution:
+def on_rungs(
+    found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally | None]], *, compared: Mapping[str, Attribution]
+) -> Attribution:
     """Add what smaller worlds of the same run tell.
 
     Args:
         found: of the cell.
         cell: whose axes the others have to share; its backend too, but for a world of one.
         others: every cell with the counts of the same arm; None where it did not run.
+        compared: by the id of their cells, the attributions of the same arm: a trial in which nothing could be compared
+            fails the check as well, and tells of no wrong output.
     """
     below = sorted(
         (
@@ -177,17 +183,22 @@ def on_rungs(found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally 
         key=lambda pair: (pair[0].ranks, pair[0].backend != cell.backend),
     )
     failed = {other.id: _wrong(counts, found.checks) for other, counts in below}
+    wrong = {other.id for other, _ in below if other.id in compared and {*compared[other.id].checks} & {*found.checks}}
+    decided = [other for other, _ in below if other.id in wrong or not failed[other.id]]
     ones = [other for other, _ in below if other.ranks == 1]
     if cell.ranks == 1:
         cause = Cause(word="found", what=ONE, why="this is one: nothing that crosses between ranks is needed for it")
     elif not ones:
         cause = Cause(word="open", what=ONE, why="no world of one ran")
+    elif ones[0] not in decided:
+        many = plural(failed[ones[0].id], "trial")
+        cause = Cause(word="open", what=ONE, why=f"{many} of cell {ones[0].id} failed with nothing to compare")
     elif failed[ones[0].id]:
         cause = Cause(word="found", what=ONE, why=f"{plural(failed[ones[0].id], 'trial')} of cell {ones[0].id} failed")
     else:
         cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
-    wrong_at = [other.ranks for other, _ in below if failed[other.id]]
-    first = min([*wrong_at, cell.ranks]) if below or cell.ranks == 1 else None
+    wrong_at = [other.ranks for other in decided if other.id in wrong]
+    first = min([*wrong_at, cell.ranks]) if decided or cell.ranks == 1 else None
     return found.model_copy(update={"first_rung": first, "causes": [cause, *found.causes]})
 
 
@@ -197,13 +208,32 @@ def _wrong(counts: Tally, checks: Sequence[str]) -> int:
 
 
 def climb(
-    cells: Sequence[Cell], found: Sequence[Mapping[Arm, Attribution]], arms: Sequence[Mapping[Arm, Tally]]
+    cells: Sequence[Cell],
+    found: Sequence[Mapping[Arm, Attribution]],
+    arms: Sequence[Mapping[Arm, Tally]],
+    *,
+    edition: int,
 ) -> list[dict[Arm, Attribution]]:
-    """The attributions of all cells, with what smaller worlds tell of each."""
+    """The attributions of all cells, with what smaller worlds tell of each, as a report of an edition says it."""
+
+    def compared(arm: Arm, one: Attribution) -> dict[str, Attribution]:
+        if edition < EDITION_COMPARED:  # whatever failed was wrong
+            return {cell.id: one for cell, counts in zip(cells, arms, strict=True) if _failed(counts.get(arm), one)}
+        return {cell.id: own[arm] for cell, own in zip(cells, found, strict=True) if arm in own}
+
     return [
         {
-            arm: on_rungs(one, cell, [(other, counts.get(arm)) for other, counts in zip(cells, arms, strict=True)])
+            arm: on_rungs(
+                one,
+                cell,
+                [(other, counts.get(arm)) for other, counts in zip(cells, arms, strict=True)],
+                compared=compared(arm, one),
+            )
             for arm, one in own.items()
         }
         for cell, own in zip(cells, found, strict=True)
     ]
+
+
+def _failed(counts: Tally | None, one: Attribution) -> bool:
+    return counts is not None and _wrong(counts, one.checks) > 0

@@ -166,7 +166,7 @@ def judge(
         names: the paths there are.
         heard: called with each trial, by the path of its events.
         measures: whether the trials were made where times and memory of one can be set beside another's.
-        edition: of what is told to be not shown.
+        edition: of what is told to be not shown, and of attributions.
 
     Raises:
         EventError: an `events.jsonl` cannot be read.
@@ -188,7 +188,12 @@ def judge(
         )
         for cell, facts in cells
     ]
-    climbed = climb([cell for cell, _ in cells], [one.attributions for one in verdicts], [one.arms for one in verdicts])
+    climbed = climb(
+        [cell for cell, _ in cells],
+        [one.attributions for one in verdicts],
+        [one.arms for one in verdicts],
+        edition=edition,
+    )
     verdicts = [one.model_copy(update={"attributions": own}) for one, own in zip(verdicts, climbed, strict=True)]
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]

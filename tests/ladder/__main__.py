@@ -12,11 +12,26 @@ from typing import Any
 
 from harness.checks.equivalent import EquivalentCheck, parity_of
 from harness.history import History
+from harness.stats.rates import upper_bound
 from harness.subjects.inference_inside.session import ROUTING
-from tests.ladder.cases import CASES, CHUNK, CLEAN, LENGTHS, asked, at, clean_models, is_right, offered, plan
+from tests.ladder.cases import (
+    CASES,
+    CHUNK,
+    CLEAN,
+    LENGTHS,
+    asked,
+    at,
+    clean_models,
+    drawable,
+    is_right,
+    offered,
+    refused,
+)
 from tests.ladder.drawn import folder
 from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
+from tests.ladder.walk import walks
 
+CELL = ("engine", "model", "dtype", "ranks", "defect")
 MANY = 5
 """Seeds whose prompts are asked of one model."""
 
@@ -25,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.ladder", description=__doc__)
     parser.add_argument("--engines", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--models", nargs="+", help="of those that the engine offers (default: all)")
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2], help="1: what all ranks compute alike, as well")
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="1: the same code in a world of one")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=100, help="the first seed")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
@@ -38,6 +53,12 @@ def main() -> None:
     if not given.table:
         soak(given, rows)
     print(table(read(rows)))
+    print("\nWhat the attribution is, of seeds that were walked from a world of one:")
+    print("\n".join(walks(read(rows))))
+    print("\nAll of it:")
+    print("\n".join(summary(read(rows))))
+    print("\nWhat was refused:")
+    print("\n".join(refusals(read(rows))))
 
 
 def soak(given: argparse.Namespace, rows: Path) -> None:
@@ -64,7 +85,7 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
                         rung = {"engine": engine, "model": model, "dtype": given.dtype, "ranks": size}
                         due = [
                             defect
-                            for defect in plan((CLEAN, *defects), size)
+                            for defect in (CLEAN, *defects)
                             if any(key_of({**rung, "defect": defect, "seed": seed}) not in done for seed in seeds)
                         ]
                         if not due:
@@ -154,21 +175,58 @@ def read(rows: Path) -> list[dict[str, Any]]:
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("engine", "model", "dtype", "ranks", "defect", "seed"))
+    return tuple(row[name] for name in (*CELL, "seed"))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """How many of how many were right in each cell, and what was said instead."""
-    found: defaultdict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        right = is_right(row["said"], engine=row["engine"], defect=row["defect"], ranks=row["ranks"])
-        found[key_of(row)[:-1]]["right" if right else row["said"]] += 1
     lines = []
-    for (engine, model, dtype, ranks, defect), words in sorted(found.items()):
+    for (engine, model, dtype, ranks, defect), own in grouped(rows, *CELL):
+        right = (is_right(row["said"], engine=engine, defect=defect, ranks=ranks) for row in own)
+        words = Counter("right" if good else row["said"] for row, good in zip(own, right, strict=True))
         others = ", ".join(f"{many} x {word}" for word, many in words.most_common() if word != "right")
         start = f"{engine:12} {model:11} {dtype:8} {ranks} {defect:16}"
         lines.append(f"{start} {words['right']:3} of {words.total():3} {others}".rstrip())
     return "\n".join(lines)
+
+
+def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Of each engine, dtype and world size, as a table: defects with the fewest seeds of one, and healthy runs."""
+    yield "| engine | dtype | ranks | defects, seeds of each | named rightly | healthy | right | at least | furthest |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for (engine, dtype, ranks), own in grouped(rows, "engine", "dtype", "ranks"):
+        right = [is_right(row["said"], engine=engine, defect=row["defect"], ranks=ranks) for row in own]
+        healthy = [good for row, good in zip(own, right, strict=True) if row["defect"] == CLEAN]
+        # 1 % lies inside the noise of 16 bits.
+        seen = [row["defect"] not in (CLEAN, *(("scaled-layer",) if dtype != "float32" else ())) for row in own]
+        defects = [good for good, shown in zip(right, seen, strict=True) if shown]
+        each = Counter((row["model"], row["defect"]) for row, shown in zip(own, seen, strict=True) if shown)
+        below = 1 - upper_bound(healthy.count(False), len(healthy), confidence=0.95) if healthy else 0.0
+        furthest = max((row["far"][0] for row in own if row["defect"] == CLEAN and row["far"]), default=0.0)
+        many = f"{len({name for _, name in each})}, {min(each.values(), default=0)}"
+        yield (
+            f"| {engine} | {dtype} | {ranks} | {many} | {sum(defects)} of {len(defects)} | {len(healthy)} | "
+            f"{sum(healthy)} | {below:.1%} | {furthest:.2f} |"
+        )
+
+
+def grouped(rows: list[dict[str, Any]], *names: str) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+    """Rows with the same values of these names, in order."""
+    found: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[name] for name in names)].append(row)
+    return sorted(found.items())
+
+
+def refusals(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Of every world size and dtype that an engine was asked, the models that it does not run like that, and why."""
+    for engine, dtype, ranks in sorted({(row["engine"], row["dtype"], row["ranks"]) for row in rows}):
+        why: defaultdict[str, list[str]] = defaultdict(list)
+        for model in dict.fromkeys((*drawable(), *CASES[engine])):
+            why[refused(engine, model, ranks=ranks, dtype=dtype)].append(model)
+        for reason, models in sorted(why.items()):
+            if reason:
+                yield f"{engine:12} {dtype:8} {ranks} {', '.join(models)}: {reason}"
 
 
 if __name__ == "__main__":

@@ -9,16 +9,20 @@ from harness.models.catalogue import MODELS
 from harness.models.engines import refusal
 from harness.subjects.inference import AT_ONE
 from harness.subjects.inference_inside.stages import share
-from tests.ladder.drawn import BIASED
+from tests.ladder.drawn import BIASED, WIDER, model_of
 
 DENSE = ("stale-position", "half-message", "swapped-heads", "dropped-layer", "rope-base", "scaled-layer")
 CASES = {
-    "hf-tensor": {BIASED: ("bias-per-rank", "fused-interleave", *DENSE), "minimax": ("norm-split", "other-router")},
+    "hf-tensor": {
+        BIASED: ("bias-per-rank", "fused-interleave", *DENSE),
+        "minimax": ("norm-split", "other-router"),
+        WIDER: ("norm-split", "other-router"),
+    },
     "hf-pipeline": {"qwen2": DENSE, "gpt2": ("fused-interleave",), "qwen3-moe": ("other-router",)},
     "mlx-tensor": {BIASED: ("bias-per-rank", "fused-interleave", *DENSE), "minimax": ("norm-split", "other-router")},
     "mlx-pipeline": {"qwen2": DENSE, "qwen3-moe": ("other-router",)},
 }
-WITH_EXPERTS = ("mixtral", "qwen3-moe", "minimax", "glm4-moe")
+WITH_EXPERTS = ("mixtral", "qwen3-moe", "minimax", WIDER, "glm4-moe")
 LENGTHS, CHUNK, STEPS = (17,), 8, 2
 """Of each seed's prompts: two chunks and a token more, so that the prefill goes on twice, and a step of decoding."""
 LAYERS = 4
@@ -43,16 +47,24 @@ def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
     return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "keep", "routing": routing}
 
 
+def refused(engine: str, model: str, *, ranks: int, dtype: str) -> str:
+    """Why an engine does not run a model over so many ranks; the ring of one is the engine's whole model."""
+    return refusal(at(engine, ranks), model_of(model)[1], ranks=ranks, dtype=dtype)
+
+
 def offered(engine: str, model: str, *, ranks: int, dtype: str) -> bool:
-    """Whether an engine runs a model over so many ranks; the ring of one is the engine's whole model."""
-    config: dict[str, Any] = MODELS["llama" if model == BIASED else model].config()
-    return not refusal(at(engine, ranks), config, ranks=ranks, dtype=dtype)
+    """Whether a cell is tried: the wider model in 16 bits, where the other is not split over every number of ranks."""
+    return (model != WIDER or dtype != "float32") and not refused(engine, model, ranks=ranks, dtype=dtype)
+
+
+def drawable() -> tuple[str, ...]:
+    """The models of the catalogue that other numbers can be drawn for; a trained one cannot be."""
+    return tuple(name for name, recipe in MODELS.items() if recipe.pinned is None)
 
 
 def clean_models(engine: str) -> tuple[str, ...]:
-    """The models that an engine offers over two ranks; a trained one cannot be drawn."""
-    found = (name for name, recipe in MODELS.items() if recipe.pinned is None)
-    return tuple(name for name in found if offered(engine, name, ranks=2, dtype="float32"))
+    """Those that an engine offers over two ranks."""
+    return tuple(name for name in drawable() if offered(engine, name, ranks=2, dtype="float32"))
 
 
 def at(engine: str, ranks: int) -> str:
@@ -60,14 +72,9 @@ def at(engine: str, ranks: int) -> str:
     return "mlx-single" if ranks == 1 and engine.startswith("mlx") else engine
 
 
-def plan(defects: tuple[str, ...], ranks: int) -> tuple[str, ...]:
-    """The defects that are tried on a rung: in a world of one, those of a single rank."""
-    return tuple(one for one in defects if ranks > 1 or one in (CLEAN, *AT_ONE))
-
-
 def is_right(word: str, *, engine: str, defect: str, ranks: int) -> bool:
     """Whether that is what should be said of a defect on a rung."""
-    if defect == CLEAN:
+    if defect == CLEAN or (ranks == 1 and defect not in AT_ONE):
         return word in ("EQUIVALENT", "IDENTICAL")
     return word == f"DIVERGENT in layer {layer_of(engine, defect, ranks)}"
 
@@ -78,5 +85,7 @@ def layer_of(engine: str, defect: str, ranks: int) -> int:
     if defect in LAST or (defect == "other-router" and sharding == "pipeline"):
         return LAYERS - 1
     if defect in OF_A_MESSAGE and sharding == "pipeline":
-        return share(LAYERS, size=ranks, rank=ranks - 1)[0]
+        # Where the last stage begins. The first ranks have the more layers, and rank 0 is mlx-lm's last stage.
+        begin, end = share(LAYERS, size=ranks, rank=0 if engine.startswith("mlx") else ranks - 1)
+        return LAYERS - (end - begin)
     return 0

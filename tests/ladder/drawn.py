@@ -1,24 +1,26 @@
-"""Models of the catalogue with other numbers, a folder for each seed; and a Llama with a bias wherever it may be."""
+"""Models of the catalogue with other numbers, a folder for each seed; two of them as the catalogue has none."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness import models
 from harness.models.catalogue import MODELS
 from harness.models.weights import Tensor, draw, safetensors
 
 BIASED = "llama-bias"
-SPLIT = ("o_proj", "down_proj")
+"""A Llama with a bias wherever it may be."""
+WIDER = "minimax-wide"
+"""With experts twice as wide: in 16 bits transformers splits those of the catalogue over 2 or 3 ranks, not over 4."""
+LIKE = {BIASED: "llama", WIDER: "minimax"}
 
 
-def folder(name: str, seed: int, below: Path) -> Path:
-    """A folder with a model drawn from a seed, made where it is missing."""
-    place = below / f"{name}-{seed}"
-    if place.exists():
-        return place
-    recipe = MODELS["llama" if name == BIASED else name]
+def model_of(name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the configuration of a model."""
+    recipe = MODELS[LIKE.get(name, name)]
     tensors, config = dict(recipe.tensors()), recipe.config()
     if name == BIASED:
         config |= {"attention_bias": True, "mlp_bias": True}
@@ -26,7 +28,24 @@ def folder(name: str, seed: int, below: Path) -> Path:
         tensors |= {
             one.replace(".weight", ".bias"): Tensor(shape=tensors[one].shape[:1], deviation=0.3) for one in weights
         }
-    content = models.files("llama" if name == BIASED else name)
+    if name == WIDER:
+        width = config["intermediate_size"]
+        config |= {"intermediate_size": 2 * width}
+        experts = {one: tensor for one, tensor in tensors.items() if ".experts." in one}
+        tensors |= {
+            one: replace(tensor, shape=tuple(2 * size if size == width else size for size in tensor.shape))
+            for one, tensor in experts.items()
+        }
+    return tensors, config
+
+
+def folder(name: str, seed: int, below: Path) -> Path:
+    """A folder with a model drawn from a seed, made where it is missing."""
+    place = below / f"{name}-{seed}"
+    if place.exists():
+        return place
+    tensors, config = model_of(name)
+    content = models.files(LIKE.get(name, name))
     arrays = {one: draw(one, tensor, seed=seed) for one, tensor in tensors.items()}
     index = {"metadata": {}, "weight_map": dict.fromkeys(sorted(tensors), "model.safetensors")}
     content |= {

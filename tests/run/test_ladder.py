@@ -49,6 +49,21 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
     assert "seen would be the weights of layer 1 too large by 0.0001" in shown["same-model"]
 
 
+def test_what_is_wrong_in_a_world_of_one_is_attributed_to_it(tmp_path: Path) -> None:
+    """A rope base that each rank has wrong by itself: both rungs say so, and nothing between ranks is blamed."""
+    holds = "subject.control.must_fail.cells={ranks: [1, 2]}"
+    folder = ROOT / "scenarios/single-vs-distributed"
+    ran = few(tmp_path, folder, "matrix.ranks=[1, 2]", "subject.control.with.defect=rope-base", holds=holds)
+    assert ran.code == 2, ran.out + ran.err
+    for cell in ran.record.judgement.cells:
+        assert [arm.failed for arm in (cell.candidate, cell.control) if arm is not None] == [0, 1]
+        found = cell.attributions["control"]
+        words = {cause.what: cause.word for cause in found.causes}
+        assert (words["wrong already in a world of one"], found.first_rung) == ("found", 1)
+        assert words["the ranks do not hold the checkpoint, split"] == "excluded"
+        assert found.remains == "wrong already in a world of one"
+
+
 # The whole model on every rank, which tells the truth of what it holds, and sums that nobody needs.
 UNSPLIT = """
 import subject
@@ -82,9 +97,8 @@ whole = subject.whole
 FEW = ("matrix.ranks=[2]", "matrix.backend=[gloo]", "matrix.exclude=[]", "trials.candidate=1", "trials.control=1")
 
 
-def few(place: Path, folder: Path, *sets: str) -> Ran:
+def few(place: Path, folder: Path, *sets: str, holds: str = "subject.control.must_fail.cells={ranks: [2]}") -> Ran:
     """A run of one trial of each arm, in two ranks."""
-    holds = "subject.control.must_fail.cells={ranks: [2]}"
     options = [word for one in (*FEW, holds, *sets) for word in ("--set", one)]
     return run_command(place, "run", str(folder / "scenario.yaml"), *options)
 

@@ -9,7 +9,7 @@ import pytest
 from harness.checks import Finding, RankFinding
 from harness.history import History
 from harness.scenario import Cell, parse_scenario
-from harness.stats.attribution import Attribution, attribute, on_rungs
+from harness.stats.attribution import Attribution, attribute, climb, on_rungs
 from harness.stats.outcome import Failure, Trial
 from harness.stats.tally import Tally
 
@@ -104,6 +104,9 @@ def counts(*, wrong: str = "", trials: int = 2) -> Tally:
         ({cell(1): counts(wrong="other")}, "excluded", 3),
         ({cell(1): counts(), cell(2): counts(wrong="same")}, "excluded", 2),
         ({cell(2): counts()}, "open", 3),
+        ({cell(1): counts(wrong="same", trials=1)}, "open", None),
+        ({cell(1): counts(wrong="same", trials=1), cell(2): counts()}, "open", 3),
+        ({cell(1): counts(), cell(2): counts(wrong="same", trials=1)}, "excluded", 3),
         ({}, "open", None),
         ({cell(1): None}, "open", None),
         ({cell(1): counts(trials=0)}, "open", None),
@@ -114,9 +117,28 @@ def counts(*, wrong: str = "", trials: int = 2) -> Tally:
 def test_smaller_worlds_of_the_same_kind_say_where_it_begins(
     below: Mapping[Cell, Tally | None], word: str, first: int | None
 ) -> None:
-    """A world of one of the same axes decides whether it is wrong without any rank beside it; others decide nothing."""
+    """A world of one of the same axes decides whether it is wrong without any rank beside it; others decide nothing.
+
+    Nor does one whose only trial crashed, which fails the check with nothing to compare.
+    """
     found = attributed(WRONG)
     assert found is not None
     own = cell(3)
-    found = on_rungs(found, own, [*below.items(), (own, counts(wrong="same"))])
+    compared = {
+        other.id: found.model_copy(update={"checks": [failure.check for failure in tally.trials[0].failures]})
+        for other, tally in below.items()
+        if tally is not None and tally.counted > 1 and tally.failed
+    }
+    found = on_rungs(found, own, [*below.items(), (own, counts(wrong="same"))], compared=compared)
     assert (words(found)["wrong already in a world of one"], found.first_rung) == (word, first)
+
+
+@pytest.mark.parametrize(("edition", "word", "first"), [(2, "found", 1), (3, "open", None)])
+def test_a_world_of_one_that_crashed_is_not_wrong(edition: int, word: str, first: int | None) -> None:
+    """It kept nothing that could be compared; reports of before that said that it was wrong, and still verify."""
+    found = attributed(WRONG)
+    assert found is not None
+    arms = [{"control": counts(wrong="same")}, {"control": counts(wrong="same")}]
+    one, two = climb([cell(1), cell(2)], [{}, {"control": found}], arms, edition=edition)
+    assert one == {}
+    assert (words(two["control"])["wrong already in a world of one"], two["control"].first_rung) == (word, first)
