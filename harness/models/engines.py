@@ -26,6 +26,9 @@ LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
 PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
 PIPELINE = "PipelineMixin"
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+# As GPT-2, MPT and GPT-Neo call them.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +111,9 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
     if library == "mlx" and ranks < 2:
         return "MLX's ring has two ranks at least; take mlx-single"
     if sharding == "pipeline":
-        layers = _number(text, "num_hidden_layers", "n_layer")
-        return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if layers < ranks else ""
-    heads = _number(text, "num_key_value_heads", "num_attention_heads", "n_head")
+        layers = _number(text, *LAYERS)  # 0 where it is called otherwise: the rank, which has the model, will say
+        return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if 0 < layers < ranks else ""
+    heads = _number(text, "num_key_value_heads", *HEADS)
     if heads % ranks:
         return f"{heads} KV heads cannot be split over {ranks} ranks; take fewer ranks, or a pipeline"
     # transformers gives the last rank what is left.

@@ -6,7 +6,7 @@ All take the same arguments and tell the same, so that one scenario asks the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -184,8 +184,35 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":
             checkpoint.demand_index(str(folder))
+        prompts = arguments.get("prompts", ())
+        assert isinstance(prompts, list | tuple)
+        _demand_tokens(config, [() if isinstance(one, str) else one for one in prompts])
     except (ModelError, ValueError) as error:
         return str(error)
+    return "" if checkpoint.has_tokenizer(str(folder)) else _without_tokenizer(engine, arguments)
+
+
+def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]]) -> None:
+    """Demand a row of the embedding for each token of prompts that are given as ids, as the session does."""
+    from harness.subjects.inference_inside.session import demand_rows
+
+    text = config.get("text_config") or config
+    assert isinstance(text, Mapping)
+    if isinstance(rows := text.get("vocab_size"), int):
+        demand_rows(prompts, rows)
+
+
+def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
+    """What a model without a tokenizer beside it cannot be asked; empty where ids are all that is asked."""
+    lacks, remedy = "the model's folder holds no tokenizer", "add the files of one (tokenizer.json)"
+    prompts = arguments.get("prompts", ())
+    assert isinstance(prompts, list | tuple)
+    if any(isinstance(one, str) for one in prompts):
+        return f"{lacks}, and a prompt is a text: give token ids, or {remedy}"
+    if arguments.get("warm_up") or arguments.get("tokenizer", "every-rank") != "every-rank":
+        return f"{lacks}, which warm_up and tokenizer are about: leave them out, or {remedy}"
+    if engine in ("mlx-tensor", "mlx-pipeline"):
+        return f"{lacks}, which mlx-lm loads with a model that it splits: {remedy}"
     return ""
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 INDEX = "model.safetensors.index.json"
+# How the names of tokenizers' files begin, those of sentencepiece and tiktoken among them.
+TOKENIZERS = ("tokenizer", "vocab", "merges", "spiece", "sentencepiece", "tekken", "qwen.tiktoken")
 PATTERN = "model*.safetensors"
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
@@ -40,6 +42,11 @@ class Stored:
         with self.file.open("rb") as file:
             file.seek(self.begin)
             return bytearray(file.read(self.end - self.begin))
+
+
+def has_tokenizer(folder: str) -> bool:
+    """Whether a tokenizer lies beside a model: what `save_pretrained` of a model alone writes has none."""
+    return any(path.name.startswith(TOKENIZERS) for path in Path(folder).iterdir())
 
 
 def stored(folder: str) -> dict[str, Stored]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from . import variants
 from .answer import answer, keep
+from .checkpoint import has_tokenizer
 from .engine import Engine, Piece
 from .request import BOUNDARY, OWN, Request
 
@@ -34,8 +35,9 @@ def run(context: Any, engine: Engine, request: Request) -> None:
     if request.envelope == "unchunked" and request.prefill_chunk:
         raise ValueError("envelope: unchunked beside a prefill_chunk: leave one of them out")
     folder = _load(context, engine, request)
+    told = has_tokenizer(folder)  # of a model without one, ids are all that is told
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
-    tokenizer = load_tokenizer(folder) if request.tokenizer == "every-rank" or context.rank == 0 else None
+    tokenizer = load_tokenizer(folder) if told and (request.tokenizer == "every-rank" or context.rank == 0) else None
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
     context.emit("tokenizer.ready", prompts=prompts)
     demand_rows(prompts, engine.rows)
@@ -75,10 +77,11 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         for layer, values in sorted(found.hidden.items()):
             context.keep(f"hidden.{layer}.{number}", values)
         context.emit("generated", prompt=number, ids=found.ids)
-        assert tokenizer is not None
-        # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
-        unknown = sorted(set(found.ids) - known)
-        context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
+        if told:
+            assert tokenizer is not None
+            # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
+            unknown = sorted(set(found.ids) - known)
+            context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
         if request.envelope != "none":
             variants.envelope(context, engine, request, prompt, number=number, first=found, routing=routings[number])
     sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
