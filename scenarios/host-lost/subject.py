@@ -17,7 +17,7 @@ def work(context: Any, *, moment: str, heeds: bool) -> None:
         heeds: whether ranks 0 and 2 wait for rank 1; otherwise they return as if all was well.
     """
     context.group.barrier()
-    context.emit("struck.begin")
+    context.emit("struck.begin", moment=moment)
     while not heeds:
         if context.rank != 1:
             return
