@@ -13,8 +13,8 @@ def work(context: Any, *, moment: str, heeds: bool) -> None:
 
     Args:
         context: of the rank.
-        moment: load (rank 1 reads and digests, the others wait for it at a barrier), collective (all of them gather, over
-            and over), idle (nobody says anything), any (all of them gather and compute in turns, and rank 1 announces
+        moment: load (rank 1 reads and digests, the others wait for it at a barrier), collective (all of them gather
+            for ever), idle (nobody says anything), any (all of them gather and compute in turns, and rank 1 announces
             after up to two seconds, by the seed of its trial).
         heeds: whether ranks 0 and 2 wait for rank 1; otherwise they return as if all was well.
     """
