@@ -24,6 +24,10 @@ class Nothing(Exception):
     """What was asked for has no case; the message says what there is."""
 
 
+# Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are tried.
+ELSEWHERE = {"cut-off": "it is done to one of several machines: scenarios/host-lost tries it"}
+
+
 def subject(file: str) -> bytes:
     """The code of standard subjects, by the name of their file."""
     return resources.files("harness.matrix").joinpath(file).read_bytes()
@@ -89,7 +93,8 @@ def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str,
     """What has no case, with the reason; of a matrix that is not everything, only of the cases it is about."""
     cases = [case for case in CASES if everything or any(case is one for one, _ in asked)]
     kinds = faults.KINDS if everything else ()
-    found = {kind: "nobody has written a case for it" for kind in kinds if not any(one.kind == kind for one in CASES)}
+    nobody = "nobody has written a case for it"
+    found = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if not any(one.kind == kind for one in CASES)}
     for case in cases:
         for backend in BACKENDS:
             if backend not in case.backends:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 from typing import Any
 
@@ -12,12 +13,15 @@ def work(context: Any, *, moment: str, heeds: bool) -> None:
 
     Args:
         context: of the rank.
-        moment: load (rank 1 reads and digests, the others wait for it at a barrier), collective (all of them sum, over
-            and over), idle (nobody says anything).
+        moment: load (rank 1 reads and digests, the others wait for it at a barrier), collective (all of them gather
+            for ever), idle (nobody says anything), any (all of them gather and compute in turns, and rank 1 announces
+            after up to two seconds, by the seed of its trial).
         heeds: whether ranks 0 and 2 wait for rank 1; otherwise they return as if all was well.
     """
     context.group.barrier()
-    context.emit("struck.begin")
+    if moment == "any" and heeds:
+        go_on(context, random.Random(context.seed).uniform(0, 2))
+    context.emit("struck.begin", moment=moment)
     while not heeds:
         if context.rank != 1:
             return
@@ -32,3 +36,15 @@ def work(context: Any, *, moment: str, heeds: bool) -> None:
         context.group.all_gather(bytes(4096))
     while moment == "idle":
         time.sleep(1)
+
+
+def go_on(context: Any, seconds: float) -> None:
+    """Gather and compute in turns for ever; rank 1 announces when these seconds are over."""
+    due = time.monotonic() + seconds
+    announced = context.rank != 1
+    while True:
+        context.group.all_gather(bytes(4096))
+        hashlib.sha256(bytes(2**22)).digest()
+        if not announced and time.monotonic() >= due:
+            announced = True
+            context.emit("struck.begin", moment="any")

@@ -42,6 +42,7 @@ FAULTS = {
     "replaced": a_fault(kind="replaced", ranks=[1], at="door", file="home/a"),
     "clock-skew": a_fault(kind="clock-skew", ranks=[1], at="door", by="1ms"),
     "torch-settings": a_fault(kind="torch-settings", ranks=[1], at="door", threads=2),
+    "cut-off": a_fault(kind="cut-off", ranks=[1], at="door", **{"for": "6s"}),
     "start-order": a_fault(kind="start-order", ranks="every", gap="1ms"),
 }
 NAMES = (
@@ -71,6 +72,9 @@ NAMES = (
     "world.stopped",
     "harness.error",
     "hosts.made",
+    "machine.cut",
+    "machine.lost",
+    "machine.joined",
     "wire.struck",
     "wire.undone",
     "wire.counted",
