@@ -81,23 +81,22 @@ class Outgoing:
 
     def next(self, *, now: float) -> Pending | None:
         """What is to be sent now; it counts as sent."""
-        while self._again:
+        pending: Pending | None = None
+        while self._again and pending is None:
             sequence = self._again.popleft()
             if self.acknowledged <= sequence < self.acknowledged + self._fresh:
-                self._counters.sent_again += 1
-                return self._sent(self._frames[sequence - self.acknowledged], now)
-        if self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight):
+                pending = self._frames[sequence - self.acknowledged]
+        if pending is None:
+            if self._fresh == len(self._frames) or not (self._ordered or self._fresh < self._flight):
+                return None
             pending = self._frames[self._fresh]
             self._fresh += 1
-            self._counters.sent_again += pending.times > 0
-            return self._sent(pending, now)
-        return None
-
-    def _sent(self, pending: Pending, now: float) -> Pending:
+        counters = self._counters
+        counters.sent_again += pending.times > 0
+        counters.sent += 1
+        counters.sent_bytes += len(pending.payload)
         pending.sent_at = now
         pending.times += 1
-        self._counters.sent += 1
-        self._counters.sent_bytes += len(pending.payload)
         return pending
 
     def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
