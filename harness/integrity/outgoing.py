@@ -105,8 +105,10 @@ class Outgoing:
             return False
         news = False
         newest: Pending | None = None
+        once = True
         while self._frames and self.acknowledged < acknowledged:
             newest = self._frames.popleft()
+            once = once and newest.times == 1
             self._fresh = max(0, self._fresh - 1)
             self.acknowledged += 1
             self._flight += 1 / self._flight if self._flight > FLIGHT else 1
@@ -114,7 +116,8 @@ class Outgoing:
         if newest is not None:
             self._doubled = 0
             # Over a stream an acknowledgement takes its time; there the conversation asks for one, and measures that.
-            if newest.times == 1 and not self._ordered:
+            # Nor is it known how long one took that waited at the other end for one before it that was sent again.
+            if once and not self._ordered:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:
