@@ -10,7 +10,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.integrity import frame
@@ -36,26 +36,29 @@ class Stranger:
 
 
 class Descriptors:
-    """What a thread waits for; others add and remove meanwhile, for the kernel keeps the set (epoll, or kqueue)."""
+    """What a thread waits for; others add and remove meanwhile, for the kernel keeps the set (epoll, or kqueue).
+
+    Attributes:
+        add: wait for events of poll's on a descriptor.
+        remove: wait for it no longer.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
-        self._selector = selectors.DefaultSelector() if self._epoll is None else None
-
-    def add(self, descriptor: int, events: int) -> None:
-        """Wait for these events of poll's."""
+        self._selector: selectors.BaseSelector | None = None
+        self.add: Callable[[int, int], object] = self._select
+        self.remove: Callable[[int], object]
         if self._epoll is not None:
-            self._epoll.register(descriptor, events)
-        elif self._selector is not None:
-            wanted = selectors.EVENT_READ * bool(events & select.POLLIN)
-            self._selector.register(descriptor, wanted | selectors.EVENT_WRITE * bool(events & select.POLLOUT))
+            # The kernel's own calls, with nothing between: callers make them for each message.
+            self.add, self.remove = self._epoll.register, self._epoll.unregister
+        else:
+            self._selector = selectors.DefaultSelector()
+            self.remove = self._selector.unregister
 
-    def remove(self, descriptor: int) -> None:
-        """Wait for it no longer."""
-        if self._epoll is not None:
-            self._epoll.unregister(descriptor)
-        elif self._selector is not None:
-            self._selector.unregister(descriptor)
+    def _select(self, descriptor: int, events: int) -> None:
+        assert self._selector is not None
+        wanted = selectors.EVENT_READ * bool(events & select.POLLIN)
+        self._selector.register(descriptor, wanted | selectors.EVENT_WRITE * bool(events & select.POLLOUT))
 
     def wait(self, seconds: float | None) -> Iterable[int]:
         """Those of which something is ready, after so many seconds at most."""

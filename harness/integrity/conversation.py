@@ -141,8 +141,8 @@ class Conversation:
             self.counters.duplicates += fate is Fate.DUPLICATE
             self.counters.early += fate is Fate.EARLY
             self._acks.owe(now)
-        if self.incoming.gap is not None:
-            self._ask_for(self.incoming.gap, now, damaged=False)
+        if self.incoming.early:
+            self._ask_for(self.incoming.arrived, now, damaged=False)
 
     def damaged(self, header: Header | None, *, now: float) -> None:
         """A frame came whose payload has changed; or, without a header, one of which nothing is known."""

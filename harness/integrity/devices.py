@@ -123,6 +123,7 @@ class DeviceCommunicationManager:
         self.transport.__exit__(kind, error, trace)
 
 
+@functools.cache
 def name_of(rank: int) -> str:
     """The name under which a rank is known to others."""
     return f"rank {rank}"

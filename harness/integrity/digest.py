@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 SIZE = 8
@@ -49,10 +49,12 @@ class Chunks:
         return int(self._state.intdigest())
 
 
-def hexadecimal(parts: Iterable[Any]) -> str:
-    """The same in sixteen lower-case letters."""
-    return f"{digest(*parts):016x}"
+def _told(data: Any) -> str:
+    return f"{digest(data):016x}"
 
 
 digest_of: Callable[[Any], int] = xxhash.xxh3_64_intdigest if _missing is None else digest
 """Of one buffer."""
+
+hexadecimal: Callable[[Any], str] = xxhash.xxh3_64_hexdigest if _missing is None else _told
+"""The same in sixteen lower-case letters and digits."""

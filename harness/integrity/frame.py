@@ -95,7 +95,9 @@ def parsed(data: Any) -> Header | None:
     magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found = _FIELDS.unpack_from(view)
     if magic != MAGIC or kind not in _KINDS:
         return None
-    return Header(_KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, found)
+    # Not Header(…), which is one function of Python more: after a decode step each is read from memory anew.
+    fields = _KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, found
+    return tuple.__new__(Header, fields)
 
 
 def holds(header: Header, payload: Any) -> bool:

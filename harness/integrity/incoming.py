@@ -45,6 +45,7 @@ class Incoming:
         taken: how many of them the application was given.
         messages: how many whole messages came in order.
         ended: the peer said goodbye, and nothing comes after.
+        early: frames that came before one that is missing, by their number.
         waiting: messages that came whole and were not taken, each with its size and the frames up to its end.
     """
 
@@ -57,7 +58,7 @@ class Incoming:
         self.waiting: deque[tuple[Message, int, int]] = deque()
         self._parts: list[Any] = []
         self._partial = 0
-        self._early: dict[int, tuple[Header, Any]] = {}
+        self.early: dict[int, tuple[Header, Any]] = {}
         self._held = 0
 
     def accept(self, header: Header, payload: Any) -> Fate:
@@ -66,19 +67,19 @@ class Incoming:
         Raises:
             ValueError: it does not fit what came before: a message that is too long, something after a goodbye.
         """
-        if header.sequence < self.arrived or header.sequence in self._early:
+        if header.sequence < self.arrived or header.sequence in self.early:
             return Fate.DUPLICATE
         size = len(payload) + frame.SIZE
         if header.sequence > self.arrived:
             # The one that is missing has to have room still.
             if self._held + size > self._bound:
                 return Fate.BEYOND
-            self._early[header.sequence] = header, payload
+            self.early[header.sequence] = header, payload
             self._held += size
             return Fate.EARLY
         self._held += size
         self._place(header, payload)
-        while (waiting := self._early.pop(self.arrived, None)) is not None:
+        while (waiting := self.early.pop(self.arrived, None)) is not None:
             self._place(*waiting)
         return Fate.NEXT
 
@@ -99,7 +100,7 @@ class Incoming:
         if header.flags & frame.MORE:
             return
         whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        message = Message(memoryview(whole), self._source, self.messages, self._epoch)
+        message = tuple.__new__(Message, (memoryview(whole), self._source, self.messages, self._epoch))
         self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
         self._parts, self._partial = [], 0
         self.messages += 1
@@ -112,8 +113,3 @@ class Incoming:
         self._held -= size
         self.taken = self.arrived if self.ended and not self.waiting else upto
         return message
-
-    @property
-    def gap(self) -> int | None:
-        """The frame that others wait for; None where none do."""
-        return self.arrived if self._early else None

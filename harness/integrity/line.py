@@ -21,8 +21,8 @@ REDIAL = 0.02
 """Seconds before the first new try to connect; doubled up to a second."""
 PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
-SOON = 0.02
-"""Seconds: of a caller that comes again within so many, and is served within so many, another call is expected."""
+SOON, IN_A_ROW = 0.02, 3
+"""Seconds within which a caller comes again and is served; after so many such calls in a row another is expected."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
@@ -74,9 +74,9 @@ class Line:
         self._dial, self.wire = dial, wire
         self._dialling: socket.socket | None = None
         self._dial_at = self._dial_until = 0.0
-        self._dialled = 0
-        self._changed = threading.Condition()
-        self._callers = 0
+        self._lock = threading.RLock()  # entered by itself: a Condition's way in is two functions of Python more
+        self._changed = threading.Condition(self._lock)
+        self._callers = self._dialled = self._at_once = 0  # the last: calls in a row that came within SOON
         self._came = self._left = 0.0  # when a caller did last
         self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
@@ -105,14 +105,14 @@ class Line:
         Raises:
             Misused: the transport was closed meanwhile.
         """
-        with self._changed:
+        with self._lock:
             self._callers += 1
-            self._came, looked = time.monotonic(), False
+            now, looked = time.monotonic(), False
+            self._came = now
             try:
                 while True:
                     if self._closed:
                         raise Misused(f"the transport of {self.conversation.node} was closed meanwhile")
-                    now = time.monotonic()
                     try:
                         result = found(now)
                     finally:
@@ -125,6 +125,7 @@ class Line:
                         return None
                     looked = True
                     self._wait(max(0.0, deadline - now))
+                    now = time.monotonic()
             finally:
                 self._callers -= 1
                 self._leave()
@@ -143,11 +144,11 @@ class Line:
         if not conversation.ordered and (due := conversation.due) is not None:
             seconds = min(seconds, max(0.0, due - time.monotonic()))
         self._polling = True
-        self._changed.release()
+        self._lock.release()
         try:
-            ready = self._poll.poll(seconds * 1000 + 0.5 if seconds < float("inf") else None)
+            ready = self._poll.poll(seconds * 1000 + 0.5 if seconds < math.inf else None)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._polling = False
         if self._woken:
             self._woken = False
@@ -190,8 +191,7 @@ class Line:
             if self._expected < self._attendant.until:
                 self._attendant.wake()
         else:
-            if self._watched is None or self.wire is None or self.wire.pending or self._watched[1] != IN:
-                self._watch()
+            self._watch()
             if not self.conversation.ordered and (due := self.due()) is not None and due < self._attendant.until:
                 # Over a stream the attendant looks often enough for whatever can become due.
                 self._attendant.wake()
@@ -200,7 +200,8 @@ class Line:
         """Whether another call follows at once: to have the attendant watch meanwhile would have it read instead."""
         now, left = time.monotonic(), self._left
         self._left = now
-        hot = self._came < left + SOON and now < self._came + SOON and self.conversation.ordered
+        self._at_once = self._at_once + 1 if self._came < left + SOON and now < self._came + SOON else 0
+        hot = self._at_once >= IN_A_ROW and self.conversation.ordered
         self._expected = now + SOON if hot and self.wire is not None and not self.wire.pending else math.inf
         return self._expected < math.inf
 
@@ -233,7 +234,7 @@ class Line:
 
     def attend_due(self, now: float) -> float | None:
         """One step if one is due; gives when the next is, None for never."""
-        with self._changed:
+        with self._lock:
             due = None if self._closed else self.due()
         return due if due is None or due > now else self.attend(ready=False)
 
@@ -243,7 +244,7 @@ class Line:
         Args:
             ready: what was watched for happened.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return None
             now = time.monotonic()
@@ -271,7 +272,7 @@ class Line:
 
     def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:
         """The peer connected to us, and its first frame has come."""
-        with self._changed:
+        with self._lock:
             now = time.monotonic()
             if self._closed:
                 wire.close()
@@ -323,8 +324,7 @@ class Line:
             else:
                 self._watch()
             return
-        code = self._dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
+        if code := self._dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._hang_up()
             self.conversation.trouble = f"connecting: {os.strerror(code)}"
             return
@@ -357,8 +357,9 @@ class Line:
         except Torn as torn:
             self._drop(str(torn))
             return
-        if wire.stirred() and not whole:
+        if wire.stirred and not whole:
             conversation.alive(now=now)
+        wire.stirred = False
         if self._dialled and conversation.joined:
             self._dialled = 0
 
@@ -387,7 +388,7 @@ class Line:
 
     def close(self) -> None:
         """Let go of everything, once no caller is left: each is told."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._wake()
             while self._callers:

@@ -81,23 +81,22 @@ class Outgoing:
 
     def next(self, *, now: float) -> Pending | None:
         """What is to be sent now; it counts as sent."""
-        while self._again:
+        pending: Pending | None = None
+        while self._again and pending is None:
             sequence = self._again.popleft()
             if self.acknowledged <= sequence < self.acknowledged + self._fresh:
-                self._counters.sent_again += 1
-                return self._sent(self._frames[sequence - self.acknowledged], now)
-        if self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight):
+                pending = self._frames[sequence - self.acknowledged]
+        if pending is None:
+            if self._fresh == len(self._frames) or not (self._ordered or self._fresh < self._flight):
+                return None
             pending = self._frames[self._fresh]
             self._fresh += 1
-            self._counters.sent_again += pending.times > 0
-            return self._sent(pending, now)
-        return None
-
-    def _sent(self, pending: Pending, now: float) -> Pending:
+        counters = self._counters
+        counters.sent_again += pending.times > 0
+        counters.sent += 1
+        counters.sent_bytes += len(pending.payload)
         pending.sent_at = now
         pending.times += 1
-        self._counters.sent += 1
-        self._counters.sent_bytes += len(pending.payload)
         return pending
 
     def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
@@ -106,8 +105,10 @@ class Outgoing:
             return False
         news = False
         newest: Pending | None = None
+        once = True
         while self._frames and self.acknowledged < acknowledged:
             newest = self._frames.popleft()
+            once = once and newest.times == 1
             self._fresh = max(0, self._fresh - 1)
             self.acknowledged += 1
             self._flight += 1 / self._flight if self._flight > FLIGHT else 1
@@ -115,7 +116,8 @@ class Outgoing:
         if newest is not None:
             self._doubled = 0
             # Over a stream an acknowledgement takes its time; there the conversation asks for one, and measures that.
-            if newest.times == 1 and not self._ordered:
+            # Nor is it known how long one took that waited at the other end for one before it that was sent again.
+            if once and not self._ordered:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:

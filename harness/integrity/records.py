@@ -6,7 +6,7 @@ Standard library alone, and xxhash where a checksum is made.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self, TypeAlias
@@ -84,7 +84,8 @@ class EnhancedTokenChunk(TokenChunk):
         source_device_rank: the rank that made it.
         epoch: how often that rank had begun: a token of an earlier epoch is stale.
         checksum: xxh3 of all this but the timestamp and the status, sixteen lower-case hexadecimal digits.
-        generation_timestamp: the maker's own clock, with its zone. For people: clocks of two hosts are not compared.
+        generation_timestamp: when `sealed` made it, by its maker's clock, with its zone; None where that was not said,
+            as of a token that came over a wire. For people: clocks of two hosts are not compared.
         validation_status: what whoever holds it knows; not part of the checksum, and not sent.
     """
 
@@ -92,7 +93,7 @@ class EnhancedTokenChunk(TokenChunk):
     source_device_rank: int
     epoch: int = 0
     checksum: str = ""
-    generation_timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    generation_timestamp: datetime | None = None
     validation_status: ValidationStatus = ValidationStatus.UNCHECKED
 
     @classmethod
@@ -117,7 +118,8 @@ class EnhancedTokenChunk(TokenChunk):
             sequence_position=sequence_position,
             source_device_rank=source_device_rank,
             epoch=epoch,
-            checksum=hexadecimal((content,)),
+            checksum=hexadecimal(content),
+            generation_timestamp=datetime.now(UTC),
         )
 
     def content(self) -> bytes:
@@ -137,13 +139,13 @@ class EnhancedTokenChunk(TokenChunk):
 
     def computed_checksum(self) -> str:
         """The checksum of what it holds now."""
-        return hexadecimal((self.content(),))
+        return hexadecimal(self.content())
 
     @property
     def intact(self) -> bool:
         """Whether it holds what its maker made the checksum of; one that has none, or cannot have one, does not."""
         try:
-            return self.checksum == self.computed_checksum()
+            return self.checksum == hexadecimal(self.content())
         except (struct.error, AttributeError):
             return False  # an id that is not an integer, a text that is none, a position below 0
 

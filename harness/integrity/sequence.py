@@ -11,7 +11,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable
 
-from harness.integrity.digest import digest
+from harness.integrity.digest import digest, digest_of
 from harness.integrity.problem import OutOfStep
 from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
@@ -74,7 +74,7 @@ class SequenceIntegrityChecker:
             OverflowError, TypeError: not an integer of 64 bits; nothing is taken.
         """
         self._ids.append(token_id)
-        made = digest(_LINK(self._digests[-1], token_id))
+        made = digest_of(_LINK(self._digests[-1], token_id))
         self._digests.append(made)
         return made
 

@@ -49,6 +49,7 @@ class StreamValidator:
         self.sequence = SequenceIntegrityChecker(stream=stream, epoch=epoch)
         self._tokens, self._level, self._strictness, self._metrics = tokens, Level(level), strictness, metrics
         self._token_bytes, self._decode = token_bytes, decode
+        self._compares = token_bytes is not None or decode is not None
         self._encoding = self._new_encoding()
         self._texts: list[str] = []
         self._fed = 0  # how many of them were compared
@@ -155,10 +156,6 @@ class StreamValidator:
         if chunk.finish_reason is not None or self._tokens.ends(chunk.token_id):
             self._end, self._cut = chunk.sequence_position, chunk.finish_reason == "length"
         return self._compared() if level is Level.FULL and self._compares else VALID
-
-    @property
-    def _compares(self) -> bool:
-        return self._token_bytes is not None or self._decode is not None
 
     def _compared(self) -> ValidationResult:
         """Compare what was not compared yet: after a time at light that is more than one."""

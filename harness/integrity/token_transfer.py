@@ -18,7 +18,7 @@ class TokenTransferValidator:
 
     def compute_checksum(self, token_data: Any) -> str:
         """Xxh3 of 64 bits of a contiguous buffer, in sixteen lower-case hexadecimal digits."""
-        return hexadecimal((token_data,))
+        return hexadecimal(token_data)
 
     def validate_transfer(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> bool:
         """Whether what came is what was sent, and each is what its maker made.
@@ -44,7 +44,7 @@ def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
         Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
     """
     content = chunk.content()
-    if chunk.checksum != (found := hexadecimal((content,))):
+    if chunk.checksum != (found := hexadecimal(content)):
         raise Misused(
             f"the token at position {chunk.sequence_position} is not as its maker made it: its checksum is "
             f"{chunk.checksum or 'missing'}, and it has {found}"
@@ -79,7 +79,7 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
         validation_status=ValidationStatus.UNCHECKED,
     )
     # Every byte of a message is in its chunk and the other way round, so that these bytes are its content.
-    if chunk.checksum != (found := hexadecimal((view[8:],))):
+    if chunk.checksum != (found := hexadecimal(view[8:])):
         raise MessageCorrupt(
             f"the token at position {position} from {peer} is not as rank {rank} made it: its checksum is "
             f"{chunk.checksum}, and what came has {found}",

@@ -349,21 +349,28 @@ class ReliableMessageTransport:
     def _goodbye(line: Line, deadline: float) -> TransferFailed | None:
         conversation = line.conversation
         said: float | None = None
+        apart: float | None = None  # since when they do not know each other on any connection
         # A datagram that acknowledged the peer's last message may be lost, and the peer ask again: somebody answers.
         stays = 0.0 if conversation.ordered else conversation.limits.silence
 
         def found(now: float) -> bool | None:
-            nonlocal said
-            if conversation.problem is not None or (conversation.delivered and not conversation.joined):
+            nonlocal said, apart
+            apart = None if conversation.joined else now if apart is None else apart
+            # A peer whose messages came and that said no goodbye may not know that they came: it connects again.
+            owes = conversation.incoming.arrived and not conversation.incoming.ended
+            gone = apart is not None and now >= apart + (conversation.limits.silence if owes else 0.0)
+            if conversation.problem is not None or (conversation.delivered and gone):
                 return True
             if said is None:
                 conversation.goodbye(now=now)
                 said = now
             # Who has said goodbye too may be gone, and then nobody acknowledges ours.
-            alone = not conversation.joined or (conversation.incoming.ended and now >= said + stays)
+            alone = gone or (conversation.incoming.ended and now >= said + stays)
             return conversation.delivered or (conversation.outgoing.unacknowledged is None and alone) or None
 
-        line.until(found, deadline=deadline)
+        while line.until(found, deadline=min(deadline, time.monotonic() + conversation.limits.unhurried)) is None:
+            if time.monotonic() >= deadline:
+                break
         undelivered = conversation.outgoing.unacknowledged
         if undelivered is None:
             return None

@@ -34,11 +34,13 @@ class Wire(Protocol):
 
     Attributes:
         pending: whether a part of what was taken over waits to be sent.
+        stirred: whether any bytes came since whoever asks made it false.
     """
 
     ordered: bool
     largest: int
     pending: bool
+    stirred: bool
 
     def fileno(self) -> int: ...
 
@@ -57,10 +59,6 @@ class Wire(Protocol):
     @property
     def holds_more(self) -> bool:
         """Whether something was read that `receive` has not given yet."""
-        ...
-
-    def stirred(self) -> bool:
-        """Whether any bytes came since this was asked last."""
         ...
 
     def close(self) -> None: ...
@@ -111,11 +109,10 @@ class StreamWire:
         self._filled = 0
         self._chunks: Chunks | None = None
         self._ahead = SCRATCH
-        self._rest: list[memoryview] = []
-        self._stirred = self._drained = self.pending = False
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
+        self._rest: Sequence[Any] = ()
+        self._left = 0
+        self.stirred = self._drained = self.pending = False
+        self.fileno = connected.fileno
 
     def receive(self) -> Iterator[Received]:
         self._drained = False
@@ -187,41 +184,32 @@ class StreamWire:
             raise Torn(error.strerror or str(error)) from error
         if not size:
             raise Torn("the peer closed the connection")
-        self._stirred, self._drained = True, size < len(into)
+        self.stirred, self._drained = True, size < len(into)
         return size
 
     def put(self, header: bytes, payload: Any) -> bool:
-        assert not self._rest
-        sent = self._write((header, payload))
-        if sent == len(header) + len(payload):
-            return True
-        self._rest, self.pending = _after((memoryview(header), memoryview(payload)), sent), True
+        assert not self._left
+        self._rest, self._left = (header, payload), len(header) + len(payload)
         return self.flush()
 
     def flush(self) -> bool:
-        while self._rest:
-            sent = self._write(self._rest)
-            if not sent:
+        while self._left:
+            try:
+                sent = self._socket.sendmsg(self._rest)
+            except (BlockingIOError, InterruptedError):
+                self.pending = True
                 return False
-            self._rest = _after(self._rest, sent)
-        self.pending = False
+            except OSError as error:
+                raise Torn(error.strerror or str(error)) from error
+            self._left -= sent
+            if self._left:
+                self._rest = _after(self._rest, sent)
+        self._rest, self.pending = (), False
         return True
-
-    def _write(self, parts: Sequence[Any]) -> int:
-        try:
-            return self._socket.sendmsg(parts)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError as error:
-            raise Torn(error.strerror or str(error)) from error
 
     @property
     def holds_more(self) -> bool:
         return self._begin < self._end
-
-    def stirred(self) -> bool:
-        was, self._stirred = self._stirred, False
-        return was
 
     def close(self) -> None:
         self._socket.close()
@@ -238,10 +226,8 @@ class DatagramWire:
         self.largest = min(largest, DATAGRAM) - frame.SIZE
         self._scratch = memoryview(bytearray(DATAGRAM + 1))
         self._waiting: tuple[bytes, Any] | None = None
-        self.pending = False
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
+        self.pending = self.stirred = False
+        self.fileno = connected.fileno
 
     def receive(self) -> Iterator[Received]:
         while True:
@@ -281,19 +267,16 @@ class DatagramWire:
     def holds_more(self) -> bool:
         return False
 
-    def stirred(self) -> bool:
-        return False
-
     def close(self) -> None:
         self._socket.close()
 
 
-def _after(parts: Sequence[memoryview], sent: int) -> list[memoryview]:
+def _after(parts: Sequence[Any], sent: int) -> list[memoryview]:
     """What is left of the parts when so many bytes are gone."""
     left = []
     for part in parts:
         if sent < len(part):
-            left.append(part[sent:])
+            left.append(memoryview(part)[sent:])
         sent = max(0, sent - len(part))
     return left
 

@@ -1,5 +1,7 @@
 """What `hf-pipeline` spends in `harness.integrity`: CPU time inside the library over the whole, in one run.
 
+Beside it pairs: the same tokens at each level in turn, in the same processes, as tokens a second over those of `off`.
+
 GPT-2 small as transformers makes it (124 million parameters, drawn at random) in two stages. CPU time and not the
 clock's, because a stage that waits for the other one spends none, and because other work on the machine takes none of
 it. At `light` torch's own send and receive of what is sent anyway is not counted, and those of the seals are; at `full`
@@ -9,15 +11,18 @@ channel's) cost as much at `off`, and are no part of the library.
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
+from harness.stats.rates import binomial_at_most
 from harness.subjects import READY
 from harness.world.pool import ServerPool
 from harness.world.preload import MODULES, OF_MODELS, Preload
 from harness.world.world import Launch, World
 
-TOKENS = 64
+TOKENS, ROUNDS = 64, 30
+LEVELS = ("off", "light", "full")
 MEASURED = """
 import statistics, sys, threading, time
 import torch.distributed
@@ -72,6 +77,40 @@ def run(context, *, level, tokens):
                  seconds=middle(times[8:]))
 """
 
+PAIRED = """
+import time
+from .handover import Handover, handover
+from .hf import Transformers
+
+class Between(Handover):
+    now = None
+    def begin(self, *, vocabulary): self.now.begin(vocabulary=vocabulary)
+    def send(self, state): self.now.send(state)
+    def receive(self, state): self.now.receive(state)
+    def agree(self, token): return self.now.agree(token)
+
+def run(context, *, levels, rounds, tokens):
+    rank, size, group = context.rank, context.size, context.group.native
+    between = Between(group, rank=rank, size=size)
+    engine = Transformers(rank=rank, size=size, sharding="pipeline", handover=between)
+    engine.load(context.inputs["model"], dtype="float32")
+    for number in range(-1, rounds):
+        for place in range(len(levels)):
+            level = levels[(place + number) % len(levels)]
+            folder = f"{context.shared}/{number}-{place}"
+            with handover(level, distributed=group, rank=rank, size=size, folder=folder) as between.now:
+                engine.begin()
+                ids = [40, 41, 42, 43]
+                for token in range(tokens + 2):
+                    if token == 2:  # behind the prompt, and behind whatever is connected and made ready once
+                        begin, process = time.perf_counter(), time.process_time()
+                    logits = engine.step(ids)
+                    ids = [engine.agree(int(logits[-1].argmax()) if engine.has_logits else None)]
+                seconds, processor = time.perf_counter() - begin, time.process_time() - process
+            if number >= 0:  # the first round only warms
+                context.emit("paired", round=number, level=level, seconds=seconds, processor=processor, last=ids[0])
+"""
+
 
 def model(folder: Path) -> Path:
     """GPT-2 small with weights drawn at random, written as transformers loads it."""
@@ -84,46 +123,22 @@ def model(folder: Path) -> Path:
     return folder
 
 
-def measure(pool: ServerPool, folder: Path, *, tokens: int = TOKENS) -> dict[str, Any]:
-    """Decode so many tokens at each level, over two ranks of gloo with one thread each.
+def measure(pool: ServerPool, folder: Path, *, tokens: int = TOKENS, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Decode so many tokens at each level, over two ranks of gloo with one thread each; and `rounds` pairs.
 
     Returns:
         By level: `share` of the CPU time of both ranks for a token that was spent inside the library, its thread
         included, each the median over the tokens, and that of its thread the mean; `token_microseconds` of it, and
-        `thread_microseconds` of the thread; the median `token_seconds` by the clock.
+        `thread_microseconds` of the thread; the median `token_seconds` by the clock. `paired`: see `pairs`.
 
     Raises:
         SystemExit: a rank did not come to its end, or the levels gave different tokens.
     """
-    subject = READY["hf-pipeline"]
-    for name, content in subject.files().items():
-        path = folder / "code" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    package = subject.entry.partition(".")[0]
-    (folder / "code" / package / "measured.py").write_text(MEASURED)
-    weights = model(folder / "model")
+    weights = _laid_out(folder)
     found: dict[str, Any] = {}
     last = set[Any]()
-    for level in ("off", "light", "full"):
-        launch = Launch(
-            about={},
-            size=2,
-            backend="gloo",
-            warm=True,
-            entry=f"{package}.measured:run",
-            folder=folder / "code",
-            arguments={"level": level, "tokens": tokens},
-            inputs={"model": str(weights)},
-            seeds=[1, 2],
-            env={"OMP_NUM_THREADS": "1"},
-            deadline=600.0,
-            preload=Preload(MODULES + OF_MODELS),
-        )
-        capture = World(launch, pool).run()
-        told: list[Any] = [event.values for event in capture.events if event.name == "measured"]
-        if len(told) != 2:
-            raise SystemExit(f"{level} was not measured: " + " ".join(log.decode() for log in capture.logs.values()))
+    for level in LEVELS:
+        told = _told(pool, folder, weights, entry="measured", arguments={"level": level, "tokens": tokens}, each=1)
         last |= {one["last"] for one in told}
         inside = sum(one["inside"] for one in told)
         found[level] = {
@@ -135,16 +150,99 @@ def measure(pool: ServerPool, folder: Path, *, tokens: int = TOKENS) -> dict[str
         }
     if len(last) != 1:
         raise SystemExit(f"the levels gave different tokens: {last}")
+    return found | {"paired": pairs(pool, folder, weights, rounds=rounds)}
+
+
+def pairs(pool: ServerPool, folder: Path, weights: Path, *, rounds: int, tokens: int = 8) -> dict[str, Any]:
+    """The same tokens at each level in turn, so many rounds (six or more) in the same two processes.
+
+    Returns:
+        By level but `off`: `speed`, its tokens a second over those of `off` in the same round, as the median of all
+        rounds between the ends of its 95 % interval (order statistics: whatever the ratios are distributed like), and
+        `processor`, the same of tokens for a second of both ranks' CPU time. `rounds`: how many.
+
+    Raises:
+        SystemExit: a rank did not come to its end, or the levels gave different tokens.
+    """
+    arguments = {"levels": list(LEVELS), "rounds": rounds, "tokens": tokens}
+    told = _told(pool, folder, weights, entry="paired", arguments=arguments, each=len(LEVELS) * rounds)
+    if len({one["last"] for one in told}) != 1:
+        raise SystemExit("the levels gave different tokens in pairs")
+    times: dict[tuple[str, str, int], float] = {}
+    for one in told:
+        level, number = one["level"], one["round"]
+        times["speed", level, number] = max(times.get(("speed", level, number), 0.0), one["seconds"])
+        times["processor", level, number] = times.get(("processor", level, number), 0.0) + one["processor"]
+    found: dict[str, Any] = {"rounds": rounds}
+    for level in LEVELS[1:]:
+        found[level] = {}
+        for kind in ("speed", "processor"):
+            ratios = [times[kind, "off", number] / times[kind, level, number] for number in range(rounds)]
+            found[level][kind] = _median(ratios)
     return found
+
+
+def _median(figures: list[float]) -> list[float]:
+    """The median between the ends of its 95 % interval: the two figures that it lies outside of in 5 % at most."""
+    ordered, count = sorted(figures), len(figures)
+    outside = max(under for under in range(count) if binomial_at_most(under, count, 0.5) <= 0.025)
+    return [ordered[outside], statistics.median(ordered), ordered[-1 - outside]]
+
+
+def _laid_out(folder: Path) -> Path:
+    """Lay the subject's code out with what measures it; gives the model's folder."""
+    subject = READY["hf-pipeline"]
+    for name, content in subject.files().items():
+        path = folder / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    package = folder / "code" / subject.entry.partition(".")[0]
+    (package / "measured.py").write_text(MEASURED)
+    (package / "paired.py").write_text(PAIRED)
+    return model(folder / "model")
+
+
+def _told(
+    pool: ServerPool, folder: Path, weights: Path, *, entry: str, arguments: dict[str, Any], each: int
+) -> list[Any]:
+    """What both ranks emitted under the entry's name, each so often."""
+    launch = Launch(
+        about={},
+        size=2,
+        backend="gloo",
+        warm=True,
+        entry=f"{READY['hf-pipeline'].entry.partition('.')[0]}.{entry}:run",
+        folder=folder / "code",
+        arguments=arguments,
+        inputs={"model": str(weights)},
+        seeds=[1, 2],
+        env={"OMP_NUM_THREADS": "1"},
+        deadline=900.0,
+        preload=Preload(MODULES + OF_MODELS),
+    )
+    capture = World(launch, pool).run()
+    told = [event for event in capture.events if event.name == entry]
+    if [sum(event.rank == rank for event in told) for rank in (0, 1)] != [each, each]:
+        raise SystemExit(f"{arguments} was not measured: " + " ".join(log.decode() for log in capture.logs.values()))
+    return [event.values for event in told]
 
 
 def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
     print("harness.integrity under hf-pipeline, 2 ranks, 124 million parameters: CPU time inside the library")
-    for level, figures in found.items():
+    for level in LEVELS:
+        figures = found[level]
         loaded = "" if figures["loaded"] else "; the library was not loaded"
         print(
             f"  {level:<6} {figures['token_microseconds']:7.0f} us for a token (of its thread "
             f"{figures['thread_microseconds']:.0f}), {figures['share']:.2%} of the CPU time of both ranks (a token "
             f"took {figures['token_seconds'] * 1e3:.0f} ms by the clock){loaded}"
         )
+    paired = found["paired"]
+    print(f"paired with off, {paired['rounds']} rounds in the same processes: the median and its 95 % interval")
+    for level in LEVELS[1:]:
+        speed, processor = (
+            f"{middle:.3f} ({low:.3f} to {high:.3f})"
+            for low, middle, high in (paired[level]["speed"], paired[level]["processor"])
+        )
+        print(f"  {level:<6} {speed} of its tokens a second, {processor} of its tokens for a second of CPU time")

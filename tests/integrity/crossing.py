@@ -63,6 +63,11 @@ class Crossing:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             let_go(end)
 
+    def cut(self) -> None:
+        """End every connection there is."""
+        for end in list(self._ends):
+            let_go(end)
+
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -35,6 +35,24 @@ def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[...
         a.send(b"too late", to="b")
 
 
+def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(pair: Callable[..., tuple]) -> None:
+    """What was taken is acknowledged over the next connection: its sender does not call it lost."""
+    a, b, way = pair()
+    b.send(b"taken", to="a")
+    assert a.receive(source="b").data == b"taken"
+    way.held.clear()
+    way.cut()
+    while a.connected("b"):
+        with contextlib.suppress(MessageLate):
+            a.receive(source="b", timeout=0.05)
+    closing = threading.Thread(target=a.close, daemon=True)
+    closing.start()
+    way.held.set()
+    b.flush(to="a", timeout=5)
+    closing.join(10)
+    assert not closing.is_alive()
+
+
 def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
     """A peer whose message was taken, and whose acknowledgements were lost, is answered after the goodbye."""
     ends = {name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")}

@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from harness.integrity import frame
 from harness.integrity.conversation import Conversation
 from harness.integrity.digest import digest
-from harness.integrity.health import NetworkHealthMonitor
+from harness.integrity.health import Counters, NetworkHealthMonitor, RoundTrip
 from harness.integrity.limits import Limits
+from harness.integrity.outgoing import Outgoing
 from harness.integrity.problem import MessageLost, PeerRestarted, TransferFailed
 from harness.integrity.wire import StreamWire, Torn
 
@@ -385,3 +386,22 @@ def test_each_bit_of_a_frame_counts_over_a_stream() -> None:
             assert first == second == frame.parsed(whole)
         wire.close()
         theirs.close()
+
+
+def test_what_waited_behind_a_lost_frame_does_not_make_the_time_out_longer() -> None:
+    """Of two datagrams the first is lost and sent again: the answer to both says nothing of the way of the second."""
+    seen = RoundTrip()
+    out = Outgoing(limits=LIMITS, round_trip=seen, counters=Counters(), ordered=False, largest=1000)
+    for number in range(2):
+        out.offer(b"datagram", now=1.0)
+        assert out.next(now=1.0 + number / 1000) is not None
+    out.tick(now=4.0)
+    again = out.next(now=4.0)
+    assert again is not None
+    assert (again.sequence, again.times) == (0, 2)
+    out.heard(acknowledged=2, taken=2, now=4.01)
+    assert seen.smoothed is None
+    out.offer(b"datagram", now=5.0)
+    out.next(now=5.0)
+    out.heard(acknowledged=3, taken=3, now=5.01)
+    assert seen.smoothed == pytest.approx(0.01)

@@ -184,7 +184,7 @@ class Carried(Handover):
         else:
             chunk = self._lines.receive_token(source=last)
         found = self._validator.check(chunk)
-        if not found.is_valid:
+        if found.error_type is not None:
             raise self._out_of_step(f"the token at position {position} from rank {last} cannot stand: {found.words}")
         return chunk.token_id
 
