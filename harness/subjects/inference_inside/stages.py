@@ -165,6 +165,8 @@ class Gap(nn.Module):
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
         self._width, self._dtype = width, dtype
+        # Llama 4 asks the weight where it lies; in no checkpoint, and of no rank's share.
+        self.register_buffer("weight", torch.zeros(0, width, dtype=dtype), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         return torch.zeros(*ids.shape, self._width, dtype=self._dtype)
