@@ -12,7 +12,7 @@ import pytest
 from harness.models.weights import safetensors
 from harness.subjects import READY
 from harness.subjects.inference_inside import checkpoint
-from harness.subjects.inference_inside.session import demand_rows
+from harness.subjects.inference_inside.request import demand_rows
 
 HALVES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 ARRAYS = {name: np.full((2, 3), number, "<f4") for number, name in enumerate("abcd")}
