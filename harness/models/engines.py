@@ -115,7 +115,7 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
         return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if 0 < layers < ranks else ""
     heads = _number(text, "num_key_value_heads", *HEADS)
     if heads % ranks:
-        return f"{heads} KV heads cannot be split over {ranks} ranks; take fewer ranks, or a pipeline"
+        return f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them, or a pipeline"
     # transformers gives the last rank what is left.
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from harness.subjects.inference_inside import checkpoint
+from harness.subjects.inference_inside.request import demand_rows
 from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
@@ -194,8 +195,6 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
 
 def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]]) -> None:
     """Demand a row of the embedding for each token of prompts that are given as ids, as the session does."""
-    from harness.subjects.inference_inside.session import demand_rows
-
     text = config.get("text_config") or config
     assert isinstance(text, Mapping)
     if isinstance(rows := text.get("vocab_size"), int):

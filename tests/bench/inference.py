@@ -95,8 +95,10 @@ SIZES = {
 
 
 def measure(*, rounds: int = 3, sizes: tuple[str, ...] = tuple(SIZES)) -> dict[str, dict[str, float]]:
-    """Of each size and case: tokens per second of each phase, their ratio to the whole model's in the same rounds, and
-    the ratio of the CPU time that the whole model takes to what a core takes of the ranks', which bounds it."""
+    """Of each size and case: tokens per second of each phase, and what they are of the whole model's in the same turns.
+
+    The bound of that ratio is the CPU time that the whole model takes over each core's share of what the ranks take.
+    """
     figures = {}
     for size in sizes:
         with tempfile.TemporaryDirectory() as name, Worlds() as worlds:
@@ -158,7 +160,9 @@ def spent(history: History, phase: str) -> list[float]:
 
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print it for people."""
-    print(f"prompts of {TOKENS} tokens, one thread each; tokens per second, of the whole model's, and by CPU time at most")
+    print(
+        f"prompts of {TOKENS} tokens, one thread each; tokens per second, of the whole model's, and by CPU time at most"
+    )
     print(f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}: above 4, others took part")
     for size, one in SIZES.items():
         print(f"{size}, {one.what}")

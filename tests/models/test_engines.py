@@ -214,6 +214,14 @@ def test_what_is_refused_fails_without_the_refusal(
         assert raised in str(alone.error(0).event.values["message"])  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer", "n_layers", "num_layers"])
+def test_the_number_of_layers_is_read_as_an_architecture_calls_it(key: str) -> None:
+    """As GPT-2, MPT and GPT-Neo do; by a name that nobody knows it is left to the rank, and no number is made up."""
+    assert uneven("hf-pipeline", {key: 3}, ranks=3) == ""
+    assert "3 layers cannot be split over 4 ranks" in uneven("hf-pipeline", {key: 3}, ranks=4)
+    assert uneven("hf-pipeline", {"depth": 3}, ranks=4) == ""
+
+
 @pytest.mark.whole
 def test_what_was_read_is_what_the_libraries_say() -> None:
     """Each architecture with its plan, shard and pipeline, read from files, is what an import tells."""

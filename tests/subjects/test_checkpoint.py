@@ -12,7 +12,7 @@ import pytest
 from harness.models.weights import safetensors
 from harness.subjects import READY
 from harness.subjects.inference_inside import checkpoint
-from harness.subjects.inference_inside.session import demand_rows
+from harness.subjects.inference_inside.request import demand_rows
 
 HALVES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 ARRAYS = {name: np.full((2, 3), number, "<f4") for number, name in enumerate("abcd")}
@@ -111,24 +111,53 @@ def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, damage: Calla
         checkpoint.stored(str(tmp_path))
 
 
-def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
-    """A damaged checkpoint, and one without the index that mlx-lm's pipeline reads."""
+def refusal(folder: Path, name: str, **given: object) -> str:
+    """Why a ready subject does not run the model of a folder over two ranks."""
+    refuses = READY[name].refuses
+    assert refuses is not None
+    return refuses({"model": "model", "dtype": "float32", "routing": "own", **given}, {"model": folder}, 2)
+
+
+def copied(folder: Path, *files: str) -> Path:
+    """Some files of a model."""
     from harness.models import cached
 
-    (tmp_path / "config.json").write_bytes((cached("qwen2") / "config.json").read_bytes())
-    (tmp_path / "model.safetensors").write_bytes((cached("qwen2") / "model.safetensors").read_bytes())
+    for file in files:
+        (folder / file).write_bytes((cached("qwen2") / file).read_bytes())
+    return folder
 
-    def refusal(name: str, **given: object) -> str:
-        refuses = READY[name].refuses
-        assert refuses is not None
-        return refuses({"model": "model", "dtype": "float32", "routing": "own", **given}, {"model": tmp_path}, 2)
 
-    assert refusal("hf-tensor") == refusal("hf-sharded", sharding="tensor") == refusal("mlx-tensor") == ""
-    assert "reads model.safetensors.index.json" in refusal("mlx-pipeline")
-    assert refusal("mlx-sharded", sharding="pipeline") == refusal("mlx-pipeline")
-    path = tmp_path / "model.safetensors"
+def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
+    """A damaged checkpoint, one without the index that mlx-lm's pipeline reads, and a prompt beyond the last row."""
+    folder = copied(tmp_path, "config.json", "model.safetensors", "tokenizer.json")
+    assert refusal(folder, "hf-tensor") == refusal(folder, "hf-sharded", sharding="tensor") == ""
+    assert refusal(folder, "mlx-tensor") == ""
+    assert "reads model.safetensors.index.json" in refusal(folder, "mlx-pipeline")
+    assert refusal(folder, "mlx-sharded", sharding="pipeline") == refusal(folder, "mlx-pipeline")
+    assert refusal(folder, "hf-tensor", prompts=["a text", [0, 527]]) == ""
+    assert "prompt 1 has the token 528, and the model has rows for 528" in refusal(
+        folder, "hf-tensor", prompts=["a text", [528]]
+    )
+    path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
-    assert "was cut off" in refusal("hf-tensor")
+    assert "was cut off" in refusal(folder, "hf-tensor")
+
+
+def test_a_model_without_a_tokenizer_is_asked_in_ids_alone(tmp_path: Path) -> None:
+    """Texts, a warm-up, a control about tokenizers, and what mlx-lm loads with one are refused; its files mend that."""
+    folder = copied(tmp_path, "config.json", "model.safetensors")
+    cases: list[tuple[str, dict[str, object]]] = [
+        ("hf-tensor", {"prompts": [[1], "a text"]}),
+        ("hf-pipeline", {"prompts": [[1]], "warm_up": 1}),
+        ("hf-single", {"prompts": [[1]], "tokenizer": "rank-0-only"}),
+        ("mlx-tensor", {"prompts": [[1]]}),
+    ]
+    for name in ("hf-tensor", "hf-pipeline", "hf-single", "mlx-single"):
+        assert refusal(folder, name, prompts=[[1]]) == ""
+    for name, given in cases:
+        assert "holds no tokenizer" in refusal(folder, name, **given), name
+    copied(folder, "tokenizer.json")
+    assert not any(refusal(folder, name, **given) for name, given in cases)
 
 
 def test_a_token_without_a_row_is_an_error() -> None:

@@ -229,6 +229,45 @@ def test_a_tokenizer_on_rank_0_only_ends_the_others(worlds: Worlds) -> None:
 
 
 @pytest.mark.whole
+def test_a_stage_counts_its_layers_from_its_first_whatever_they_call_their_place(
+    worlds: Worlds, tmp_path: Path
+) -> None:
+    """GPT-Neo's layers, half of which see a window alone, name it otherwise than those of other decoders."""
+    import torch
+    import transformers
+
+    of_all: Any = transformers
+    torch.manual_seed(3)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_heads": 4, "num_layers": 4, "window_size": 4}
+    kinds = [[["global", "local"], 2]]
+    of_all.GPTNeoForCausalLM(of_all.GPTNeoConfig(**sizes, attention_types=kinds)).save_pretrained(tmp_path)
+    asked: dict[str, Any] = {"prompts": [list(range(9))], "max_new_tokens": 3, "prefill_chunk": 4}
+    worlds.run("hf-single", size=1, model=tmp_path, **asked)
+    whole = {name: array for (_, name), array in arrays(worlds).items()}
+    worlds.run("hf-pipeline", size=2, model=tmp_path, **asked)
+    split = {name: array for (rank, name), array in arrays(worlds).items() if rank == 1}
+    assert split.keys() == whole.keys() == {"prefill.logits.0", "decode.logits.0"}
+    assert all(abs(split[name] - whole[name]).max() < NEAR for name in whole)
+
+
+@pytest.mark.whole
+def test_a_model_without_a_tokenizer_answers_in_ids(worlds: Worlds, tmp_path: Path) -> None:
+    """Its logits and tokens are those that it has beside its tokenizer, and no text is made up for them."""
+    for file in ("config.json", "model.safetensors"):
+        (tmp_path / file).write_bytes((cached("llama") / file).read_bytes())
+    asked: dict[str, Any] = {"prompts": [[40, 41, 42]], "max_new_tokens": 3}
+    beside = worlds.run("hf-pipeline", size=2, model=cached("llama"), **asked)
+    kept = arrays(worlds)
+    history = worlds.run("hf-pipeline", size=2, model=tmp_path, **asked)
+    assert said(history, "generated", "ids") == said(beside, "generated", "ids")
+    assert said(history, "generated", "ids") != [[], []]
+    assert {name: array.tolist() for name, array in arrays(worlds).items()} == {
+        name: array.tolist() for name, array in kept.items()
+    }
+    assert said(beside, "detokenized", "text") != [[], []] == said(history, "detokenized", "text")
+
+
+@pytest.mark.whole
 def test_a_row_without_a_token_that_is_generated_is_named(worlds: Worlds, tmp_path: Path) -> None:
     """A head with a loud row behind the last token: what was generated of it is no text, and is said to be unknown."""
     import numpy as np

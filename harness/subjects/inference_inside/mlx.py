@@ -67,7 +67,7 @@ class MlxLm:
         self.rows = int((config.get("text_config") or config)["vocab_size"])
         try:
             skeleton, _ = utils.load_model(Path(folder), lazy=self._sharding != "single")
-        except TypeError as error:  # of ModelArgs, of which a key has no default
+        except (TypeError, AttributeError, KeyError) as error:  # of a key that ModelArgs lacks, or that is null
             raise ValueError(f"mlx-lm {_version()} cannot read this config.json: {error}") from error
         if self._sharding == "single":
             self._model = skeleton

@@ -33,3 +33,17 @@ class Request:
     hidden: str = "none"
     influence: str = "none"
     defect: str = "none"
+
+
+def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
+    """Demand an embedding for each token: MLX reads whatever lies beyond them, and says nothing.
+
+    Raises:
+        ValueError: a token has none.
+    """
+    for number, prompt in enumerate(prompts):
+        if odd := [token for token in prompt if not 0 <= token < rows]:
+            raise ValueError(
+                f"prompt {number} has the token {odd[0]}, and the model has rows for {rows}: its tokenizer is another "
+                "model's, or has tokens that were added without rows"
+            )

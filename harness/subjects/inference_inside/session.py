@@ -18,7 +18,7 @@ from . import variants
 from .answer import answer, keep
 from .checkpoint import has_tokenizer
 from .engine import Engine, Piece
-from .request import BOUNDARY, OWN, Request
+from .request import BOUNDARY, OWN, Request, demand_rows
 
 ROUTING = "routing"
 """The experts that a reference took of prompt P are in `routing.P`."""
@@ -122,20 +122,6 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
     if kept is not None:
         context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
     return folder
-
-
-def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
-    """Demand an embedding for each token: MLX reads whatever lies beyond them, and says nothing.
-
-    Raises:
-        ValueError: a token has none.
-    """
-    for number, prompt in enumerate(prompts):
-        if odd := [token for token in prompt if not 0 <= token < rows]:
-            raise ValueError(
-                f"prompt {number} has the token {odd[0]}, and the model has rows for {rows}: its tokenizer is another "
-                "model's, or has tokens that were added without rows"
-            )
 
 
 def beyond(tokenizer: Any, rows: int) -> list[int]:

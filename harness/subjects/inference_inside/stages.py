@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from . import checkpoint
 from .handover import Handover
 
+# What a layer calls its place in the cache; the second is GPT-Neo's.
+PLACES = ("layer_idx", "layer_id")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -84,9 +87,9 @@ class Stage:
         layers = layers_of(model)
         kept = nn.ModuleList(list(layers)[begin:end])
         _replace(model, path, kept)
-        for module in kept.modules():
-            if isinstance(number := getattr(module, "layer_idx", None), int):
-                setattr(module, "layer_idx", number - begin)  # noqa: B010 - a module has no such attribute for types
+        for module, place in product(kept.modules(), PLACES):
+            if isinstance(number := getattr(module, place, None), int):
+                setattr(module, place, number - begin)
         # The cache, and the masks of layers that differ, are made from the configuration.
         text = model.config.get_text_config()
         if types := getattr(text, "layer_types", None):
@@ -162,6 +165,8 @@ class Gap(nn.Module):
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
         self._width, self._dtype = width, dtype
+        # Llama 4 asks the weight where it lies; in no checkpoint, and of no rank's share.
+        self.register_buffer("weight", torch.zeros(0, width, dtype=dtype), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         return torch.zeros(*ids.shape, self._width, dtype=self._dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from .answer import Answer, answer, keep
@@ -27,22 +28,12 @@ def envelope(
         (f"prefill in chunks of {chunk}", chunk, nullcontext()) for chunk in chunks
     ]
     orders += [(words, None, order) for words, order in engine.orders()]
+    again = partial(answer, context, engine, request, steps=0, quiet=True)
     for count, (words, chunk, order) in enumerate(orders):
         if request.envelope == "some" and (count - SOME * number) % len(orders) >= SOME:
             continue
         with order:
-            other = answer(
-                context,
-                engine,
-                request,
-                prompt,
-                steps=0,
-                number=number,
-                fed=first.fed,
-                chunk=chunk,
-                quiet=True,
-                routing=routing,
-            )
+            other = again(prompt, number=number, fed=first.fed, chunk=chunk, routing=routing)
         _variant(context, count, words, other, number)
 
 
@@ -57,20 +48,11 @@ def sensitivity(
     routings: Sequence[Any],
 ) -> None:
     """Answer again with defects of known size: what a run like this could have seen."""
+    again = partial(answer, context, engine, request, steps=0, quiet=True)
     for count, size in enumerate(sizes):
         with engine.scaled(-1, 1 + size):
             for number, prompt in enumerate(prompts):
-                other = answer(
-                    context,
-                    engine,
-                    request,
-                    prompt,
-                    steps=0,
-                    number=number,
-                    fed=fed[number],
-                    quiet=True,
-                    routing=routings[number],
-                )
+                other = again(prompt, number=number, fed=fed[number], routing=routings[number])
                 keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
                 keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
         context.emit("sensitivity", defect=count, size=size, what="the matrices of the last layer too large")
@@ -78,13 +60,14 @@ def sensitivity(
 
 def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any) -> None:
     """Read the first prompt once more for each rank, whose share is changed meanwhile, and no other's."""
+    again = partial(answer, context, engine, request, steps=0, quiet=True)
     for rank in range(context.size):
         changed: AbstractContextManager[None] = nullcontext()
         if rank == context.rank:
             context.emit("perturbed", number=rank, layer=0, factor=LOUDER)
             changed = engine.scaled(0, LOUDER)
         with changed:
-            found = answer(context, engine, request, prompt, steps=0, number=0, fed=[], quiet=True, routing=routing)
+            found = again(prompt, number=0, fed=[], routing=routing)
         keep(context, f"influence.{rank}.prefill.logits.0", found.prefill)
 
 
