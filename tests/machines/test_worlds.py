@@ -54,7 +54,7 @@ subject:
   control:
     with: {missing: true}
     must_fail: {check: met, ranks: every, error: AssertionError, source: assert not missing}
-matrix: {ranks: [3], backend: [gloo]}
+matrix: {ranks: [3], hosts: [3], backend: [gloo]}
 world: {deadline: 60s}
 seed: "1"
 trials: {candidate: 2, control: 1, accept: {failure_rate_below: 99%, confidence: 50%}}
@@ -198,7 +198,7 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
     assert "name that interpreter by --python" in refused.stderr
     shutil.rmtree(tmp_path / "results", ignore_errors=True)
     done = subprocess.run(run, check=False, capture_output=True, text=True)
-    assert "ranks=3,backend=gloo: " in done.stdout, done.stderr
+    assert "ranks=3,hosts=3,backend=gloo: " in done.stdout, done.stderr
     (report,) = (tmp_path / "results").rglob("report.md")
     judged = subprocess.run(
         [sys.executable, "-m", "harness.cli", "verify", str(report), "--signer", _fingerprint(tmp_path / "key.pub")],
