@@ -131,7 +131,11 @@ def test_ranks_of_three_machines_meet(fleet: Fleet, code: Path) -> None:
         ahead = [one["clock_ahead"] for one in joined.values["machines"]]  # type: ignore[union-attr, call-overload, index]
         assert [round(one / machine_room.CLOCKS / 1e9) for one in ahead] == [1, 2, 3]  # type: ignore[operator]
         for rank in range(6):
-            lived = [event.name for event in capture.events if event.rank == rank and event.by in ("rank", "server")]
+            own = [event.name for event in capture.events if event.rank == rank and event.by in ("rank", "server")]
+            # The rank before the last of a ring stands still for a moment while it joins, as on one machine.
+            turn = backend == "mlx-ring" and rank == 4
+            assert own.count("rank.stopped") == own.count("rank.continued") == turn
+            lived = [name for name in own if name not in ("rank.stopped", "rank.continued")]
             assert lived[:3] == ["rank.started", "rank.begin", "backend.ready"]
             assert lived[-1] == "rank.exited"
 
