@@ -50,6 +50,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/machines.md": {
         "rankproof hosts check hosts.json": MACHINES,
         "rankproof run scenarios/tokenizer-on-every-rank --hosts hosts.json": MACHINES,
+        "rankproof run scenarios/collectives-over-hosts --hosts test:3": MACHINES,
         "rankproof run SCENARIO --hosts hosts.json --placement pack --hosts-python /opt/rankproof/bin/python": MACHINES,
     },
     "docs/inference.md": {
