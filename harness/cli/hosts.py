@@ -1,10 +1,11 @@
-"""`rankproof hosts check`."""
+"""`rankproof hosts`: machines looked at, made ready, cleaned, and asked for what they wrote down."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from harness.cli import FAIL, PASS, USAGE, give_up
 from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
+    from harness.run.collected import Outcome
     from harness.run.machines import Seen
+    from harness.run.prepared import Done
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,23 +26,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "check", help="say of each machine of a hostfile whether ranks could run there, and why not"
     )
     check.add_argument("hostfile", type=folder, metavar="FILE", help="mlx.launch's JSON, or lines of `host slots=n`")
-    check.add_argument("--python", metavar="PATH", help="interpreter of the environment there (default: as here)")
-    check.add_argument("--ssh-config", type=folder, metavar="FILE", help="configuration for ssh (default: your own)")
     check.add_argument("--json", action="store_true", help="print JSON")
+    collect = what.add_parser(
+        "collect", help="fetch what machines wrote down that were lost in a run, and judge the run again with it"
+    )
+    collect.add_argument("run", type=folder, metavar="RUN", help="folder of the run")
+    collect.add_argument(
+        "--hosts", type=folder, metavar="FILE", help="the run's hostfile (default: as this user's cache remembers it)"
+    )
+    prepare = what.add_parser("prepare", help="make the environment of a lock on every machine of a hostfile")
+    prepare.add_argument("hostfile", type=folder, metavar="FILE", help="as for check")
+    prepare.add_argument(
+        "--lock", type=folder, required=True, metavar="FILE", help="such as locks/cpu.txt, with hashes"
+    )
+    prepare.add_argument("--wheels", type=folder, metavar="FOLDER", help="take wheels from here alone; they travel")
+    clean = what.add_parser("clean", help="take away what runs left in the caches of machines, and nobody uses")
+    clean.add_argument("hostfile", type=folder, metavar="FILE", help="as for check")
+    clean.add_argument("--older", type=float, default=30.0, metavar="DAYS", help="since it was used (default: 30)")
+    clean.add_argument("--most", type=float, default=20.0, metavar="GIB", help="that may stay (default: 20)")
+    for one in (check, collect, prepare, clean):
+        one.add_argument("--python", metavar="PATH", help="interpreter of the environment there (default: as here)")
+        one.add_argument("--ssh-config", type=folder, metavar="FILE", help="configuration for ssh (default: your own)")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Look at each machine; exit 1 where no rank could run on one of them."""
+    """Look at the machines, or fetch what they wrote down; exit 1 where one falls short."""
     from harness.forms.problem import ScenarioError
+
+    try:
+        return {"check": _check, "collect": _collect, "prepare": _prepare, "clean": _clean}[options.what](options)
+    except ScenarioError as error:
+        return give_up("hosts", error, USAGE)
+
+
+def _check(options: argparse.Namespace) -> int:
     from harness.run.machines import check
     from harness.starters.hostfile import read
 
-    try:
-        machines = read(Path(options.hostfile))
-    except ScenarioError as error:
-        return give_up("hosts", error, USAGE)
     configuration = Path(options.ssh_config) if options.ssh_config else None
-    found = check(machines, interpreter=options.python or sys.executable, configuration=configuration)
+    found = check(
+        read(Path(options.hostfile)), interpreter=options.python or sys.executable, configuration=configuration
+    )
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -48,6 +75,88 @@ def main(options: argparse.Namespace) -> int:
         lacking = [one.machine.name for one in found if one.problems]
         print(f"\n{'ranks can run on every machine' if not lacking else 'not yet: ' + ', '.join(lacking)}")
     return FAIL if any(one.problems for one in found) else PASS
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from harness.run.prepared import prepare
+    from harness.starters.hostfile import read
+
+    done = prepare(
+        read(Path(options.hostfile)),
+        lock=Path(options.lock),
+        wheels=Path(options.wheels) if options.wheels else None,
+        interpreter=options.python or sys.executable,
+        configuration=Path(options.ssh_config) if options.ssh_config else None,
+    )
+    code = _say(done)
+    if len(places := {one.interpreter for one in done if not one.why}) == 1:
+        print(f"\nname it by --python (rankproof run: --hosts-python): {places.pop()!r}")
+    return code
+
+
+def _clean(options: argparse.Namespace) -> int:
+    from harness.run.prepared import clean
+    from harness.starters.hostfile import read
+
+    return _say(
+        clean(
+            read(Path(options.hostfile)),
+            most=round(options.most * 2**30),
+            older=options.older * 86400,
+            interpreter=options.python or sys.executable,
+            configuration=Path(options.ssh_config) if options.ssh_config else None,
+        )
+    )
+
+
+def _say(done: Sequence[Done]) -> int:
+    for one in done:
+        shown = f"no: {one.why}" if one.why else ", ".join(filter(None, [one.said, one.interpreter]))
+        print(f"{one.machine.name}: {shown}")
+    return FAIL if any(one.why for one in done) else PASS
+
+
+def _collect(options: argparse.Namespace) -> int:
+    from harness.run.collected import NotCollected, collect
+    from harness.run.journals import commands_of, over_ssh
+
+    configuration = Path(options.ssh_config) if options.ssh_config else None
+    commands = None
+    if options.hosts is not None:
+        commands = commands_of(
+            Path(options.hosts), interpreter=options.python or sys.executable, configuration=configuration
+        )
+    try:
+        outcome = collect(Path(options.run), fetch=over_ssh(commands))
+    except NotCollected as error:
+        return give_up("hosts", error, USAGE)
+    _tell(outcome)
+    return FAIL if outcome.contradiction or any(one.late is None for one in outcome.found) else PASS
+
+
+def _tell(outcome: Outcome) -> None:
+    from harness.forms.text import plural, printable
+
+    if not outcome.found:
+        print("nothing is missing: every machine that was lost came back in time, or none was")
+        return
+    for one in outcome.found:
+        where = f"{one.missing.trial}: machine {printable(one.missing.share.called)}"
+        if one.late is None:
+            print(f"{where}: nothing came: {printable(one.why)}")
+            continue
+        end = "" if one.late.whole else "; its end is missing"
+        print(f"{where}: {plural(len(one.late.events), 'event')} came late, of {one.late.messages} messages{end}")
+        print(f"  it ended its ranks: {printable(one.late.why) or 'not by itself'}")
+    if outcome.contradiction:
+        print(f"not joined: {printable(outcome.contradiction)}")
+    for trial, (before, after, failures) in outcome.trials.items():
+        print(f"{trial}: {before}, and with what came late {after}")
+        for failure in failures:
+            print(f"  {printable(failure)}")
+    if any(one.late for one in outcome.found):
+        print(f"verdict: {outcome.signed}, and with what came late {outcome.verdict}")
+        print(f"it lies in {outcome.folder}; the signed folder is as it was")
 
 
 def _show(seen: Seen) -> None:

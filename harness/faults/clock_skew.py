@@ -35,6 +35,7 @@ class ClockSkewFault(FaultAtEvent):
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
     effect: ClassVar = "silent"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: clock-is-late, kind: clock-skew, ranks: [1], at: subject.loaded, by: 5min, way: back}"
     inside_file: ClassVar = Path(__file__).with_name("clock_skew_inside.py")
 

@@ -36,6 +36,7 @@ class CutOffFault(FaultAtEvent):
     needs: ClassVar = "test machines (`--hosts test:3`, `matrix.hosts`), and an event of the subject to strike at"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
     effect: ClassVar = "stopping"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
 
     kind: Literal["cut-off"]

@@ -13,6 +13,7 @@ class DoubledContributionFault(CallFault):
     does: ClassVar = "has the rank add to one sum twice what it was to add"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: doubled, kind: doubled-contribution, ranks: [1], operation: all_reduce, nth: 3}"
     effect: ClassVar = "silent"
     what: ClassVar = "doubled"

@@ -30,6 +30,7 @@ class EnvFault(Fault):
     )
     properties: ClassVar = FaultProperties(needs_a_gate=False, inside=True, ends_rank=False, needs_a_hub=False)
     effect: ClassVar = "silent"
+    over_machines: ClassVar = True
     example: ClassVar = '{id: one-thread, kind: env, ranks: [1], set: {OMP_NUM_THREADS: "1"}}'
 
     kind: Literal["env"]

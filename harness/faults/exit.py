@@ -25,6 +25,7 @@ class ExitFault(FaultAtEvent):
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
     effect: ClassVar = "breaking"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: rank-1-leaves, kind: exit, ranks: [1], at: decode.begin, code: 0}"
     inside_file: ClassVar = Path(__file__).with_name("exit_inside.py")
 

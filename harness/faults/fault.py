@@ -76,6 +76,8 @@ class Fault(Model):
         properties: what it is; every kind declares them.
         effect: what it does to a subject that works; None is a kind that does not say. `harness.faults.fault.EFFECTS`.
         example: a fault of this kind as a scenario writes it, in YAML.
+        over_machines: whether ranks on several machines can be struck by it. Each kind says it in its own class: what a
+            kind inherits does not count, and one that says nothing is refused there. `is_over_machines` asks.
         inside_file: the file whose function `inside` carries out the order in a rank; it imports the standard library
             and `harness.rank` alone.
     """
@@ -85,6 +87,7 @@ class Fault(Model):
     properties: ClassVar[FaultProperties]
     effect: ClassVar[Effect | None] = None
     example: ClassVar[str]
+    over_machines: ClassVar[bool] = False
     inside_file: ClassVar[Path | None] = None
 
     id: Id = Field(description="Name of the fault, unique among the faults.")
@@ -120,6 +123,11 @@ class Fault(Model):
     def refusal() -> str:
         """Why it cannot run on this machine; empty where it can."""
         return ""
+
+    @classmethod
+    def is_over_machines(cls) -> bool:
+        """Whether this very kind says that it strikes ranks on several machines."""
+        return vars(cls).get("over_machines") is True
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ class KillFault(FaultAtEvent):
     needs: ClassVar = "an event of the subject to strike at"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
     effect: ClassVar = "breaking"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: rank-1-dies, kind: kill, ranks: [1], at: decode.begin, signal: KILL}"
 
     kind: Literal["kill"]

@@ -13,6 +13,7 @@ class LostContributionFault(CallFault):
     does: ClassVar = "has the rank add zeros to one sum in place of its own"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: lost-contribution-3, kind: lost-contribution, ranks: [1], operation: all_reduce, nth: 3}"
     effect: ClassVar = "silent"
     what: ClassVar = "lost"

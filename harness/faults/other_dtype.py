@@ -15,6 +15,7 @@ class OtherDtypeFault(CallFault):
     does: ClassVar = "makes one of the rank's calls with its arrays as another type of as many bytes: the same bits"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: other-dtype-3, kind: other-dtype, ranks: [1], operation: all_reduce, nth: 3}"
     effect: ClassVar = "breaking"
     what: ClassVar = "dtype"

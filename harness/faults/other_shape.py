@@ -15,6 +15,7 @@ class OtherShapeFault(CallFault):
     does: ClassVar = "makes one of the rank's calls with the last element of its arrays left out"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: other-shape-3, kind: other-shape, ranks: [1], operation: all_reduce, nth: 3}"
     effect: ClassVar = "breaking"
     what: ClassVar = "shape"

@@ -29,6 +29,7 @@ class PauseFault(FaultAtEvent):
     needs: ClassVar = "an event of the subject to strike at"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
     effect: ClassVar = "masked"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: rank-1-is-late, kind: pause, ranks: [1], at: tokenizer.load.begin, for: 200ms}"
 
     kind: Literal["pause"]

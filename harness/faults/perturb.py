@@ -80,6 +80,7 @@ class PerturbFault(Change, FaultAtEvent):
     needs: ClassVar = "a subject in Python (`subject.entry`)"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
     effect: ClassVar[Effect | None] = "silent"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: off, kind: perturb, ranks: [1], value: score.loss, absolute: 0.01}"
     inside_file: ClassVar = Path(__file__).with_name("perturb_inside.py")
 

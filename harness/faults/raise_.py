@@ -30,6 +30,7 @@ class RaiseFault(FaultAtEvent):
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
     effect: ClassVar = "breaking"
+    over_machines: ClassVar = True
     example: ClassVar = (
         "{id: out-of-memory, kind: raise, ranks: [1], at: decode.begin, error: MemoryError, message: no memory left}"
     )

@@ -19,6 +19,7 @@ class ReorderCallsFault(CallFault):
     does: ClassVar = "makes one of the rank's calls behind the one that follows it"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: reorder-calls-3, kind: reorder-calls, ranks: [1], operation: all_reduce, nth: 3}"
     effect: ClassVar = "breaking"
     what: ClassVar = "reorder"

@@ -16,6 +16,7 @@ class RepeatCallFault(CallFault):
     does: ClassVar = "makes one of the rank's calls twice, one after the other"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: repeat-call-3, kind: repeat-call, ranks: [1], operation: all_reduce, nth: 3}"
     effect: ClassVar = "breaking"
     what: ClassVar = "repeat"

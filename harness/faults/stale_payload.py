@@ -16,6 +16,7 @@ class StalePayloadFault(CallFault):
     does: ClassVar = "has one of the rank's calls send the payload of the one before it, as the ledger does not see"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: stale-payload-3, kind: stale-payload, ranks: [1], operation: all_gather, nth: 3}"
     effect: ClassVar = "silent"
     what: ClassVar = "stale"

@@ -16,6 +16,7 @@ class SwappedHalvesFault(CallFault):
     does: ClassVar = "has one of the rank's calls send the halves of its payload in the other order"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
+    over_machines: ClassVar = True
     example: ClassVar = "{id: swapped-halves-3, kind: swapped-halves, ranks: [1], operation: all_gather, nth: 3}"
     effect: ClassVar = "silent"
     what: ClassVar = "halves"

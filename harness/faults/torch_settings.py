@@ -29,6 +29,7 @@ class TorchSettingsFault(FaultAtEvent):
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python that has loaded torch by then"
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
     effect: ClassVar = "silent"
+    over_machines: ClassVar = True
     example: ClassVar = "{id: other-dtype, kind: torch-settings, ranks: [1], at: subject.loaded, dtype: float64}"
     inside_file: ClassVar = Path(__file__).with_name("torch_settings_inside.py")
 

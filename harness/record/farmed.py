@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import normal
@@ -12,6 +13,7 @@ from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord, VoidCode
 from harness.record.facts import Package, RunFacts
 from harness.record.model import Contradiction, RecordError, Unknown
+from harness.record.skips import unmet
 from harness.scenario import Scenario
 from harness.stats.outcome import LOST, NODE_LOST, Trial
 from harness.stats.unshown import EDITION
@@ -52,6 +54,17 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         raise RecordError("the run's trials were farmed, and its scenario is not one whose trials can be")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Offered:
+    """What a record says of a machine. What else scenarios need was asked of it before a rank was there."""
+
+    cores: int
+    memory: int
+    system: str = ""
+    gpu: None = None
+    nix: None = None
+
+
 def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
     """What a run says of its machines, and of the edition of its report, is what a run can say.
 
@@ -71,6 +84,11 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
         raise RecordError("the run says that its ranks were on machines, and beside it what no run over machines has")
     if len({one.called for one in run.machines.machines}) != len(run.machines.machines):
         raise RecordError("the run's machines are not each another one")
+    for one in run.machines.machines:
+        # Of one that was never reached, or is lost, nothing is known.
+        needs = scenario.needs.model_copy(update={"os": None, "gpus": None, "nix": None})
+        if one.cores and (lacking := unmet(needs, _Offered(cores=one.cores, memory=one.memory))) is not None:
+            raise RecordError(f"machine {one.called} had ranks, and its scenario {lacking}")
 
 
 def clock_of(about: Mapping[str, JSON]) -> int | None:

@@ -33,7 +33,9 @@ IGNORED = """\
 # Results are evidence, not source. rankproof wrote this file when it made the folder; remove it to keep results in git.
 *
 """
-_RUN = re.compile(r"[^/]+/[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}(\.unfinished)?/.+|([^/]+/)?(latest|\.latest-[^/]+)|\.lock")
+_RUN = re.compile(
+    r"[^/]+/[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}(\.unfinished|\.late)?/.+|([^/]+/)?(latest|\.latest-[^/]+)|\.lock"
+)
 
 
 def is_of_runs(path: str) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Protocol
 
 from harness.models.catalogue import MODELS
 from harness.models.engines import uneven
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachinesFacts
-from harness.record.facts import Environment, RunFacts
+from harness.record.facts import RunFacts
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
 from harness.subjects import READY
@@ -110,7 +111,31 @@ def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
     return machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
 
 
-def unmet(needs: Needs, here: Environment) -> Skip | None:
+class Offers(Protocol):
+    """What is known of a machine that a scenario may need something of."""
+
+    @property
+    def system(self) -> str:
+        """The name of its kernel."""
+
+    @property
+    def cores(self) -> int:
+        """That its processes may use."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+
+    @property
+    def gpu(self) -> object | None:
+        """None where no NVIDIA driver answers."""
+
+    @property
+    def nix(self) -> object | None:
+        """None outside of Nix."""
+
+
+def unmet(needs: Needs, here: Offers) -> Skip | None:
     """Why a machine cannot run a scenario: a reason to skip, never to pass. None where it can."""
     system = here.system.lower()
     if needs.os is not None and system not in needs.os:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from harness.forms.text import plural, printable
 from harness.starters import ssh
@@ -49,6 +49,29 @@ class Seen:
     ready: float = 0.0
     problems: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """What a machine has of what a scenario may need, as its agent says: of Nix, whether it is there."""
+
+    system: str
+    cores: int
+    memory: int
+    gpu: str | None
+    nix: str | None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """Of facts in the form of `facts_of`."""
+        programs = facts["programs"]
+        return cls(
+            system=facts["system"],
+            cores=facts["cores"],
+            memory=facts["memory"],
+            gpu="there" if programs.get("nvidia-smi") is True else None,
+            nix="there" if programs.get("nix") is True else None,
+        )
 
 
 def check(
@@ -141,7 +164,12 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         remedy = "install from the same lock there, and name that interpreter by --python"
         found.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
     if facts["free"] < LEAST_FREE:
-        found.append((f"{facts['free'] / 2**30:.1f} GiB are free in its home folder", "free some space there"))
+        found.append(
+            (
+                f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or where it keeps what it is given",
+                "free some space there",
+            )
+        )
     return found
 
 

@@ -106,7 +106,7 @@ def make(
         pool = stack.enter_context(ServerPool(cancel=interrupt.descriptor))
         ports = stack.enter_context(PortLease())
         machines = on if isinstance(on, Hostfile) else None
-        over = stack.enter_context(over_machines.reached(machines, cancel=interrupt.descriptor))
+        over = stack.enter_context(over_machines.reached(machines, needs=scenario.needs, cancel=interrupt.descriptor))
         trials = Trials(
             scenario,
             preparation=preparation,

@@ -13,14 +13,14 @@ from harness.checks.survivors import SurvivorsCheck
 from harness.faults import Fault
 from harness.faults.cut_off import NO_CABLES, CutOffFault
 from harness.faults.hub import HubFault
-from harness.faults.link import LinkFault
-from harness.forms.digest import sha256
 from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
-from harness.run.machines import facts_of, problems_of
+from harness.record.skips import unmet
+from harness.run.journals import digest_of, remember
+from harness.run.machines import Offered, facts_of, problems_of
 from harness.run.preparation import Preparation
-from harness.scenario import Cell, Scenario
+from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
 from harness.starters import ssh
 from harness.starters.hostfile import Machine
@@ -32,23 +32,6 @@ from harness.world.machines.placed import Placed
 
 # For how long a machine that was lost is waited for, to collect what it wrote down.
 BACK_WITHIN = 30.0
-DIGITS = 12
-# Done to what is a machine's own, or told by comparing the clocks of two: not tried over several.
-LEFT_OUT = frozenset(
-    {
-        *(
-            "start-late",
-            "start-order",
-            "monotonic-skew",
-            "address-space",
-            "file-size",
-            "open-files",
-            "memory",
-            "starve",
-        ),
-        *("no-space", "permission-denied", "read-only", "replaced", "truncated"),
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +69,7 @@ class Hostfile:
 
     def called(self, machine: Machine) -> str:
         """What the record calls a machine."""
-        return machine.name if self.named else sha256(machine.name.encode())[:DIGITS]
+        return machine.name if self.named else digest_of(machine.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +138,8 @@ def refusal(scenario: Scenario) -> str:
         found.append("ranks have rooms of their own on machines: leave world.home out")
     if scenario.needs.shared == "world":
         found.append("needs.shared is world, and each machine has a folder of its own")
-    kinds = {fault.kind for fault in scenario.faults if isinstance(fault, LinkFault) or fault.kind in LEFT_OUT}
+    # A hub is said above, with what to do instead.
+    kinds = {one.kind for one in scenario.faults if not (one.is_over_machines() or isinstance(one, HubFault))}
     if kinds:
         found.append(f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave them out")
     timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
@@ -196,8 +180,14 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
 
 
 @contextmanager
-def reached(hostfile: Hostfile | None, *, cancel: int) -> Iterator[OverMachines | None]:
-    """The machines of a hostfile, until the run is over; each is reached when its first world is."""
+def reached(hostfile: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[OverMachines | None]:
+    """The machines of a hostfile, until the run is over; each is reached when its first world is.
+
+    Args:
+        hostfile: names them; None for a run on this machine.
+        needs: what the scenario needs of a machine, asked of each as of this one.
+        cancel: readable when the run is interrupted.
+    """
     if hostfile is None:
         yield None
         return
@@ -208,6 +198,8 @@ def reached(hostfile: Hostfile | None, *, cancel: int) -> Iterator[OverMachines 
         """What `rankproof hosts check` asks, before a rank is there."""
         facts = facts_of(told)
         found = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
+        if (lacking := unmet(needs, Offered.of(facts))) is not None:
+            found.append(f"{lacking}: leave it out of the hostfile")
         first = same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
         if first != machine.name:
             found.append("it is another machine of the hostfile under a second name: keep one, with the slots of both")
@@ -227,4 +219,8 @@ def reached(hostfile: Hostfile | None, *, cancel: int) -> Iterator[OverMachines 
     ]
     cables = hostfile.made_here
     with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel, cables=cables) as fleet:
-        yield OverMachines(fleet=fleet, hostfile=hostfile)
+        try:
+            yield OverMachines(fleet=fleet, hostfile=hostfile)
+        finally:
+            if fleet.has_lost and cables is None:
+                remember(fleet.run, {one.called: one.command for one in machines})

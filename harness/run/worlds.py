@@ -29,7 +29,7 @@ from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
 from harness.world.hosts.host import Hosts
 from harness.world.machines.fleet import Fleet
-from harness.world.pool import ServerPool, is_linux
+from harness.world.pool import ServerPool, is_linux, prepare
 from harness.world.preload import PACKAGES
 from harness.world.world import Launch, World
 
@@ -153,7 +153,8 @@ class Worlds:
             made = self._environments.get(arm)
             python = made.python if made is not None else None
             try:
-                (self._pool if self._over is None else self._over.fleet).prepare(
+                prepare(
+                    self._pool if self._over is None else self._over.fleet,
                     lanes,
                     warm=self._warm,
                     env=self.env,

@@ -31,6 +31,8 @@ class Channel:
         self.ahead = 0
         # Of another machine it is measured, and right to within so many nanoseconds.
         self.within = 0
+        # When it had ended at the latest; None while it may still say something.
+        self.not_after: int | None = None
         self._line = bytearray()
         self._skipping = False
         self._bytes = 0
@@ -89,7 +91,7 @@ class Channel:
             yield event
 
     def _event(self, found: Any) -> Event:
-        now = time.monotonic_ns()
+        now = time.monotonic_ns() if self.not_after is None else self.not_after
         if not isinstance(found, dict) or not {"event"} <= set(found) <= {"event", "ns", "values"}:
             raise EventError("an event line is an object with event, and ns and values if any")
         name, ns, values = found["event"], found.get("ns", now), found.get("values", {})

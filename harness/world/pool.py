@@ -132,16 +132,6 @@ class ServerPool:
             if server in self._living:
                 self._end(server)
 
-    def prepare(self, lanes: int, **needs: Any) -> None:
-        """Have a server ready for each of so many lanes, started side by side; else as `take`."""
-        with ThreadPoolExecutor(max_workers=lanes) as starters:
-            taken = [starters.submit(self.take, **needs) for _ in range(lanes)]
-        for one in taken:
-            if one.exception() is None:
-                self.give(one.result())
-        for one in taken:
-            one.result()
-
     def _end(self, server: Server) -> None:
         self._close(server)
         extinguish_strangers(known=WARDENS)
@@ -160,6 +150,17 @@ class ServerPool:
     def seconds(self) -> float:
         """How long the servers took to get ready, in seconds, added up."""
         return sum(server.seconds for server in self._started)
+
+
+def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
+    """Have a server ready for each of so many lanes, started side by side; else as `ServerPool.take`."""
+    with ThreadPoolExecutor(max_workers=lanes) as starters:
+        taken = [starters.submit(pool.take, **needs) for _ in range(lanes)]
+    for one in taken:
+        if one.exception() is None:
+            pool.give(one.result())
+    for one in taken:
+        one.result()
 
 
 def is_linux() -> bool:

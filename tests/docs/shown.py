@@ -48,9 +48,11 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run SCENARIO --on local": SCENARIO,
     },
     "docs/machines.md": {
+        "rankproof hosts prepare hosts.json --lock locks/cpu.txt": MACHINES,
+        "rankproof hosts collect results/SCENARIO/RUN": MACHINES,
+        "rankproof run scenarios/collectives-over-hosts --hosts test:3": MACHINES,
         "rankproof hosts check hosts.json": MACHINES,
         "rankproof run scenarios/tokenizer-on-every-rank --hosts hosts.json": MACHINES,
-        "rankproof run scenarios/collectives-over-hosts --hosts test:3": MACHINES,
         "rankproof run SCENARIO --hosts hosts.json --placement pack --hosts-python /opt/rankproof/bin/python": MACHINES,
     },
     "docs/inference.md": {

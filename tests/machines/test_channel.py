@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.starters import ssh
+from harness.world.fork_server import Cancelled
 from harness.world.machines.channel import BOOT, Channel, Unreachable, argv
+from harness.world.machines.fleet import Fleet, Reached
 
 HERE = [sys.executable, "-I", "-c", BOOT]
 
@@ -117,3 +122,20 @@ def test_without_the_interpreter_another_answers() -> None:
     line = ssh.command("anywhere", argv("/nowhere/python"))[-1]
     with Channel(["sh", "-c", line], within=30) as channel:
         assert channel.ask("facts")["python"]
+
+
+def test_an_interrupt_waits_for_no_silent_machine() -> None:
+    """Machines that take a connection and then say nothing hold nobody up, and what reached them is ended at once."""
+    silent = Reached(name="a", called="a", command=["sleep", "1000"], address="", slots=1, demand=lambda _told: None)
+    interrupted, alarm = os.pipe()
+    threading.Timer(0.1, lambda: os.write(alarm, b".")).start()
+    began = time.monotonic()
+    with Fleet([silent], lease=1.0, back_within=0.0, cancel=interrupted) as fleet, pytest.raises(Cancelled):
+        fleet.take(warm=True, env={})
+    for thread in threading.enumerate():  # as the interpreter does at its end
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join(30)
+    assert time.monotonic() - began < 10.0
+    assert not [one for one in psutil.Process().children() if "1000" in one.cmdline()]
+    os.close(interrupted)
+    os.close(alarm)

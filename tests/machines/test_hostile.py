@@ -151,7 +151,9 @@ def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
     for name in ("../out", "/out", "a/../../out"):
         with pytest.raises(tree.BadTree):
             store.put(digest, [["begun", False, 0, 1], [name, False, 0, 1]], b"xx")
-    assert not list((tmp_path / "store").iterdir())  # of what did not come whole nothing is left
+    assert [one.name for one in (tmp_path / "store").iterdir()] == [
+        ".used"
+    ]  # of what did not come whole nothing is left
     with pytest.raises(tree.BadTree):
         store.place("../" + digest[3:])
 
@@ -197,6 +199,22 @@ def test_a_message_that_no_node_sends(tmp_path: Path, message: dict[str, Any], w
             with pytest.raises(BlockingIOError):
                 os.read(descriptor, 1)
     assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_a_machine_that_never_stops_talking(tmp_path: Path) -> None:
+    """What control keeps of a machine's words has an end, of whatever kind; what ranks write is bounded elsewhere."""
+    states = [{"world": MARK, "n": number, "is": "state", "rank": 0, "state": "S" * 200_000} for number in range(1, 99)]
+    with _relaying(tmp_path) as (relay, lines, _, _own):
+
+        def say_all() -> None:
+            for state in states:
+                relay.hear(lines[0], state, b"")
+
+        with pytest.raises(Hostile, match="more than there is to say"):
+            say_all()
+    roll = Roll(PLACED, mark=MARK)
+    for _ in range(200):
+        roll.weigh(0, {"is": "log", "why": "x" * 200_000})
 
 
 def test_a_world_is_gone_when_both_shares_are(tmp_path: Path) -> None:

@@ -16,15 +16,17 @@ from harness.cli import main
 from harness.cli.run import arguments
 from harness.cli.running import elsewhere
 from harness.events import Event
+from harness.faults import KINDS
 from harness.forms.problem import ScenarioError
 from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History
 from harness.reason import DeviationCode, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
-from harness.record.skips import lacks_machines
+from harness.record.skips import lacks_machines, unmet
 from harness.report.limits import _of_machines
+from harness.run.machines import Offered
 from harness.run.over_machines import Hostfile, skip
 from harness.run.preparation import Preparation
-from harness.scenario import Cell, MustFail
+from harness.scenario import Cell, MustFail, Needs
 from harness.scenario.placement import machines_of
 from harness.starters.hostfile import Machine, placement
 from harness.stats.stated import deviation
@@ -212,6 +214,37 @@ def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any])
     assert travels(launch)["size"] == 2
     with pytest.raises(OSError, match=next(iter(change))):
         travels(replace(launch, **change))
+
+
+def test_a_kind_of_fault_that_does_not_say_so_is_not_over_machines() -> None:
+    """Each kind says by itself that it strikes ranks on machines: what it inherits counts for nothing."""
+    said = {name for name, kind in KINDS.items() if kind.is_over_machines()}
+    assert {"kill", "pause", "delay", "raise", "exit", "skip-call"} <= said
+    assert not said & {"latency", "flip", "hub", "starve", "memory", "no-space", "start-late", "monotonic-skew"}
+
+    class Another(KINDS["kill"]):  # type: ignore[misc]
+        pass
+
+    assert not Another.is_over_machines()
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        ({}, ""),
+        ({"cores": 4, "memory": 2**30, "os": ["linux"], "nix": True, "gpus": 0}, ""),
+        ({"cores": 5}, "5 cores"),
+        ({"memory": 2**40}, "memory"),
+        ({"os": ["darwin"]}, "darwin"),
+        ({"gpus": 1}, "GPUs"),
+    ],
+)
+def test_each_machine_is_asked_for_what_a_scenario_needs(needs: dict[str, Any], words: str) -> None:
+    """What its agent says of itself is held against it, as this machine is."""
+    facts = {"system": "Linux", "cores": 4, "memory": 2**34, "programs": {"nix": True, "nvidia-smi": "yes"}}
+    lacking = unmet(Needs.model_construct(**{**Needs().__dict__, **needs}), Offered.of(facts))
+    assert (lacking is None) is not bool(words)
+    assert words in str(lacking)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from harness.record.elsewhere import FarmFacts, MachineFacts, MachinesFacts, Nod
 from harness.record.facts import RunFacts
 from harness.record.farmed import Places, clock_of, demand_kind, demand_over_machines, lanes_of, most_at_once, replaced
 from harness.record.model import Contradiction, RecordError, Unknown
-from harness.scenario import parse_scenario
+from harness.scenario import Needs, parse_scenario
 from harness.stats.outcome import Trial, void_reason
 from harness.stats.unshown import EDITION
 from tests.run.conftest import SCENARIO
@@ -124,6 +124,9 @@ def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None
         ({"environments": {"candidate": None}}, "what no run over machines has"),
         ({"farm": FarmFacts.model_construct(nodes=[])}, "what no run over machines has"),
         ({"machines": ["a", "a"]}, "not each another one"),
+        ({"needs": Needs(cores=2)}, ""),
+        ({"needs": Needs(cores=3)}, "needs 3 cores"),
+        ({"needs": Needs(memory="2GiB")}, "needs 2.0 GiB of memory"),
     ],
 )
 def test_what_a_run_over_machines_cannot_say(change: dict[str, Any], why: str) -> None:
@@ -131,8 +134,11 @@ def test_what_a_run_over_machines_cannot_say(change: dict[str, Any], why: str) -
     names = change.get("machines", ["a", "b"])
     over = None
     if names is not None:
-        over = MachinesFacts.model_construct(machines=[MachineFacts.model_construct(called=name) for name in names])
+        over = MachinesFacts.model_construct(
+            machines=[MachineFacts.model_construct(called=one, cores=2, memory=2**30) for one in names]
+        )
     facts = {"farm": None, "environments": {}, "jobs": 1, "edition": EDITION, **change, "machines": over}
     scenario = parse_scenario(SCENARIO.encode(), name="scenario.yaml", overrides=[])
+    scenario = scenario.model_copy(update={"needs": facts.pop("needs", Needs())})
     with pytest.raises((RecordError, Unknown), match=why) if why else nullcontext():
         demand_over_machines(scenario, RunFacts.model_construct(**facts))

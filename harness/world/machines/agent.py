@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.tree import BadTree, Store
+from harness.world.machines.environment import FOLDER as ENVIRONMENTS
+from harness.world.machines.environment import NotMade, prepare
+from harness.world.machines.tree import BadTree, Store, Uses
 
 HEAD = struct.Struct(">II")
 # Before it, a login shell may have printed what it liked.
@@ -37,7 +39,9 @@ NODE = (
     "import sys; root = sys.argv[1]; sys.path.insert(0, root); "
     "from harness.world.machines.node import main; main(*sys.argv[2:])"
 )
-PROGRAMS = ("git", "ssh-keygen", "c++", "nix")
+# How often a long task looks whether anybody still waits for it.
+LOOKS_EVERY = 0.2
+PROGRAMS = ("git", "ssh-keygen", "c++", "nix", "nvidia-smi")
 # What says which machine this is, whatever it is called: two names of one machine are not two machines.
 SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
 
@@ -89,6 +93,10 @@ class Channel:
             except OSError as error:
                 raise Gone(f"the channel is closed: {error}") from None
 
+    def is_heard(self, seconds: float) -> bool:
+        """Whether something waits to be received, within so many seconds."""
+        return bool(select.select([self._reads], [], [], seconds)[0])
+
     def _exactly(self, count: int) -> bytes:
         parts = []
         while count:
@@ -133,6 +141,10 @@ def main(*, lease: float, nonce: str) -> None:
                 channel.send({"given": size}, bytes(size))
             elif what in ("lacks", "put", "keep"):
                 channel.send(_trees(store, what, asked, content))
+            elif what == "prepare":
+                channel.send(_prepare(store, asked, channel))
+            elif what == "clean":
+                channel.send(_clean(asked))
             elif what == "become":
                 _become(store, asked, reads=reads, writes=writes, nonce=nonce)
             elif what != "nothing":  # a heartbeat asks nothing
@@ -157,6 +169,40 @@ def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> di
     return {"place": str(store.place(asked["tree"]))}
 
 
+def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str, Any]:
+    if (python := platform.python_version()) != asked["python"]:
+        return {"error": f"its interpreter is {python}, and {asked['python']} here: name another by --python"}
+    heard = [time.monotonic()]
+
+    def goes_on() -> bool:
+        # Control says again and again that it waits; whoever is silent, or gone, waits for nothing.
+        while channel.is_heard(LOOKS_EVERY if time.monotonic() - heard[0] < channel.lease else 0):
+            channel.receive()
+            heard[0] = time.monotonic()
+        return time.monotonic() - heard[0] < channel.lease
+
+    wheels = store.place(asked["wheels"]) if asked["wheels"] else None
+    began = time.monotonic()
+    try:
+        interpreter, made = prepare(cache() / ENVIRONMENTS, store.place(asked["lock"]), wheels, goes_on=goes_on)
+    except (NotMade, BadTree, OSError) as error:
+        return {"error": f"the environment cannot be made there: {error}"}
+    return {
+        "interpreter": str(interpreter),
+        "made": made,
+        "seconds": time.monotonic() - began,
+        "home": str(Path.home()),
+    }
+
+
+def _clean(asked: dict[str, Any]) -> dict[str, Any]:
+    gone, freed = 0, 0
+    for folder in (TREES, ENVIRONMENTS):
+        count, size = Uses(cache() / folder).clean(most=int(asked["most"]), older=float(asked["older"]))
+        gone, freed = gone + count, freed + size
+    return {"gone": gone, "freed": freed}
+
+
 def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, nonce: str) -> None:
     """Go on as a node, of the Rankproof that was given."""
     os.set_blocking(writes, True)
@@ -171,11 +217,9 @@ def facts(folder: str | None = None) -> dict[str, Any]:
     """What this machine is, and what this interpreter has.
 
     Args:
-        folder: of which the free space is wanted; None: the home folder.
+        folder: of which the free space is wanted; None: of the home folder, or of where it keeps what it is given, as
+            that may be another disk: what is less.
     """
-    place = Path(folder) if folder else Path.home()
-    while not place.exists() and place != place.parent:
-        place = place.parent
     return {
         "name": socket.gethostname(),
         "machine": _first(SAME_MACHINE),
@@ -188,7 +232,7 @@ def facts(folder: str | None = None) -> dict[str, Any]:
         "libc": " ".join(platform.libc_ver()),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "memory": _memory(),
-        "free": shutil.disk_usage(place).free,
+        "free": min(_free(place) for place in ([Path(folder)] if folder else [Path.home(), cache()])),
         "programs": {name: bool(shutil.which(name)) for name in PROGRAMS},
         "packages": packages(),
         "address": (os.environ.get("SSH_CONNECTION", "").split() or [""] * 4)[2],
@@ -204,6 +248,12 @@ def packages() -> dict[str, list[str]]:
             record = one.read_text("RECORD") or ""
             found.setdefault(normal(name), [one.version, wheel_digest(record) if record else ""])
     return found
+
+
+def _free(place: Path) -> int:
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
 
 
 def _first(paths: tuple[str, ...]) -> str:

@@ -19,13 +19,15 @@ from typing import Any, Self
 from harness.forms import distribution
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent, tree
+from harness.world.machines import agent, environment, tree
 
 LEASE = 4.0
 # What a login shell prints before the agent speaks is skipped up to here.
 MOST_NOISE = 64 * 1024
 MOST_SAID = 4 * 1024
 ENDS_WITHIN = 2.0
+# While an agent does what takes long.
+BEATS_EVERY = 1.0
 # Reads the modules from standard input, and runs the last: nothing is installed, nothing written, no file imported.
 BOOT = """
 import json, sys, types
@@ -47,6 +49,10 @@ for name, text in d["modules"]:
 m.main(**d["arguments"])
 """
 
+# The home folder there may be another one than here.
+START = """case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; command -v "$p" >/dev/null || exec python3 -I -c "$1"; \
+exec "$p" -I -c "$1\""""
+
 
 def argv(interpreter: str) -> list[str]:
     """What to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH where that is not there.
@@ -57,7 +63,7 @@ def argv(interpreter: str) -> list[str]:
     return [
         "sh",
         "-c",
-        'command -v "$0" >/dev/null || exec python3 -I -c "$1"; exec "$0" -I -c "$1"',
+        START,
         interpreter,
         boot,
     ]
@@ -92,14 +98,16 @@ class Channel:
     Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says what no agent says.
     """
 
-    def __init__(self, command: Sequence[str], *, within: float, lease: float = LEASE) -> None:
+    def __init__(self, command: Sequence[str], *, within: float, lease: float = LEASE, stop: int | None = None) -> None:
         """Start the agent.
 
         Args:
             command: starts `BOOT` in a Python of the machine, such as ssh's.
             within: seconds until it has to have spoken.
             lease: seconds without a message after which the agent ends by itself.
+            stop: readable when nobody waits for an answer any more.
         """
+        self._stop = stop
         self._deadline = time.monotonic() + within
         self._said = bytearray()
         self._nonce = nonce = secrets.token_hex(16)
@@ -140,19 +148,22 @@ class Channel:
             self._process.kill()
             self._process.wait()
 
-    def ask(self, what: str, *, content: bytes = b"", within: float = 10.0, **more: Any) -> dict[str, Any]:
+    def ask(
+        self, what: str, *, content: bytes = b"", within: float = 10.0, beats: bool = False, **more: Any
+    ) -> dict[str, Any]:
         """Ask the agent one thing; its answer.
 
         Args:
             what: `clock`, `facts`, `take` (with `content`), `give` (with `bytes`).
             content: bytes that go along.
             within: seconds until the whole answer has to be here.
+            beats: whether it takes long, so that the agent has to hear that somebody waits.
             **more: what else the question says.
         """
         self._deadline = time.monotonic() + within
         words = json.dumps({"ask": what, **more}).encode()
         self._write(agent.HEAD.pack(len(words), len(content)) + words + content)
-        head = self._exactly(agent.HEAD.size)
+        head = self._head(beats=beats)
         size, extra = agent.HEAD.unpack(head)
         if size > agent.MOST_JSON or extra > int(more.get("bytes", 0)):
             raise self._unreachable("it sent more than it was asked for")
@@ -162,9 +173,22 @@ class Channel:
             answer = strict_json(text)
         except ValueError as error:
             raise self._unreachable(f"it did not answer in JSON: {error}") from None
+        if isinstance(answer, dict) and isinstance(why := answer.get("error"), str):
+            raise Unreachable(f"it answered {printable(why, limit=500)}")
         if not isinstance(answer, dict) or "error" in answer:
             raise self._unreachable(f"it answered {printable(str(answer))}")
         return answer
+
+    def _head(self, *, beats: bool) -> bytes:
+        words = json.dumps({"ask": "nothing"}).encode()
+        while beats and time.monotonic() < self._deadline:
+            poll = select.poll()
+            for descriptor in (self._reads, *([self._stop] if self._stop is not None else [])):
+                poll.register(descriptor, select.POLLIN)
+            if poll.poll(1000 * BEATS_EVERY):
+                break
+            self._write(agent.HEAD.pack(len(words), 0) + words)
+        return self._exactly(agent.HEAD.size)
 
     def give(self, digest: str, files: dict[str, Path], *, within: float) -> None:
         """Have a tree there, by its digest; what is there already is not sent.
@@ -252,9 +276,13 @@ class Channel:
             poll.register(awaited, select.POLLIN if reads else select.POLLOUT)
             if self._errors >= 0:
                 poll.register(self._errors, select.POLLIN)
+            if self._stop is not None:
+                poll.register(self._stop, select.POLLIN)
             left = self._deadline - time.monotonic()
             if left <= 0 or not (ready := dict(poll.poll(left * 1000))):
                 raise self._unreachable("it did not answer in time")
+            if self._stop in ready:
+                raise Unreachable("the run is over")
             if self._errors in ready:
                 self._listen()
             if awaited in ready:
@@ -285,7 +313,10 @@ class Channel:
 
 def _modules() -> list[tuple[str, str]]:
     """The text of what the agent consists of, in the order in which it is imported."""
-    texts = [(module.__name__, Path(str(module.__file__)).read_text("utf-8")) for module in (distribution, tree, agent)]
+    texts = [
+        (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
+        for module in (distribution, tree, environment, agent)
+    ]
     return [
         ("harness", ""),
         ("harness.forms", ""),

@@ -11,7 +11,14 @@ from harness.backends import Over, Rendezvous
 from harness.events import Event
 from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
-from harness.history import MACHINE_CUT, MACHINE_ENDED, MACHINE_JOINED, MACHINE_LOST, MACHINES_JOINED
+from harness.history import (
+    MACHINE_COLLECTED,
+    MACHINE_CUT,
+    MACHINE_ENDED,
+    MACHINE_JOINED,
+    MACHINE_LOST,
+    MACHINES_JOINED,
+)
 from harness.world.capture import Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
@@ -142,8 +149,7 @@ class MachineControl:
             case "machine-back":
                 self._recorder.note("machine.back", machine=called)
             case "machine-collected":
-                late = {"messages": message["messages"], "why": message["why"]}
-                self._recorder.note("machine.collected", machine=called, **late)
+                self._recorder.note(MACHINE_COLLECTED, machine=called, **message["late"])
         return False
 
 

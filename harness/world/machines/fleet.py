@@ -7,10 +7,12 @@ ranks are on several machines.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import select
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ from harness.world.preload import EVERYTHING, Preload
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
+# One that answers again is given so long to be ready, however little is left of the time to come back.
+BACK_AT_LEAST = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,7 @@ class Fleet:
         seconds: how long the machines took to get ready, the slowest of them.
         pids: of their fork servers.
         left: nothing; as a pool's.
+        run: by which the machines know this run.
         lease: seconds without a heartbeat after which a machine ends its ranks.
         cables: of test machines; None where nobody can pull one.
     """
@@ -106,10 +111,14 @@ class Fleet:
         # Trees that each machine was given in this run, however often it was reached anew, and who changed one.
         self._given: dict[int, set[str]] = {}
         self._changed: set[int] = set()
-        self._run = secrets.token_hex(8)
+        self.run = secrets.token_hex(8)
         self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        # Readable once it is closed or the run interrupted: what waits for a machine then waits no longer.
+        self._stopped, self._stopper = os.pipe()
+        # Threads that still wait for a machine hold this fleet, and so these.
+        weakref.finalize(self, _close, self._stopped, self._stopper)
         self.seconds = 0.0
         self.pids: tuple[int, ...] = ()
         self.left: list[str] = []
@@ -119,9 +128,14 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed.set()
+        self._stop()
         with ThreadPoolExecutor(max_workers=max(1, len(self._lines))) as enders:
             list(enders.map(Line.close, self._lines.values()))
+
+    def _stop(self) -> None:
+        if not self._closed.is_set():
+            self._closed.set()
+            os.write(self._stopper, b".")
 
     # -- as a pool ---------------------------------------------------------------------------------------------------
 
@@ -155,6 +169,7 @@ class Fleet:
         starters.shutdown(wait=False)
         while wait(started, timeout=0.2).not_done:
             if self._cancel is not None and select.select([self._cancel], [], [], 0)[0]:
+                self._stop()
                 raise Cancelled
         whys = [one.result() for one in started]
         if wrong := [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]:
@@ -162,11 +177,6 @@ class Fleet:
         self.seconds = max(self.seconds, time.monotonic() - began)
         self.pids = tuple(self._ready[index]["pid"] for index in indices)
         return MachineServer(self)
-
-    def prepare(self, lanes: int, **needs: Any) -> None:
-        """Have everything ready; worlds over machines follow one another."""
-        del lanes
-        self.give(self.take(**needs))
 
     def give(self, server: MachineServer) -> None:
         """A world is over."""
@@ -203,15 +213,16 @@ class Fleet:
             return str(error)
         return ""
 
-    def _connect(self, index: int) -> Line:
+    def _connect(self, index: int, *, within: float = READY_WITHIN) -> Line:
         line = Line(
             index,
             self._machines[index].command,
-            within=READY_WITHIN,
+            within=within,
             lease=self.lease,
             demand=self._machines[index].demand,
             root=self._tree(Path(ROOT, "harness"), below="harness/"),
-            run=self._run,
+            run=self.run,
+            stop=self._stopped,
         )
         if self._closed.is_set():  # meanwhile: who closed the others does not know of it
             line.close()
@@ -225,7 +236,7 @@ class Fleet:
             gone.close()
         while not self._closed.is_set() and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(Unreachable, OSError):
-                line = self._connect(index)
+                line = self._connect(index, within=max(left, BACK_AT_LEAST))
                 self._lines[index] = line
                 self._ready.pop(index, None)
                 return line
@@ -283,6 +294,11 @@ class Fleet:
                 found.add(index)
         return [self._machines[index].called for index in sorted(found)]
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether a machine did not come back in time, with what it wrote down."""
+        return bool(self._given_up)
+
     def told(self) -> list[dict[str, Any]]:
         """What each machine says of itself, and of its wall clock against ours; nothing of one that was not reached."""
         found = []
@@ -308,7 +324,13 @@ class Fleet:
     @contextlib.contextmanager
     def relaying(self, placed: Placed, **world: Any) -> Iterator[Relay]:
         """A relay for one world."""
-        relay = Relay({index: self._lines[index] for index in placed.used}, placed, reconnect=self.reconnect, **world)
+        relay = Relay(
+            {index: self._lines[index] for index in placed.used},
+            placed,
+            run=self.run,
+            reconnect=self.reconnect,
+            **world,
+        )
         try:
             yield relay
         finally:
@@ -330,3 +352,8 @@ class Fleet:
         """The ports that a machine has for its next world."""
         if index in self._ready:
             self._ready[index]["ports"] = ports
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -18,6 +18,7 @@ from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
 from harness.world.machines import agent, tree
 from harness.world.machines.channel import ENDS_WITHIN, Channel, Unreachable
+from harness.world.machines.roll import Hostile
 
 BEAT = 1.0
 # Beyond the lease, what an answer may take on a machine that is busy.
@@ -29,6 +30,26 @@ MOST_WAITING = 4
 EXCHANGES = 64
 # What two clocks may part by within one world, in parts: no crystal is worse.
 DRIFT = 1e-4
+
+
+def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
+    """A time of a machine's clock by ours.
+
+    Args:
+        ns: CLOCK_MONOTONIC nanoseconds there.
+        ahead: nanoseconds that its clock is ahead of ours.
+        within: nanoseconds that this is right to within.
+        begun: when the world began, here.
+        now: the latest that it can be, here.
+
+    Raises:
+        Hostile: it lies outside this world by more than clocks can.
+    """
+    slack = within + round(DRIFT * (now - begun)) + 1_000_000
+    here = ns - ahead
+    if not begun - slack <= here <= now + slack:
+        raise Hostile("its clock is another one than before")
+    return min(max(here, begun), now)
 
 
 class Line:
@@ -51,6 +72,7 @@ class Line:
         demand: Callable[[Mapping[str, Any]], None],
         root: tuple[str, dict[str, Path]],
         run: str,
+        stop: int | None = None,
     ) -> None:
         """Reach the machine, and have a node there.
 
@@ -62,6 +84,7 @@ class Line:
             demand: is given the facts of the machine, and raises where no rank can run there.
             root: digest and files of the Rankproof that it is to run.
             run: names the run there.
+            stop: readable when nobody waits for an answer any more.
 
         Raises:
             Unreachable: no agent or node answers.
@@ -72,13 +95,14 @@ class Line:
         self.hears: Callable[[Line, dict[str, Any], bytes], None] | None = None
         self.loses: Callable[[Line], None] | None = None
         self._lease = lease
+        self._stop = stop
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._writing = threading.Lock()
         self._losing = threading.Lock()
         self._exchanges: list[tuple[int, int]] = []
         self._walls: list[tuple[int, int]] = []
         self._said = b""
-        channel = Channel(command, within=within, lease=max(lease, within))
+        channel = Channel(command, within=within, lease=max(lease, within), stop=stop)
         try:
             self.facts = channel.ask("facts", within=within)
             demand(self.facts)
@@ -144,11 +168,19 @@ class Line:
 
     def _answer(self, within: float) -> dict[str, Any]:
         end = time.monotonic() + within
-        while not self.lost and (left := end - time.monotonic()) > 0:
+        while not self.lost and not self._is_stopped() and (left := end - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 return self._answers.get(timeout=min(left, 0.2))
-        self.lose(f"it did not answer within {within:g} s")  # what it may still say answers nothing any more
+        why = "the run is over" if self._is_stopped() else f"it did not answer within {within:g} s"
+        self.lose(why)  # what it may still say answers nothing any more
         raise Unreachable(self.lost)
+
+    def _is_stopped(self) -> bool:
+        if self._stop is None:
+            return False
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        return bool(poll.poll(0))
 
     # -- its clock ---------------------------------------------------------------------------------------------------
 

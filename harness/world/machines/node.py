@@ -25,8 +25,9 @@ from harness.world import names
 from harness.world.fork_server import Server, ServerFailed
 from harness.world.machines import journal
 from harness.world.machines.agent import HEAD, MAGIC, MOST_BYTES, MOST_JSON, TREES, cache
+from harness.world.machines.environment import FOLDER as ENVIRONMENTS
 from harness.world.machines.share import Share
-from harness.world.machines.tree import BadTree, Store
+from harness.world.machines.tree import BadTree, Store, Uses
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
 from harness.world.preload import Preload
@@ -190,6 +191,12 @@ class Node:
         self._inbox = Inbox(told["reads"], self._outbox, lease=told["lease"])
         self._run, self._machine = str(told["run"]), int(told["machine"])
         self._store = Store(cache() / TREES)
+        environments = Uses(cache() / ENVIRONMENTS)
+        self._store.hold(names.ROOT)
+        if Path(sys.prefix).parent.resolve() == (cache() / ENVIRONMENTS).resolve():
+            environments.hold(Path(sys.prefix).name)
+        for uses in (Uses(cache() / TREES), environments):
+            threading.Thread(target=uses.clean, daemon=True, name="cleaning").start()
         self._pool = ServerPool()
         self._ports = PortLease()
         self._server: Server | None = None
@@ -290,7 +297,7 @@ class Node:
                 for last in journal.read(path, after=asked["after"]):
                     self._outbox.await_room()
                     self._outbox.send_raw(last)
-        whole = there and b'"is": "left"' in last[:200]
+        whole = there and (b'"is": "left"' in last[:200] or b'"is": "over"' in last[:200])
         self._outbox.send({"is": "given", "there": there, "whole": whole})
 
 

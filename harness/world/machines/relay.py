@@ -21,7 +21,7 @@ from typing import Any
 from harness.world.machines.channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import DRIFT, Line
+from harness.world.machines.line import Line, told_here
 from harness.world.machines.placed import Placed
 from harness.world.machines.roll import Hostile, Roll
 from harness.world.pipes import CHUNK
@@ -46,6 +46,7 @@ class Relay:
         placed: Placed,
         *,
         mark: str,
+        run: str = "",
         begun: int,
         descriptors: Sequence[int],
         scratch: Path,
@@ -57,6 +58,7 @@ class Relay:
             lines: of the machines that have ranks.
             placed: the machine of each rank.
             mark: of the world.
+            run: by which machines know the run: what one writes down is found by it when the run is over.
             begun: CLOCK_MONOTONIC nanoseconds when it began.
             descriptors: the keeper's socket, then events, gates and log of each rank; they are copied.
             scratch: where ranks' folders are laid out from what they leave.
@@ -65,6 +67,7 @@ class Relay:
         self._lines = dict(lines)
         self._placed = placed
         self._mark = mark
+        self._run = run
         self._begun = begun
         own = [os.dup(descriptor) for descriptor in descriptors]
         self._control = socket.socket(fileno=own[0])
@@ -195,6 +198,7 @@ class Relay:
         if message.get("n") != self.heard[line.index] + 1:
             raise Hostile("its messages do not follow one another")
         self.heard[line.index] += 1
+        self._roll.weigh(line.index, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(line.index, rank):
             raise Hostile("it speaks of a rank that it does not have")
@@ -281,7 +285,8 @@ class Relay:
                     self.collected.add(index)
             except Unreachable as error:
                 why = str(error)
-        self._tell({"is": "machine-collected", "machine": index, "messages": count, "why": why})
+        late = {"messages": count, "why": why, **({"run": self._run} if why else {})}
+        self._tell({"is": "machine-collected", "machine": index, "late": late})
         with self._lock:
             self._returning.discard(index)
         self._settle()
@@ -357,12 +362,7 @@ class Relay:
     def _here(self, index: int, ns: int) -> int:
         """A time of a machine's clock by ours; one that lies outside this world by more than clocks can is refused."""
         ahead, within = self.clocks[index]
-        now = time.monotonic_ns()
-        slack = within + round(DRIFT * (now - self._begun)) + 1_000_000
-        here = ns - ahead
-        if not self._begun - slack <= here <= now + slack:
-            raise Hostile("its clock is another one than before")
-        return min(max(here, self._begun), now)
+        return told_here(ns, ahead=ahead, within=within, begun=self._begun, now=time.monotonic_ns())
 
     # -- pipes ------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from harness.world.machines.placed import Placed
@@ -13,6 +14,9 @@ OF_RANKS = frozenset(
 )
 OF_SHARES = frozenset({"signalled", "survivors", "unable", "gone"})
 MOST_WORDS = 256 * 1024
+# Of what one machine says of one world beside what its ranks write, which has bounds of its own: all of it is kept.
+MOST_TOLD = 16 * 2**20
+WRITTEN = frozenset({"events", "log", "part"})
 
 
 class Hostile(ValueError):
@@ -27,6 +31,14 @@ class Roll:
         self._mark = mark
         self._pids: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._told: dict[int, int] = {}
+
+    def weigh(self, machine: int, message: Mapping[str, Any]) -> None:
+        """Count what a machine says: there is an end to what control keeps of it."""
+        if message.get("is") not in WRITTEN:
+            self._told[machine] = self._told.get(machine, 0) + len(json.dumps(message))
+            if self._told[machine] > MOST_TOLD:
+                raise Hostile("it says more than there is to say of a world")
 
     def has(self, machine: int, rank: object) -> bool:
         """Whether a rank is on a machine."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control does.
 UNTIL = 30.0
 HANDED_OVER_WITHIN = 120.0
+# Of a world that was left before its end: longer than machines take to end their ranks.
+LEFT_WITHIN = 15.0
 
 
 def inside(file: Path) -> str:
@@ -129,7 +131,7 @@ class MachineServer:
     def is_well(self) -> bool:
         """Whether nobody is left of the world on any machine."""
         return self._relay is None or (
-            self._relay.await_over(HANDED_OVER_WITHIN) and all(told.get("well") for told in self._relay.given.values())
+            self._relay.await_over(LEFT_WITHIN) and all(told.get("well") for told in self._relay.given.values())
         )
 
     def end(self) -> None:

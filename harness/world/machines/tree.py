@@ -1,12 +1,19 @@
-"""Files and folders that a machine is given once, by their digest. Standard library alone, as of Python 3.9."""
+"""Files and folders that a machine is given once, by their digest. Standard library alone, as of Python 3.9.
+
+What is used is held by a lock for as long as its user lives, and cleaning takes nothing that is held, nor what was used
+within the last hour: whoever has just asked for it may not hold it yet.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +21,15 @@ from typing import Any
 PIECE = 4 * 2**20
 # What compilers of Python leave beside the files is made again there.
 PASSED_OVER = frozenset({"__pycache__"})
+
+
+USED = ".used"
+# Cleaning: in seconds, and bytes of all that lies in one folder.
+KEPT_AT_LEAST = 3600
+KEPT_FOR = 30 * 86400
+MOST_KEPT = 20 * 2**30
+# What comes, or is made, begins with a dot until it is whole; older than this nobody is at it any more.
+COMING_FOR = 86400
 
 
 class BadTree(Exception):
@@ -75,6 +91,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._coming: dict[str, Path] = {}
+        self._uses = Uses(folder)
 
     def place(self, digest: str) -> Path:
         """Where a tree lies."""
@@ -87,10 +104,18 @@ class Store:
         place = self.place(digest)
         if not place.exists():
             return False
+        self._uses.hold(digest)
+        if not place.exists():  # somebody cleaned in that moment
+            return False
         if digest_of(files_of(place)) == digest:
             return True
         self._remove(place)
         return False
+
+    def hold(self, place: str) -> None:
+        """Hold the tree that lies at a place, if that is one of these."""
+        if Path(place).parent.resolve() == self._folder.resolve():
+            self._uses.hold(Path(place).name)
 
     def put(self, digest: str, parts: list[list[Any]], content: bytes) -> None:
         """Take a message of `pieces`.
@@ -137,6 +162,7 @@ class Store:
                 self._remove(coming)
             raise BadTree("what came is another one")
         place = self.place(digest)
+        self._uses.hold(digest)
         try:
             coming.rename(place)
         except OSError:  # somebody else was faster
@@ -149,3 +175,95 @@ class Store:
             shutil.rmtree(place)
         elif place.exists():
             place.unlink()
+
+
+class Uses:
+    """What of a folder is used by which process: a lock for each, held until its process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def hold(self, name: str) -> None:
+        """Hold one of them from now on."""
+        if name not in self._held:
+            self._held[name] = self._locked(name, fcntl.LOCK_SH)
+        os.utime(self._held[name])
+
+    def _locked(self, name: str, how: int) -> int:
+        """A descriptor that holds the lock of a name: of the file that others open too, not of one taken away."""
+        path = self._folder / USED / name
+        while True:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, how)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                        return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def clean(self, *, most: int = MOST_KEPT, older: float = KEPT_FOR) -> tuple[int, int]:
+        """Take away what nobody uses: what is older, and of the rest the oldest until no more than `most` is left.
+
+        Args:
+            most: bytes that may stay.
+            older: seconds since it was used last.
+
+        Returns:
+            How many were taken away, and their bytes.
+        """
+        now, found = time.time(), list[tuple[float, int, Path]]()
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.name == USED or path.name.startswith(".lock-"):
+                    continue
+                with contextlib.suppress(OSError):
+                    found.append((self._used(path), _size(path), path))
+        left, gone, freed = sum(size for _, size, _ in found), 0, 0
+        for used, size, path in sorted(found):
+            coming = path.name.startswith(".")
+            is_due = now - used > COMING_FOR if coming else now - used > older or left > most
+            if is_due and now - used > KEPT_AT_LEAST and self._take_away(path):
+                left, gone, freed = left - size, gone + 1, freed + size
+        return gone, freed
+
+    def _used(self, path: Path) -> float:
+        times = [path.lstat().st_mtime]
+        with contextlib.suppress(OSError):
+            times.append((self._folder / USED / path.name).stat().st_mtime)
+        return max(times)
+
+    def _take_away(self, path: Path) -> bool:
+        """Take one away, unless somebody holds it."""
+        try:
+            descriptor = self._locked(path.name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        try:
+            going = path.with_name(f".{secrets.token_hex(8)}")
+            path.rename(going)  # never half of it under its name
+            if going.is_dir():
+                shutil.rmtree(going, ignore_errors=True)
+            else:
+                going.unlink()
+            (self._folder / USED / path.name).unlink()
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def _size(path: Path) -> int:
+    """Bytes that a file or folder takes; links count for themselves."""
+    total = path.lstat().st_blocks * 512
+    if path.is_dir() and not path.is_symlink():
+        for folder, folders, names in os.walk(path):
+            for name in (*folders, *names):
+                with contextlib.suppress(OSError):
+                    total += Path(folder, name).lstat().st_blocks * 512
+    return total

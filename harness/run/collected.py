@@ -1,0 +1,306 @@
+"""What machines that were lost wrote down, fetched when a run is over, and the run judged again with it.
+
+The signed folder stays as it is. What came lies beside it, in `RUN.late`: each machine's journal as it came, and the
+events of it that the evidence does not have. The verdict of both together is worked out each time, and is never better
+than the signed one: who was lost has failed its trial, whatever it wrote down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.events import Event, EventError, parse_lines
+from harness.forms.digest import sha256
+from harness.forms.manifest import NAME as MANIFEST
+from harness.forms.manifest import ManifestMalformed, parse
+from harness.forms.strict_json import NotStrict, strict_json
+from harness.history import MACHINE_COLLECTED, MACHINE_LATE
+from harness.record.assemble import assemble
+from harness.record.model import PATH, Contradiction, RecordError, Unknown
+from harness.report.figures import FOLDER as FIGURES
+from harness.run.replay import RecordReplay
+from harness.stats.provenance import path_of
+from harness.stats.verdict import Judgement
+from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, Folder, Reader, Unreadable
+from harness.trust.replay import CannotJudge
+from harness.trust.verification import Refused
+from harness.world.machines import agent, journal
+from harness.world.machines.channel import Unreachable
+from harness.world.machines.late import Late, Share, replay
+from harness.world.machines.roll import Hostile
+from harness.world.removal import remove
+
+WORST = ("FAIL", "INCONCLUSIVE", "PASS", "SKIPPED")
+
+
+class NotCollected(Exception):
+    """A folder that nothing can be collected for; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """A machine whose share of a trial did not come whole.
+
+    Attributes:
+        trial: path of its events in the run's folder.
+        share: of the machine.
+        run: what machines know the run by.
+    """
+
+    trial: str
+    share: Share
+    run: str
+
+    @property
+    def file(self) -> str:
+        """What its journal is called beside the run."""
+        return f"{self.share.mark}-{self.share.machine}.journal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What became of one that was missing: what came, or why nothing did."""
+
+    missing: Missing
+    late: Late | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A run with what came late.
+
+    Attributes:
+        found: of each machine that was missing in a trial.
+        signed: the verdict of the evidence alone, worked out again.
+        verdict: with what came late; never better.
+        trials: of each trial with something late: its outcome before and after, and what failed in it then.
+        contradiction: why what came was not joined; empty where it was.
+        folder: where it lies.
+    """
+
+    found: Sequence[Collected]
+    signed: str
+    verdict: str
+    folder: Path
+    trials: Mapping[str, tuple[str, str, Sequence[str]]] = field(default_factory=dict)
+    contradiction: str = ""
+
+
+Fetch = Callable[[Missing, Path], None]
+"""Fetches a journal into a file. Raises `Unreachable` or `OSError`."""
+
+
+def collect(run: Path, *, fetch: Fetch) -> Outcome:
+    """Fetch what is missing, keep it beside the run, and judge both.
+
+    Args:
+        run: its folder.
+        fetch: called for what does not lie there yet.
+
+    Raises:
+        NotCollected: the folder is not that of a run, or was changed.
+        OSError: nothing can be written beside it.
+    """
+    beside = run.with_name(f"{run.name}.late")
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(Folder(run))
+            digests = parse(folder.read(MANIFEST, LARGEST_MANIFEST))
+            read = Reader(folder, digests)
+            missing = _missing(read, digests)
+            replayed = RecordReplay()
+            wrong = replayed.judge(read, tuple(digests))
+        except (OSError, Unreadable, ManifestMalformed, Refused) as error:
+            raise NotCollected(f"{run} is not a finished run as it was written: {error}") from None
+        except (CannotJudge, EventError) as error:
+            raise NotCollected(f"{run} cannot be judged again: {error}") from None
+        if wrong or replayed.record is None:
+            raise NotCollected(f"{run} is not what follows from its evidence: {wrong}")
+        signed = replayed.record.judgement
+        found = [_collected(one, beside, fetch) for one in missing]
+        whole = [one for one in found if one.late is not None]
+        outcome = _judged(read, digests, whole, signed, found=found, folder=beside)
+        if whole:
+            _write(beside, outcome, report=sha256(folder.read("report.md", LARGEST_FILE)))
+    return outcome
+
+
+def _missing(read: Reader, digests: Collection[str]) -> list[Missing]:
+    found = []
+    for name in sorted(digests):
+        if not name.endswith("/events.jsonl"):
+            continue
+        text = read(name)
+        if MACHINE_COLLECTED.encode() not in text:
+            continue
+        events = parse_lines(text)
+        for event in events:
+            run, called = event.values.get("run"), event.values.get("machine")
+            if (event.name, event.by) != (MACHINE_COLLECTED, "harness") or not isinstance(run, str):
+                continue
+            about: Any = events[0].values.get("machines")
+            if not journal.NAME.fullmatch(run):
+                raise NotCollected(f"{name}: its run is not named as runs are")
+            try:
+                share = Share(events, machine=about["called"].index(called))
+            except (Hostile, ValueError, TypeError, KeyError) as error:
+                raise NotCollected(f"{name}: {error}") from None
+            found.append(Missing(trial=name, share=share, run=run))
+    return found
+
+
+def _collected(missing: Missing, beside: Path, fetch: Fetch) -> Collected:
+    place = beside / missing.file
+    if not place.exists():
+        beside.mkdir(exist_ok=True)
+        coming = beside / f".{missing.file}"
+        try:
+            fetch(missing, coming)
+            coming.rename(place)
+        except (Unreachable, OSError) as error:
+            with contextlib.suppress(OSError):
+                coming.unlink(missing_ok=True)
+                beside.rmdir()
+            return Collected(missing=missing, why=str(error))
+    scratch = Path(tempfile.mkdtemp(prefix="rankproof-late-"))
+    try:
+        return Collected(missing=missing, late=replay(missing.share, _messages(place), scratch=scratch))
+    except (Hostile, OSError) as error:
+        return Collected(missing=missing, why=f"what it wrote down is not joined: {error}")
+    finally:
+        remove(scratch)
+
+
+def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The messages of a journal that came; what is not one ends it."""
+    with place.open("rb") as stream:
+        while head := stream.read(agent.HEAD.size):
+            if len(head) != agent.HEAD.size:
+                raise Hostile("it is cut off")
+            words, size = agent.HEAD.unpack(head)
+            if words > agent.MOST_JSON or size > agent.MOST_BYTES:
+                raise Hostile("it is not made of messages")
+            text, content = stream.read(words), stream.read(size)
+            if len(text) != words or len(content) != size:
+                raise Hostile("it is cut off")
+            try:
+                message = strict_json(text)
+            except NotStrict as error:
+                raise Hostile(f"it is not made of messages: {error}") from None
+            if not isinstance(message, dict):
+                raise Hostile("it is not made of messages")
+            yield message, content
+
+
+def _judged(
+    read: Reader,
+    digests: Collection[str],
+    late: Sequence[Collected],
+    signed: Judgement,
+    *,
+    found: Sequence[Collected],
+    folder: Path,
+) -> Outcome:
+    """The verdict of the evidence and of what came late together."""
+    files: dict[str, bytes] = {}
+    for name in {one.missing.trial for one in late}:
+        ours = [one for one in late if one.missing.trial == name]
+        files[name] = _union(ours)
+        for one in ours:
+            assert one.late is not None
+            files |= {path_of(digest): data for digest, data in one.late.loaded.items()}
+    before = _outcomes(signed)
+    try:
+        evidence = {name for name in digests if name != PATH and not name.startswith(f"{FIGURES}/")}
+        after = assemble(lambda name: files[name] if name in files else read(name), {*evidence, *files}).judgement
+    except (RecordError, Contradiction, Unknown, EventError) as error:
+        why = f"with it, the evidence does not hold together: {error}"
+        return Outcome(found=found, signed=signed.verdict, verdict=signed.verdict, folder=folder, contradiction=why)
+    trials = {}
+    for name, (outcome, failures) in _outcomes(after).items():
+        if name in files:
+            # A trial that was not good does not become so by what somebody sends later.
+            stands = before[name][0] if outcome == "pass" else outcome
+            trials[name] = (before[name][0], stands, failures)
+    return Outcome(
+        found=found,
+        signed=signed.verdict,
+        verdict=min(signed.verdict, after.verdict, key=WORST.index),
+        folder=folder,
+        trials=trials,
+    )
+
+
+def _outcomes(judgement: Judgement) -> dict[str, tuple[str, list[str]]]:
+    return {
+        trial.evidence: (trial.outcome, [f"{one.check}: {why}" for one in trial.failures for why in one.reasons])
+        for cell in judgement.cells
+        for tally in cell.arms.values()
+        for trial in tally.trials
+    }
+
+
+def _union(late: Sequence[Collected]) -> bytes:
+    """The events of one trial with all that came late of it, in order of time."""
+    *events, end = late[0].missing.share.events
+    for one in late:
+        assert one.late is not None
+        events += [*one.late.events, _told(one.missing, one.late)]
+    # Stable: what was heard in time stays before what came late and happened at the same moment.
+    return b"".join(f"{event.line()}\n".encode("ascii") for event in [*sorted(events, key=_ns), end])
+
+
+def _ns(event: Event) -> int:
+    return event.ns
+
+
+def _told(missing: Missing, late: Late) -> Event:
+    values = {
+        "machine": missing.share.called,
+        "messages": late.messages,
+        "events": len(late.events),
+        "whole": late.whole,
+    }
+    return Event(ns=missing.share.ended, by="harness", name=MACHINE_LATE, values={**values})
+
+
+def _write(beside: Path, outcome: Outcome, *, report: str) -> None:
+    """Write down what came, of which report, and what follows from it. Nobody signs it: it is worked out each time."""
+    listed = []
+    for one in outcome.found:
+        if one.late is None:
+            continue
+        place = beside / one.missing.file
+        events = place.with_suffix(".events.jsonl")
+        events.write_text("".join(f"{event.line()}\n" for event in one.late.events), "ascii")
+        listed.append(
+            {
+                "trial": one.missing.trial,
+                "machine": one.missing.share.called,
+                "journal": {"file": place.name, "sha256": _sha256(place)},
+                "events": {"file": events.name, "sha256": _sha256(events)},
+                "ended": one.late.why,
+                "whole": one.late.whole,
+            }
+        )
+    told = {
+        "report": f"sha256:{report}",
+        "late": listed,
+        "signed": outcome.signed,
+        "verdict": outcome.verdict,
+        "contradiction": outcome.contradiction,
+    }
+    (beside / "late.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,135 @@
+"""Making the machines of a hostfile ready: the same environment on each, from one lock; and cleaning up after runs."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.forms.text import printable
+from harness.starters import ssh
+from harness.starters.hostfile import Machine
+from harness.world.machines import tree
+from harness.world.machines.channel import Channel, Unreachable, argv
+
+ANSWERS_WITHIN = 60.0
+# Wheels of a GPU's libraries are gigabytes, and come from somewhere.
+MADE_WITHIN = 3600.0
+AT_ONCE = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What became of a machine.
+
+    Attributes:
+        machine: of the hostfile.
+        said: what was done there.
+        interpreter: of its environment, `~/` for its home folder; empty where there is none.
+        why: why not; empty where it was done.
+    """
+
+    machine: Machine
+    said: str = ""
+    interpreter: str = ""
+    why: str = ""
+
+
+def prepare(
+    machines: Sequence[Machine],
+    *,
+    lock: Path,
+    wheels: Path | None,
+    interpreter: str,
+    configuration: Path | None = None,
+    within: float = MADE_WITHIN,
+) -> list[Done]:
+    """Have the environment of a lock on every machine, several at a time; in their order.
+
+    Args:
+        machines: of a hostfile.
+        lock: requirements, each with the sha256 of its files.
+        wheels: a folder of them, which goes there by its digest, for machines without an index; None: as pip is
+            configured there.
+        interpreter: path of the Python there that environments are made of: of this one's version.
+        configuration: file for ssh instead of the user's own.
+        within: seconds until a machine has to be ready.
+
+    Raises:
+        OSError: the lock or the wheels cannot be read.
+    """
+    files = [tree.files_of(place) for place in (lock, wheels) if place is not None]
+    given = [(tree.digest_of(one), one) for one in files]
+
+    def make(channel: Channel) -> tuple[str, str]:
+        for digest, listed in given:
+            channel.give(digest, listed, within=within)
+        digests = [digest for digest, _ in given]
+        told = channel.ask(
+            "prepare",
+            within=within,
+            beats=True,
+            lock=digests[0],
+            wheels=digests[1] if wheels is not None else None,
+            python=platform.python_version(),
+        )
+        place, home, seconds = str(told.get("interpreter")), str(told.get("home")), told.get("seconds")
+        took = f" in {seconds:.1f} s" if isinstance(seconds, float) else ""
+        below = place.removeprefix(f"{home.rstrip('/')}/")
+        return (f"made{took}" if told.get("made") is True else "there"), place if below == place else f"~/{below}"
+
+    return _each(machines, make, interpreter=interpreter, configuration=configuration)
+
+
+def clean(
+    machines: Sequence[Machine],
+    *,
+    most: int = tree.MOST_KEPT,
+    older: float = tree.KEPT_FOR,
+    interpreter: str,
+    configuration: Path | None = None,
+) -> list[Done]:
+    """Take away of the caches on every machine what is older, or beyond a size, and used by nobody.
+
+    Args:
+        machines: of a hostfile.
+        most: bytes that may stay of trees, and of environments.
+        older: seconds since something was used last.
+        interpreter: path of a Python there.
+        configuration: file for ssh instead of the user's own.
+    """
+
+    def take_away(channel: Channel) -> tuple[str, str]:
+        told = channel.ask("clean", most=most, older=older, within=MADE_WITHIN, beats=False)
+        gone, freed = told.get("gone"), told.get("freed")
+        if type(gone) is not int or type(freed) is not int:
+            raise Unreachable("it does not count")
+        return f"{gone} taken away, {freed / 2**20:.1f} MiB", ""
+
+    return _each(machines, take_away, interpreter=interpreter, configuration=configuration, lease=MADE_WITHIN)
+
+
+def _each(
+    machines: Sequence[Machine],
+    do: Callable[[Channel], tuple[str, str]],
+    *,
+    interpreter: str,
+    configuration: Path | None,
+    lease: float = 10.0,
+) -> list[Done]:
+    def one(machine: Machine) -> Done:
+        command = ssh.command(machine.name, argv(interpreter), configuration=configuration)
+        try:
+            with Channel(command, within=ANSWERS_WITHIN, lease=lease) as channel:
+                said, place = do(channel)
+        except FileNotFoundError:
+            return Done(machine=machine, why="ssh is not installed here: install OpenSSH's client")
+        except Unreachable as error:
+            remedy = ssh.remedy(error.said)
+            return Done(machine=machine, why=f"{error}{f': {remedy}' if remedy else ''}")
+        return Done(machine=machine, said=printable(said, limit=200), interpreter=printable(place, limit=1000))
+
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(machines))) as pool:
+        return list(pool.map(one, machines))
