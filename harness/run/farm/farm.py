@@ -29,7 +29,8 @@ from harness.run.farm import cargo
 from harness.run.farm.answer import AnswerRefused, take
 from harness.run.farm.node import BEAT, Answer, Node
 from harness.scenario import Cell, Scenario
-from harness.starters.ray import ActorGone, Cluster, NodeLost, Place
+from harness.starters.ray import Cluster, Place
+from harness.starters.relayed import ActorGone, NodeLost
 from harness.world.capture import Capture
 from harness.world.hang import Hang
 from harness.world.machines.channel import LEASE
@@ -41,6 +42,10 @@ READY_WITHIN = 600.0
 ENDS_WITHIN = 20.0
 LOOKS_EVERY = 0.5
 MOST_NAMED = 3
+PROGRAM = (
+    "sys.path.insert(0, os.path.join(sys.argv[1], 'code')); "
+    "from harness.run.farm.agent import main; main(folder=sys.argv[1], lease=float(sys.argv[2]))"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +155,9 @@ class Farm:
             raise FarmError("the cluster has no node with a processor to deal out: start one with `ray start`")
         code = cargo.own_code()
         for number, place in enumerate(places):
-            actor = self._cluster.start(place, code, interpreter=sys.executable, lease=LEASE, beat=BEAT)
+            actor = self._cluster.start(
+                place, PROGRAM, arguments=[str(LEASE)], code=code, interpreter=sys.executable, beat=BEAT
+            )
             self._nodes.append(Node(actor, number=number, name=place.name))
 
         def ready(node: Node, place: Place) -> str | None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 from harness.backends import Over
 from harness.world.fork_server import Cancelled, ServerFailed
 from harness.world.machines import tree
-from harness.world.machines.channel import Unreachable
+from harness.world.machines.channel import Start, Unreachable
 from harness.world.machines.line import BEAT, Line
 from harness.world.machines.placed import Placed
 from harness.world.machines.relay import Relay
@@ -47,7 +47,7 @@ class Reached:
 
     name: str
     called: str
-    command: Sequence[str]
+    command: Start
     address: str
     slots: int
     demand: Callable[[Mapping[str, Any]], None]
