@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -71,6 +72,8 @@ class Cluster:
             raise NoCluster(f"Ray is not installed here: {todo}")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Its client advises whoever sends more than 10 MiB, as code and inputs are, to send less.
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"ray\.util\.client")
         before = [*sys.path]
         # By its name: whoever has no Ray checks the types here too.
         self._ray: Any = importlib.import_module("ray")
