@@ -77,15 +77,8 @@ def nodes(folder: Path, count: int, *, cores: int = 2) -> Iterator[Nodes]:
         processes: list[subprocess.Popen[bytes]] = []
         for index, pid in enumerate(room.pids):
             where = ["--address", f"{address(room, 0)}:6379"] if index else ["--head", "--port", "6379"]
-            words = [
-                "nsenter",
-                "-t",
-                str(pid),
-                *["-n", "-m", "-u", "-T", "--"],
-                sys.executable,
-                "-m",
-                "ray.scripts.scripts",
-            ]
+            words = ["nsenter", "-t", str(pid), "-n", "-m", "-u", "-T", "--"]
+            words += [sys.executable, "-m", "ray.scripts.scripts"]
             words += ["start", *where, "--node-ip-address", address(room, index), "--num-cpus", str(cores), "--block"]
             words += ["--runtime-env-agent-port", "6400"]  # the client server of this Ray is told 0 otherwise
             words += ["--object-store-memory", "80000000", "--disable-usage-stats"]
