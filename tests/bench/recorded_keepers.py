@@ -37,8 +37,8 @@ class Recording:
 
     Attributes:
         answers: to what was asked once.
-        shares: what a node said of a world: after how many words of control, the message, and its bytes.
-        bytes: that went down and up for one world.
+        share: what a node said of a world: after how many words of control, the message, and its bytes.
+        down, up: bytes that went either way for it.
     """
 
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Recorder:
         """As Popen's."""
         self._process.kill()
 
-    def _down(self, message: dict[str, Any], content: bytes, size: int) -> None:
+    def _down(self, message: dict[str, Any], _content: bytes, size: int) -> None:
         what = message.get("ask", "")
         if what == "world":
             self._world, self._words = message["world"], 0
@@ -177,6 +177,7 @@ class Keeper:
 
     def wait(self, timeout: float | None = None) -> int:
         """What it would wait for is closed already."""
+        del timeout
         assert self.stdout is not None
         with socket.socket(fileno=os.dup(self.stdout.fileno())) as channel:
             channel.shutdown(socket.SHUT_RDWR)
