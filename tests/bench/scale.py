@@ -131,8 +131,9 @@ def show(found: dict[str, Any]) -> None:
     for one in found["rows"]:
         print(
             f"  {one['hosts']:>5} hosts: ready in {one['ready_seconds']:.1f} s ({one['ready_cpu']:.2f} s CPU), "
-            f"{one['memory'] / 2**20:.0f} MiB, {one['descriptors']} descriptors, beats {one['beat_cpu']:.4f} s a second; a "
-            f"world of {one['ranks']} ranks with {one['events']} events each {one['world_cpu']:.3f} s CPU, "
+            f"{one['memory'] / 2**20:.0f} MiB, {one['descriptors']} descriptors, "
+            f"beats {one['beat_cpu']:.4f} s a second; a world of {one['ranks']} ranks with {one['events']} events each "
+            f"{one['world_cpu']:.3f} s CPU, "
             f"{one['world_seconds']:.2f} s; {one['lost']} lost"
         )
     for events, (down, up) in found["bytes"].items():
