@@ -30,6 +30,8 @@ from harness.world.preload import EVERYTHING, Preload
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
+# How many are reached at the same time: beside a thousand the heartbeats of those that are ready came too late.
+AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +152,7 @@ class Fleet:
         }
         began = time.monotonic()
         indices = range(len(self._machines))
-        starters = ThreadPoolExecutor(max_workers=len(self._machines))
+        starters = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(self._machines)))
         started = [starters.submit(self._have_ready, index, needs) for index in indices]
         starters.shutdown(wait=False)
         while wait(started, timeout=0.2).not_done:
