@@ -106,8 +106,17 @@ class Cluster:
         sys.path[:] = [path for path in sys.path if path not in self._paths]
 
     def places(self) -> list[Place]:
-        """The nodes that live and have a processor to deal out, in the order of their ids."""
-        living = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        """The nodes that live and have a processor to deal out, in the order of their ids.
+
+        Raises:
+            NoCluster: it does not answer any more.
+        """
+        try:
+            found = self._ray.nodes()
+        except (ConnectionError, RuntimeError) as error:
+            why = printable(" ".join(str(error).split()), limit=200)
+            raise NoCluster(f"the cluster of Ray answers no more ({why}): see whether its head is up") from None
+        living = [node for node in found if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
             Place(
                 id=node["NodeID"],

@@ -121,9 +121,9 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
     for path in report.parent.rglob("*"):
         if path.is_file():
             assert b"machine-1" not in path.read_bytes(), path
-    with subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+    with (tmp_path / "said").open("wb") as said, subprocess.Popen(run, stdout=said, stderr=said) as killed:
         while not any("node" in words for index in range(3) for words in nodes.room.living(index)):
-            assert killed.poll() is None
+            assert killed.poll() is None, (tmp_path / "said").read_text()
             time.sleep(0.05)
         there = [one for index in range(3) for one in nodes.relays(index)]
         os.kill(killed.pid, signal.SIGKILL)

@@ -158,12 +158,15 @@ class Agent:
         files, content = pack(capture, known=asked["known"])
         if len(content) > MOST:
             return {"failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"}, b""
-        return {"files": files}, content
+        # With every trial: a node that is lost later says nothing of its earlier ones any more.
+        return {"files": files, "changed": self._changed()}, content
 
     def _told(self) -> dict[str, JSON]:
+        return {"changed": self._changed(), "servers": [*self._pool.pids], "seconds": self._pool.seconds}
+
+    def _changed(self) -> list[JSON]:
         now = stands(self._inputs)
-        changed = sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))
-        return {"changed": [*changed], "servers": [*self._pool.pids], "seconds": self._pool.seconds}
+        return [*sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))]
 
 
 def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:

@@ -268,6 +268,7 @@ class Farm:
             known = self._lists[number]
             asked = node.ask("trial", cell=cell.id, arm=arm, index=index, hang=order, known=[*known])
             message, content = self._answer(asked, within=within)
+            _demand_unchanged(message)
             there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
             return take(message.get("files"), content, about=there, size=cell.ranks, known=known)
         except (NodeLost, ActorGone) as error:
@@ -322,9 +323,7 @@ class Farm:
                     changed.append(f"node {node.number} does not say whether an input")
                 elif asked.exception() is None:
                     told, _ = asked.result()
-                    found = told.get("changed")
-                    names = found if isinstance(found, list) else ["(it does not say which)"]
-                    changed.extend(printable(f"input {name}", limit=200) for name in names)
+                    changed.extend(_changed(told))
                     if facts is not None:
                         self._facts[node.number] = facts.model_copy(update={"server_pids": _pids(told)})
                     node.await_end(ENDS_WITHIN)
@@ -362,6 +361,18 @@ def _pids(told: Mapping[str, Any]) -> list[int]:
     if not isinstance(found, list) or not all(type(pid) is int for pid in found):
         raise AnswerRefused("it does not say which servers it has")
     return found
+
+
+def _changed(told: Mapping[str, Any]) -> list[str]:
+    """The inputs that a node says were changed there."""
+    found = told.get("changed")
+    names = found if isinstance(found, list) else ["(it does not say which)"]
+    return [printable(f"input {name}", limit=200) for name in names]
+
+
+def _demand_unchanged(told: Mapping[str, Any]) -> None:
+    if changed := _changed(told):
+        raise FarmError(f"{changed[0]} was changed there by a rank")
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:

@@ -7,6 +7,7 @@ ranks are on several machines.
 from __future__ import annotations
 
 import contextlib
+import resource
 import secrets
 import select
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from harness.backends import Over
+from harness.forms.ranks import MOST_RANKS
 from harness.world.fork_server import Cancelled, ServerFailed
 from harness.world.machines import tree
 from harness.world.machines.channel import Start, Unreachable
@@ -30,6 +32,8 @@ from harness.world.preload import EVERYTHING, Preload
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
+# Descriptors for all but channels and ranks' pipes.
+BESIDE = 128
 # How many are reached at the same time: beside a thousand the heartbeats of those that are ready came too late.
 AT_ONCE = 32
 
@@ -65,6 +69,18 @@ class Cables(Protocol):
     def join(self, index: int) -> str:
         """Put it in again."""
         ...
+
+
+def _have_descriptors(machines: int) -> None:
+    """Raise this process's soft limit of descriptors to what so many channels take, as far as it may be raised.
+
+    Many systems begin with 1,024, which is too few from some 200 machines on.
+    """
+    wanted = 3 * machines + 9 * MOST_RANKS + BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 class Fleet:
@@ -117,6 +133,7 @@ class Fleet:
         self.left: list[str] = []
 
     def __enter__(self) -> Self:
+        _have_descriptors(len(self._machines))
         threading.Thread(target=self._beat, daemon=True, name="heartbeats").start()
         return self
 
