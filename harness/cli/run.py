@@ -61,8 +61,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         type=machines,
         metavar="FILE",
-        help="hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one (as root); ray and "
-        "ray://HEAD:PORT are the nodes of a cluster",
+        help="hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one (as root); ray, "
+        "ray://HEAD:PORT: the nodes of a cluster",
     )
     over.add_argument(
         "--placement",

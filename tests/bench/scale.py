@@ -54,7 +54,7 @@ def record(code: Path, *, events: int) -> Recording:
     return into
 
 
-def row(code: Path, recording: Recording, *, hosts: int, events: int) -> dict[str, Any]:
+def row(code: Path, recording: Recording, *, hosts: int, events: int, idle: float = IDLE) -> dict[str, Any]:
     """What so many recorded keepers cost: to have ready, to keep, and for a world of as many ranks as one can have."""
     process = psutil.Process()
     with ExitStack() as made:
@@ -67,8 +67,8 @@ def row(code: Path, recording: Recording, *, hosts: int, events: int) -> dict[st
         ready = {"ready_seconds": time.monotonic() - began, "ready_cpu": _spent() - spent}
         held = process.memory_info().rss - before[0], process.num_fds() - before[1]
         spent = _spent()
-        threading.Event().wait(IDLE)
-        beats = (_spent() - spent) / IDLE
+        threading.Event().wait(idle)
+        beats = (_spent() - spent) / idle
         size = min(hosts, MOST)
         spent, began = _spent(), time.monotonic()
         for _ in range(WORLDS):
