@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -198,7 +199,8 @@ def main(*, lease: float, folder: str) -> None:
     os.dup2(2, 1)
     os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
     try:
-        with suppress(Gone):
-            Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
+        Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
+    except Gone as why:
+        print(why, file=sys.stderr)  # where control is there after all, it hears so
     finally:
         shutil.rmtree(folder, ignore_errors=True)
