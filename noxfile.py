@@ -382,8 +382,10 @@ def farm(session: nox.Session) -> None:
             given = (*PIP, *install, "--requirement", str(lock))
             session.run(str(environment.python), *given, env=PIP_ENV, external=True, **PATIENCE)
             (beside / "locks.stamp").write_text(digest(lock))
-    environment.variables["PYTHONPATH"] = str(beside)
-    environment.run(session, "-m", "pytest", "-n0", *(session.posargs or ["tests/starters/test_ray.py"]))
+    # Whole: commands of the tests run in other folders.
+    environment.variables["PYTHONPATH"] = str(beside.resolve())
+    tests = [str(path) for path in sorted(Path("tests/starters").glob("test_ray*.py"))]
+    environment.run(session, "-m", "pytest", "-n0", *(session.posargs or tests))
 
 
 @nox.session(venv_backend="none", default=False)

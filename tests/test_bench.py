@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.pool import ServerPool
-from tests.bench import integrity, ledger, verifying
+from tests.bench import integrity, ledger, scale, verifying
 
 
 @pytest.mark.whole
@@ -37,3 +37,14 @@ def test_the_validators_are_measured_on_streams_that_they_find_valid(tmp_path: P
     cost = measured["token_nanoseconds"]
     assert cost["checked, off"] < cost["checked, light"] < cost["checked, full"]
     assert all(share < 0.02 for share in measured["share"].values())
+
+
+@pytest.mark.whole
+def test_recorded_keepers_say_what_a_node_said(tmp_path: Path) -> None:
+    """The channel of a real node, said by three at once: every event of every rank arrives, and no machine is lost."""
+    (tmp_path / "subject.py").write_text(scale.SUBJECT)
+    recording = scale.record(tmp_path, events=10)
+    row = scale.row(tmp_path, recording, hosts=3, events=10, idle=0.1)
+    assert (row["ranks"], row["lost"]) == (3, 0)
+    assert row["descriptors"] >= 9
+    assert row["world_cpu"] > 0

@@ -19,6 +19,11 @@ def farm(text: str) -> str:
     return text
 
 
+def machines(text: str) -> str:
+    """A hostfile, or a cluster."""
+    return text if RAY.fullmatch(text) else str(folder(text))
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     scenarios(parser)
@@ -54,9 +59,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     over = parser.add_argument_group("over several machines (docs/machines.md)")
     over.add_argument(
         "--hosts",
-        type=folder,
+        type=machines,
         metavar="FILE",
-        help="hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one (as root)",
+        help="hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one (as root); ray, "
+        "ray://HEAD:PORT: the nodes of a cluster",
     )
     over.add_argument(
         "--placement",

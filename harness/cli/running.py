@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
-from harness.cli.run import LOCAL
+from harness.cli.run import LOCAL, RAY
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
@@ -25,6 +25,7 @@ from harness.report.views import checked
 from harness.run.farm.farm import Where
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
+from harness.starters.ray import NoCluster
 from harness.stats.outcome import Trial
 from harness.stats.tally import Word
 from harness.stats.verdict import Judgement, merge
@@ -62,6 +63,8 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     try:
         on = elsewhere(options, stack)
+    except NoCluster as error:
+        return give_up("run", error, INCONCLUSIVE)
     except (ScenarioError, OSError, ValueError) as error:
         return give_up("run", error, USAGE)
     if options.trying:
@@ -127,6 +130,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile
     Raises:
         OSError: the hostfile cannot be read.
         ScenarioError: it is not one, or the placement names what is not in it.
+        NoCluster: the cluster that is named does not answer.
         ValueError: two options contradict each other.
     """
     asked = [name for name, given in (("--hosts", options.hosts is not None), ("--on", options.on != LOCAL)) if given]
@@ -149,15 +153,21 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile
         return Where(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
         return None
-    from harness.run.over_machines import Hostfile
+    from harness.run.over_machines import Hostfile, of_cluster
     from harness.starters import test_machines
     from harness.starters.hostfile import placement, read
 
+    interpreter = options.hosts_python or sys.executable
+    if RAY.fullmatch(options.hosts):
+        if options.ssh_config:
+            raise ValueError("--ssh-config: nodes of Ray are not reached by ssh: leave it out")
+        rule = options.placement or "spread"
+        return of_cluster(options.hosts, placement=rule, interpreter=interpreter, named=options.name_hosts)
     made, file, configuration = None, Path(options.hosts), options.ssh_config
-    if str(options.hosts).startswith(test_machines.PREFIX):
+    if options.hosts.startswith(test_machines.PREFIX):
         if configuration is not None:
             raise ValueError("--ssh-config: test machines have a configuration of their own: leave it out")
-        count = test_machines.count_of(str(options.hosts))
+        count = test_machines.count_of(options.hosts)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-test-machines-")))
         made = stack.enter_context(test_machines.made(folder, count))
         file, configuration = made.hostfile, made.config
@@ -165,7 +175,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile
     return Hostfile(
         machines=machines,
         placement=placement(options.placement or "spread", machines=machines),
-        interpreter=options.hosts_python or sys.executable,
+        interpreter=interpreter,
         configuration=Path(configuration) if configuration else None,
         made_here=made,
         named=options.name_hosts,

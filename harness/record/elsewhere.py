@@ -42,6 +42,7 @@ class MachinesFacts(Model):
         lease: seconds without a heartbeat after which a machine ended its ranks.
         ready: seconds until the slowest was ready, connection and preload together.
         made_here: whether they were test machines, made of one.
+        starter: what started our agent there; None for ssh.
     """
 
     machines: list[MachineFacts]
@@ -49,12 +50,14 @@ class MachinesFacts(Model):
     lease: float
     ready: float
     made_here: bool = False
+    starter: Literal["ray"] | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Of machines that were there nothing more is said, as in records from before."""
+        """Of machines that were there, and that ssh reached, nothing more is said, as in records from before."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if self.made_here or name != "made_here"}
+        unsaid = {"made_here": False, "starter": None}
+        return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}
 
 
 class NodeFacts(Model):

@@ -37,6 +37,8 @@ LONG = 1_000_000
 # The run rounds its seconds to a tenth.
 ROUNDED = 50_000_000
 _event = itemgetter(0)
+# A trial may be dealt to a node as that is lost, by a thread that has to wait for its turn.
+AT_ONCE = 5_000_000_000
 # What is contradicted, in the order in which it is told where there is more than one.
 CONTRADICTIONS = (
     RefusalWord.EVENTS_SHARED,
@@ -56,6 +58,8 @@ class Witness:
         self._read = read
         # By the node whose clock they are of: times of two machines are never compared (rule 16).
         self._spans: defaultdict[int | None, list[tuple[int, int, int, str]]] = defaultdict(list)
+        # What went with each node that was lost, by the clock of whoever made the run.
+        self._gone: defaultdict[JSON, list[tuple[int, int, str]]] = defaultdict(list)
         self._heard: list[tuple[Sequence[int], Sequence[int | None], Sequence[str]]] = []
         self._gaps: dict[int, tuple[str, int | None]] = {}
         self._found: dict[RefusalWord, str] = {}
@@ -71,6 +75,8 @@ class Witness:
         self._hear_order(evidence, history, ns)
         self._hear_ranks(evidence, history, set(zip(rank, pid, strict=True)))
         self._spans[clock_of(about)].append((min(ns), max(ns), len(self._heard), evidence))
+        if about.get(LOST):
+            self._gone[about.get("node")].append((min(ns), max(ns), evidence))
         self._heard.append((ns, pid, name))
         if history.is_of_programs:
             # A program stamps its own events, and may play back a trace: what is told of it must do.
@@ -188,6 +194,14 @@ class Witness:
         """The run had the time for all of it, and as many lanes as it says."""
         for node, spans in self._spans.items():
             self._measure_those(spans, lanes=lanes_of(self._run, node))
+        # A node is lost once: what it takes along goes on at that moment.
+        for node, gone in self._gone.items():
+            began, _, late = max(gone)
+            over, early = min((end, file) for _, end, file in gone)
+            if began > over + AT_ONCE:
+                parted = f"{(began - over) / 1e9:.1f} s after {early} was over"
+                why = f"{late} began {parted}, and both went with node {node}, which was lost once"
+                self._refuse(RefusalWord.EVENTS_OUT_OF_TIME, why)
 
     def _measure_those(self, spans: Sequence[tuple[int, int, int, str]], *, lanes: int) -> None:
         seconds = self._run.seconds

@@ -60,7 +60,8 @@ def environment_section(record: Record) -> list[Block]:
         rows.append(("test hosts", Claim(placed, (Evidence(facts.SCENARIO_PATH),))))
     if (over := run.machines) is not None:
         rule = over.placement if isinstance(over.placement, str) else f"rank by rank: {over.placement}"
-        fleet = f"{len(over.machines)}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
+        of = f"{len(over.machines)} nodes of a cluster of Ray" if over.starter == "ray" else f"{len(over.machines)}"
+        fleet = f"{of}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
         rows.append(("test machines" if over.made_here else "machines", Claim(fleet, (RUN,))))
         rows += [("machine", Claim(Foreign(f"{one.called}: {_machine(one)}"), (RUN,))) for one in over.machines]
     section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]

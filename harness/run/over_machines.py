@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,11 +23,12 @@ from harness.run.machines import Offered, facts_of, problems_of
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
-from harness.starters import ssh
+from harness.starters import hostfile, ssh
 from harness.starters.hostfile import Machine
+from harness.starters.ray import Cluster, NoCluster, Place
 from harness.starters.test_machines import TestMachines
 from harness.world.machines import agent
-from harness.world.machines.channel import LEASE, Unreachable, argv
+from harness.world.machines.channel import LEASE, Start, Unreachable, argv, boot
 from harness.world.machines.fleet import Fleet, Reached
 from harness.world.machines.placed import Placed
 
@@ -47,6 +49,8 @@ class Hostfile:
         named: whether the record calls machines by their names; else by digests of them.
         lease: seconds without a heartbeat after which a machine ends its ranks.
         back_within: seconds for which one that was lost is waited for.
+        cluster: of Ray whose nodes the machines are, in place of what ssh reaches; None for ssh.
+        nodes: they, in the order of the machines.
     """
 
     machines: Sequence[Machine]
@@ -57,6 +61,8 @@ class Hostfile:
     named: bool = False
     lease: float = LEASE
     back_within: float = BACK_WITHIN
+    cluster: str | None = None
+    nodes: Sequence[Place] = ()
 
     @property
     def slots(self) -> list[int]:
@@ -100,9 +106,35 @@ class OverMachines:
             ],
             placement=placement if isinstance(placement, str) else list(placement),
             lease=self.hostfile.lease,
+            starter="ray" if self.hostfile.cluster is not None else None,
             ready=round(self.fleet.seconds, 2),
             made_here=self.hostfile.made_here is not None,
         )
+
+
+def of_cluster(where: str, **how: Any) -> Hostfile:
+    """The nodes that a cluster of Ray has now, as a hostfile names machines.
+
+    Each is called by its host, or, where these are not each another's, by its address, or else by its id.
+
+    Args:
+        where: `ray`, or `ray://HEAD:PORT`.
+        **how: of `Hostfile`; `placement` as the command line has it.
+
+    Raises:
+        NoCluster: there is none, or it has no node with a processor to deal out.
+        ScenarioError: the placement names what is not in it.
+    """
+    with Cluster(where) as cluster:
+        found = cluster.places()
+    if not found:
+        raise NoCluster("the cluster has no node with a processor to deal out: start one with `ray start`")
+    ways = ([one.name for one in found], [one.address for one in found], [one.id for one in found])
+    names = next(names for names in ways if len({*names}) == len(found))
+    named = sorted(zip(names, found, strict=True), key=lambda pair: pair[0])
+    machines = [Machine(name=name, slots=place.cores, addresses=(place.address,)) for name, place in named]
+    rule = hostfile.placement(how.pop("placement"), machines=machines)
+    return Hostfile(machines=machines, placement=rule, cluster=where, nodes=tuple(place for _, place in named), **how)
 
 
 def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +150,7 @@ def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def refusal(scenario: Scenario) -> str:
+def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     """Why a scenario cannot run over machines, each reason with what to do; empty where it can.
 
     What works on one machine and is not here is refused before anything starts: nothing of a question is left out.
@@ -145,6 +177,8 @@ def refusal(scenario: Scenario) -> str:
     timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
     if timed:
         found.append(f"checks of kind {', '.join(timed)} compare times of two machines: leave them out")
+    if over_ray and (scenario.needs.gpus or "nccl" in scenario.matrix.backend):
+        found.append("GPUs are not asked of Ray, and ranks would see none: reach its nodes by ssh, with a hostfile")
     return f"it cannot run over machines: {'; '.join(found)}" if found else ""
 
 
@@ -180,15 +214,18 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
 
 
 @contextmanager
-def reached(hostfile: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[OverMachines | None]:
-    """The machines of a hostfile, until the run is over; each is reached when its first world is.
+def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[OverMachines | None]:
+    """The machines that were named, until the run is over; each is reached when its first world is.
 
     Args:
-        hostfile: names them; None for a run on this machine.
+        named: a hostfile's machines, or a cluster's nodes; None for a run on this machine.
         needs: what the scenario needs of a machine, asked of each as of this one.
         cancel: readable when the run is interrupted.
+
+    Raises:
+        NoCluster: the cluster whose nodes they are does not answer.
     """
-    if hostfile is None:
+    if named is None:
         yield None
         return
     here = agent.facts()
@@ -206,21 +243,34 @@ def reached(hostfile: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator
         if found:
             raise Unreachable("; ".join(found))
 
-    machines = [
-        Reached(
-            name=one.name,
-            called=hostfile.called(one),
-            command=ssh.command(one.name, argv(hostfile.interpreter), configuration=hostfile.configuration),
-            address=one.addresses[0] if one.addresses else "",
-            slots=one.slots,
-            demand=lambda told, one=one: demand(one, told),  # type: ignore[misc]
+    with ExitStack() as stack:
+        starts = _starts(named, stack)
+        machines = [
+            Reached(
+                name=one.name,
+                called=named.called(one),
+                command=start,
+                address=one.addresses[0] if one.addresses else "",
+                slots=one.slots,
+                demand=lambda told, one=one: demand(one, told),  # type: ignore[misc]
+            )
+            for one, start in zip(named.machines, starts, strict=True)
+        ]
+        reaching = Fleet(
+            machines, lease=named.lease, back_within=named.back_within, cancel=cancel, cables=named.made_here
         )
-        for one in hostfile.machines
-    ]
-    cables = hostfile.made_here
-    with Fleet(machines, lease=hostfile.lease, back_within=hostfile.back_within, cancel=cancel, cables=cables) as fleet:
+        fleet = stack.enter_context(reaching)
         try:
-            yield OverMachines(fleet=fleet, hostfile=hostfile)
+            yield OverMachines(fleet=fleet, hostfile=named)
         finally:
-            if fleet.has_lost and cables is None:
-                remember(fleet.run, {one.called: one.command for one in machines})
+            if fleet.has_lost and named.made_here is None:
+                remember(fleet.run, {one.called: one.command for one in machines if not callable(one.command)})
+
+
+def _starts(named: Hostfile, stack: ExitStack) -> Sequence[Start]:
+    """What starts the agent on each machine, until the stack is left."""
+    if named.cluster is None:
+        there = argv(named.interpreter)
+        return [ssh.command(one.name, there, configuration=named.configuration) for one in named.machines]
+    cluster = stack.enter_context(Cluster(named.cluster))
+    return [partial(cluster.pipe, place, boot(), interpreter=named.interpreter) for place in named.nodes]

@@ -140,7 +140,9 @@ def run(
         RunError: input, code or results folder cannot be used.
     """
     progress = progress or Progress()
-    if isinstance(on, Hostfile) and (refused := over_machines.refusal(loaded.scenario)):
+    if isinstance(on, Hostfile) and (
+        refused := over_machines.refusal(loaded.scenario, over_ray=on.cluster is not None)
+    ):
         raise RunError(refused)
     folder = _begun(loaded, results)
     with _in_folder(folder, loaded, progress) as interrupt:

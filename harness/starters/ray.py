@@ -9,16 +9,21 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import itertools
 import logging
 import os
 import signal
 import sys
+import threading
 import time
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.forms.text import printable
 from harness.starters import relay
+from harness.starters.relayed import ActorGone, NodeLost, Piped
 
 PREFIX = "ray://"
 STARTS_WITHIN = 60.0
@@ -32,14 +37,6 @@ class NoCluster(Exception):
     """There is no cluster to use; the message says why, and what to do."""
 
 
-class NodeLost(Exception):
-    """A node is gone: Ray says so, or it did not answer."""
-
-
-class ActorGone(Exception):
-    """The actor, or what it started, ended on a node that is still there."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A node of the cluster.
@@ -48,11 +45,13 @@ class Place:
         id: by which Ray knows it.
         name: of its host, as Ray tells.
         cores: processors that Ray deals out there.
+        address: at which the other nodes reach it.
     """
 
     id: str
     name: str
     cores: int
+    address: str = ""
 
 
 class Cluster:
@@ -73,6 +72,8 @@ class Cluster:
             raise NoCluster(f"Ray is not installed here: {todo}")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Its client advises whoever sends more than 10 MiB, as code and inputs are, to send less.
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"ray\.util\.client")
         before = [*sys.path]
         # By its name: whoever has no Ray checks the types here too.
         self._ray: Any = importlib.import_module("ray")
@@ -105,31 +106,59 @@ class Cluster:
         sys.path[:] = [path for path in sys.path if path not in self._paths]
 
     def places(self) -> list[Place]:
-        """The nodes that live and have a processor to deal out, in the order of their ids."""
-        living = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        """The nodes that live and have a processor to deal out, in the order of their ids.
+
+        Raises:
+            NoCluster: it does not answer any more.
+        """
+        try:
+            found = self._ray.nodes()
+        except (ConnectionError, RuntimeError) as error:
+            why = printable(" ".join(str(error).split()), limit=200)
+            raise NoCluster(f"the cluster of Ray answers no more ({why}): see whether its head is up") from None
+        living = [node for node in found if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
-            Place(id=node["NodeID"], name=node["NodeManagerHostname"], cores=int(node["Resources"]["CPU"]))
+            Place(
+                id=node["NodeID"],
+                name=node["NodeManagerHostname"],
+                cores=int(node["Resources"]["CPU"]),
+                address=node["NodeManagerAddress"],
+            )
             for node in sorted(living, key=lambda node: str(node["NodeID"]))
         ]
 
-    def start(self, place: Place, code: bytes, *, interpreter: str, lease: float, beat: bytes) -> Actor:
+    def start(
+        self, place: Place, program: str, *, arguments: Sequence[str], code: bytes, interpreter: str, beat: bytes
+    ) -> Actor:
         """Start our process on a node, without waiting for it; the arguments are those of `Relay`."""
         if self._code is None:
             self._code = self._ray.put(code)
+        return self._relay(place, program, arguments=arguments, code=self._code, interpreter=interpreter, beat=beat)
+
+    def pipe(self, place: Place, program: str, *, interpreter: str) -> Piped:
+        """Start a program of ours on a node, whose standard streams are pipes here."""
+        return Piped(self._relay(place, program, interpreter=interpreter, told_within=0.0))
+
+    def _relay(self, place: Place, program: str, *, told_within: float = TOLD_WITHIN, **more: object) -> Actor:
+        # One on each node, and never on another one instead: what a placement group with STRICT_SPREAD moves when a
+        # node is lost has to stay where it is here.
         strategy = self._strategies.NodeAffinitySchedulingStrategy(place.id, soft=False)
         made = self._actor.options(
             num_cpus=place.cores, max_concurrency=4, max_restarts=0, scheduling_strategy=strategy
-        ).remote(self._code, interpreter=interpreter, lease=lease, beat=beat)
-        return Actor(self._ray, made, place)
+        ).remote(program, alone=True, **more)
+        return Actor(self._ray, made, place, told_within=told_within)
 
 
 class Actor:
     """One of our relays. Every method raises NodeLost or ActorGone."""
 
-    def __init__(self, ray: Any, made: Any, place: Place) -> None:
+    def __init__(self, ray: Any, made: Any, place: Place, *, told_within: float) -> None:
         self._ray = ray
         self._made = made
         self._place = place
+        self._told_within = told_within
+        self._numbers = itertools.count()
+        self._writing = threading.Lock()
         self._is_there = False
 
     def read(self, wait: float) -> bytes | None:
@@ -143,7 +172,8 @@ class Actor:
 
     def write(self, content: bytes) -> None:
         """As `Relay.write`, without waiting for it: what becomes of it is told by `read`."""
-        self._made.write.remote(content)
+        with self._writing:
+            self._made.write.remote(content, next(self._numbers))
 
     def said(self) -> str:
         """As `Relay.said`."""
@@ -173,10 +203,11 @@ class Actor:
             raise NodeLost(f"Ray cannot be asked any more: {why}") from None
 
     def _lost(self) -> bool:
-        until = time.monotonic() + TOLD_WITHIN
-        while time.monotonic() < until:
+        until = time.monotonic() + self._told_within
+        while True:
             with contextlib.suppress(Exception):
                 if not any(node["NodeID"] == self._place.id and node["Alive"] for node in self._ray.nodes()):
                     return True
+            if time.monotonic() >= until:
+                return False
             time.sleep(0.2)
-        return False

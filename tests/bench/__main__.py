@@ -2,7 +2,7 @@
 
 And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's calls, and
 the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step, a
-model over ranks, and, by name only, what a pipeline spends in both.
+model over ranks, and, by name only, what a pipeline spends in both, and what a thousand recorded machines cost control.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -24,7 +24,7 @@ from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool
-from tests.bench import gguf_files, hosts, inference, integrity, integrity_pipeline, ledger, transport, verifying
+from tests.bench import gguf_files, hosts, inference, integrity, integrity_pipeline, ledger, scale, transport, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -73,7 +73,7 @@ def main() -> None:
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
     parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport", "validators", "inference")
-    given.add_argument("--only", choices=(*parts, "pipeline"), help="measure one of these")
+    given.add_argument("--only", choices=(*parts, "pipeline", "scale"), help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
     if options.only in (None, "verify"):
@@ -95,6 +95,10 @@ def main() -> None:
             for name, (low, middle, high) in found["tokenizers"].items():
                 print(f"  {name:<18} {middle:.3f} s ({low:.3f} to {high:.3f})")
     found |= over_ranks(options)
+    if options.only == "scale":
+        found["scale"] = scale.measure()
+        if not options.json:
+            scale.show(found["scale"])
     if options.json:
         print(json.dumps(found))
 

@@ -54,6 +54,8 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof hosts check hosts.json": MACHINES,
         "rankproof run scenarios/tokenizer-on-every-rank --hosts hosts.json": MACHINES,
         "rankproof run SCENARIO --hosts hosts.json --placement pack --hosts-python /opt/rankproof/bin/python": MACHINES,
+        "rankproof run SCENARIO --hosts ray": CLUSTER,
+        "rankproof run SCENARIO --hosts ray://HEAD:10001 --placement 0=node-1,1=node-1,2=node-2": CLUSTER,
     },
     "docs/inference.md": {
         "rankproof run scenarios/single-vs-distributed/scenario.yaml": SCENARIO,

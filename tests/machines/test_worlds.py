@@ -157,7 +157,7 @@ def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None
 
     thread = threading.Thread(target=cut)
     thread.start()
-    capture = world(fleet, code, "steps", on_begin=_once_stepping(seen)).run()
+    capture = world(fleet, code, "steps", on_begin=once_stepping(seen)).run()
     thread.join()
     exited = {event.rank: event for event in named(capture, "rank.exited")}
     assert (sorted(exited), exited[1].values["signal"]) == ([0, 1, 2], "SIGKILL")
@@ -175,7 +175,7 @@ def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None
     assert struck["gone"] < LEASE + 5
 
 
-def _once_stepping(seen: threading.Event) -> Callable[[World], None]:
+def once_stepping(seen: threading.Event) -> Callable[[World], None]:
     def begin(made: World) -> None:
         def look() -> None:
             while not any(event.name == "step" and event.values["step"] == 20 for event in list(made.events)):
@@ -205,7 +205,7 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
     assert "ranks=3,hosts=3,backend=gloo: " in done.stdout, done.stderr
     (report,) = (tmp_path / "results").rglob("report.md")
     judged = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "verify", str(report), "--signer", _fingerprint(tmp_path / "key.pub")],
+        [sys.executable, "-m", "harness.cli", "verify", str(report), "--signer", fingerprint(tmp_path / "key.pub")],
         check=False,
         capture_output=True,
         text=True,
@@ -231,6 +231,6 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
     assert left() == set()
 
 
-def _fingerprint(key: Path) -> str:
+def fingerprint(key: Path) -> str:
     said = subprocess.run(["ssh-keygen", "-lf", str(key)], check=True, capture_output=True, text=True).stdout
     return said.split()[1]

@@ -15,6 +15,7 @@ from harness.record.elsewhere import FarmFacts, MachineFacts, MachinesFacts, Nod
 from harness.record.facts import RunFacts
 from harness.record.farmed import Places, clock_of, demand_kind, demand_over_machines, lanes_of, most_at_once, replaced
 from harness.record.model import Contradiction, RecordError, Unknown
+from harness.record.witness import Witness
 from harness.scenario import Needs, parse_scenario
 from harness.stats.outcome import Trial, void_reason
 from harness.stats.unshown import EDITION
@@ -30,7 +31,7 @@ def node(number: int, **more: Any) -> NodeFacts:
 
 def run(*nodes: NodeFacts) -> RunFacts:
     """What a run says, as far as it matters here."""
-    environment = type("Here", (), {"host": "here"})()
+    environment = type("Here", (), {"host": "here", "python": "3.11"})()
     farm = FarmFacts.model_construct(nodes=list(nodes)) if nodes else None
     return RunFacts.model_construct(farm=farm, environment=environment, harness_pid=1, jobs=4)
 
@@ -142,3 +143,27 @@ def test_what_a_run_over_machines_cannot_say(change: dict[str, Any], why: str) -
     scenario = scenario.model_copy(update={"needs": facts.pop("needs", Needs())})
     with pytest.raises((RecordError, Unknown), match=why) if why else nullcontext():
         demand_over_machines(scenario, RunFacts.model_construct(**facts))
+
+
+@pytest.mark.parametrize(("later", "refused"), [(0, False), (4, False), (6, True)])
+def test_what_goes_with_a_node_goes_at_once(later: int, refused: bool) -> None:
+    """A node is lost once: a trial that began seconds after another went with it did not go with it too."""
+
+    def gone(begin: int) -> bytes:
+        about = {"node": 1, "lost": True}
+        said = {"type": "NodeLost", "message": "gone"}
+        named = [("world.begin", about), ("harness.error", said), ("world.end", {})]
+        moments = (begin, begin + 10**9, begin + 10**9 + begin // 10**9 + 1)
+        made = [
+            Event(ns=ns, by="harness", name=name, values=values)  # type: ignore[arg-type]
+            for ns, (name, values) in zip(moments, named, strict=True)
+        ]
+        return "".join(f"{one.line()}\n" for one in made).encode()
+
+    files = {"one": gone(10**9), "other": gone(2 * 10**9 + later * 10**9)}
+    known = RUN.model_copy(update={"environments": {}, "arguments": {}, "seconds": 60.0})
+    witness = Witness(known, files.__getitem__)
+    for name, text in files.items():
+        witness.hear(name, History.read(text, size=2))
+    with pytest.raises(Contradiction, match="which was lost once") if refused else nullcontext():
+        witness.demand()

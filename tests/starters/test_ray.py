@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,11 +100,14 @@ def began(tmp_path: Path, scenario: Callable[..., Path]) -> Iterator[int]:
     os.close(descriptor)
 
 
-def await_trials(began: int, *, count: int) -> None:
+def await_trials(began: int, *, count: int, of: subprocess.Popen[str]) -> None:
     """Wait until so many have begun."""
+    until = time.monotonic() + 300.0
     while count > 0:
-        assert select.select([began], [], [], 300.0)[0]
-        count -= len(os.read(began, count))
+        if select.select([began], [], [], 1.0)[0]:
+            count -= len(os.read(began, count))
+        assert of.poll() is None, of.communicate()[0]
+        assert time.monotonic() < until
 
 
 def start(place: Path, nodes: Nodes) -> subprocess.Popen[str]:
@@ -119,7 +123,7 @@ def start(place: Path, nodes: Nodes) -> subprocess.Popen[str]:
 def test_nothing_is_left_on_any_node(number: signal.Signals, tmp_path: Path, nodes: Nodes, began: int) -> None:
     """However control ends, no process of the farm and no folder of it is left on any node."""
     with start(tmp_path, nodes) as process:
-        await_trials(began, count=4)
+        await_trials(began, count=4, of=process)
         there = nodes.left()
         assert len(there) >= 3
         process.send_signal(number)
@@ -132,7 +136,7 @@ def test_nothing_is_left_on_any_node(number: signal.Signals, tmp_path: Path, nod
 def test_a_killed_node_costs_one_void(tmp_path: Path, nodes: Nodes, began: int, rankproof: Callable[..., Ran]) -> None:
     """What a node that is killed midway takes along is void and made again; the run passes, and verifies."""
     with start(tmp_path, nodes) as process:
-        await_trials(began, count=6)
+        await_trials(began, count=6, of=process)
         raylet = psutil.Process(nodes.raylets[2])
         for one in (raylet, *raylet.children(recursive=True)):
             one.kill()

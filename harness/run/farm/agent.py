@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -158,12 +159,15 @@ class Agent:
         files, content = pack(capture, known=asked["known"])
         if len(content) > MOST:
             return {"failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"}, b""
-        return {"files": files}, content
+        # With every trial: a node that is lost later says nothing of its earlier ones any more.
+        return {"files": files, "changed": self._changed()}, content
 
     def _told(self) -> dict[str, JSON]:
+        return {"changed": self._changed(), "servers": [*self._pool.pids], "seconds": self._pool.seconds}
+
+    def _changed(self) -> list[JSON]:
         now = stands(self._inputs)
-        changed = sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))
-        return {"changed": [*changed], "servers": [*self._pool.pids], "seconds": self._pool.seconds}
+        return [*sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))]
 
 
 def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:
@@ -195,7 +199,8 @@ def main(*, lease: float, folder: str) -> None:
     os.dup2(2, 1)
     os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
     try:
-        with suppress(Gone):
-            Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
+        Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
+    except Gone as why:
+        print(why, file=sys.stderr)  # where control is there after all, it hears so
     finally:
         shutil.rmtree(folder, ignore_errors=True)

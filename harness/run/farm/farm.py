@@ -29,7 +29,8 @@ from harness.run.farm import cargo
 from harness.run.farm.answer import AnswerRefused, take
 from harness.run.farm.node import BEAT, Answer, Node
 from harness.scenario import Cell, Scenario
-from harness.starters.ray import ActorGone, Cluster, NodeLost, Place
+from harness.starters.ray import Cluster, Place
+from harness.starters.relayed import ActorGone, NodeLost
 from harness.world.capture import Capture
 from harness.world.hang import Hang
 from harness.world.machines.channel import LEASE
@@ -41,6 +42,10 @@ READY_WITHIN = 600.0
 ENDS_WITHIN = 20.0
 LOOKS_EVERY = 0.5
 MOST_NAMED = 3
+PROGRAM = (
+    "sys.path.insert(0, os.path.join(sys.argv[1], 'code')); "
+    "from harness.run.farm.agent import main; main(folder=sys.argv[1], lease=float(sys.argv[2]))"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +155,9 @@ class Farm:
             raise FarmError("the cluster has no node with a processor to deal out: start one with `ray start`")
         code = cargo.own_code()
         for number, place in enumerate(places):
-            actor = self._cluster.start(place, code, interpreter=sys.executable, lease=LEASE, beat=BEAT)
+            actor = self._cluster.start(
+                place, PROGRAM, arguments=[str(LEASE)], code=code, interpreter=sys.executable, beat=BEAT
+            )
             self._nodes.append(Node(actor, number=number, name=place.name))
 
         def ready(node: Node, place: Place) -> str | None:
@@ -261,6 +268,7 @@ class Farm:
             known = self._lists[number]
             asked = node.ask("trial", cell=cell.id, arm=arm, index=index, hang=order, known=[*known])
             message, content = self._answer(asked, within=within)
+            _demand_unchanged(message)
             there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
             return take(message.get("files"), content, about=there, size=cell.ranks, known=known)
         except (NodeLost, ActorGone) as error:
@@ -315,9 +323,7 @@ class Farm:
                     changed.append(f"node {node.number} does not say whether an input")
                 elif asked.exception() is None:
                     told, _ = asked.result()
-                    found = told.get("changed")
-                    names = found if isinstance(found, list) else ["(it does not say which)"]
-                    changed.extend(printable(f"input {name}", limit=200) for name in names)
+                    changed.extend(_changed(told))
                     if facts is not None:
                         self._facts[node.number] = facts.model_copy(update={"server_pids": _pids(told)})
                     node.await_end(ENDS_WITHIN)
@@ -355,6 +361,18 @@ def _pids(told: Mapping[str, Any]) -> list[int]:
     if not isinstance(found, list) or not all(type(pid) is int for pid in found):
         raise AnswerRefused("it does not say which servers it has")
     return found
+
+
+def _changed(told: Mapping[str, Any]) -> list[str]:
+    """The inputs that a node says were changed there."""
+    found = told.get("changed")
+    names = found if isinstance(found, list) else ["(it does not say which)"]
+    return [printable(f"input {name}", limit=200) for name in names]
+
+
+def _demand_unchanged(told: Mapping[str, Any]) -> None:
+    if changed := _changed(told):
+        raise FarmError(f"{changed[0]} was changed there by a rank")
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:

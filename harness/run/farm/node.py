@@ -7,33 +7,15 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.forms.text import printable
 from harness.run.farm.answer import MOST, AnswerRefused
-from harness.starters.ray import ActorGone, NodeLost
+from harness.starters.relayed import WAIT, ActorGone, Bytes, NodeLost
 from harness.world.machines.agent import HEAD, MOST_JSON
 
-# Half of the lease at most: this long a node that has nothing to say keeps one question open.
-WAIT = 1.0
 Answer = tuple[dict[str, Any], bytes]
-
-
-class Bytes(Protocol):
-    """What relays bytes to and from the process at a node: `harness.starters.ray.Actor`."""
-
-    def read(self, wait: float) -> bytes | None:
-        """What came; None once the process has ended."""
-
-    def write(self, content: bytes) -> None:
-        """Send a whole message."""
-
-    def said(self) -> str:
-        """What the process said beside its messages."""
-
-    def kill(self) -> None:
-        """End the relay."""
 
 
 def frame(message: dict[str, Any], content: bytes = b"") -> bytes:

@@ -10,11 +10,11 @@ import secrets
 import select
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 from harness.forms import distribution
 from harness.forms.strict_json import strict_json
@@ -54,18 +54,43 @@ START = """case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; command -v "$p" >
 exec "$p" -I -c "$1\""""
 
 
+class Started(Protocol):
+    """What starts an agent and carries its bytes: a process of ours, or `harness.starters.relayed.Piped`."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """None while it is there; else its exit code."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code once it has ended; raises `subprocess.TimeoutExpired`."""
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+
+
+# A command, or what starts the agent in its own way.
+Start = Sequence[str] | Callable[[], Started]
+
+
+def boot() -> str:
+    """The program of an agent, in one line."""
+    return f'exec(__import__("base64").b64decode("{base64.b64encode(BOOT.encode()).decode()}"))'
+
+
 def argv(interpreter: str) -> list[str]:
     """What to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH where that is not there.
 
     In quotes that sh, bash, zsh, fish and csh take alike, without line ends, which csh does not take.
     """
-    boot = f'exec(__import__("base64").b64decode("{base64.b64encode(BOOT.encode()).decode()}"))'
     return [
         "sh",
         "-c",
         START,
         interpreter,
-        boot,
+        boot(),
     ]
 
 
@@ -98,11 +123,11 @@ class Channel:
     Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says what no agent says.
     """
 
-    def __init__(self, command: Sequence[str], *, within: float, lease: float = LEASE, stop: int | None = None) -> None:
+    def __init__(self, command: Start, *, within: float, lease: float = LEASE, stop: int | None = None) -> None:
         """Start the agent.
 
         Args:
-            command: starts `BOOT` in a Python of the machine, such as ssh's.
+            command: starts `boot()` in a Python of the machine, such as ssh's.
             within: seconds until it has to have spoken.
             lease: seconds without a message after which the agent ends by itself.
             stop: readable when nobody waits for an answer any more.
@@ -111,14 +136,7 @@ class Channel:
         self._deadline = time.monotonic() + within
         self._said = bytearray()
         self._nonce = nonce = secrets.token_hex(16)
-        self._process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for us: ranks are ended before the channel is
-        )
+        self._process = command() if callable(command) else _spawned(command)
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
         for descriptor in (self._writes, self._reads, self._errors):
@@ -204,7 +222,7 @@ class Channel:
             self.ask("put", tree=digest, parts=parts, content=content, within=within)
         self.ask("keep", tree=digest, within=within)
 
-    def become(self, root: str, arguments: dict[str, Any], *, within: float) -> subprocess.Popen[bytes]:
+    def become(self, root: str, arguments: dict[str, Any], *, within: float) -> Started:
         """Have the agent go on as a node; from then on the descriptors of what was started are the caller's to use.
 
         Args:
@@ -309,6 +327,17 @@ class Channel:
         ended = "" if code is None else f" (exit code {code})"
         last = f": {printable(said.splitlines()[-1], limit=200)}" if said else ""
         return Unreachable(f"{why}{ended}{last}", said)
+
+
+def _spawned(command: Sequence[str]) -> Started:
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for us: ranks are ended before the channel is
+    )
 
 
 def _modules() -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import secrets
 import select
 import threading
@@ -20,9 +21,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from harness.backends import Over
+from harness.forms.ranks import MOST_RANKS
 from harness.world.fork_server import Cancelled, ServerFailed
 from harness.world.machines import tree
-from harness.world.machines.channel import Unreachable
+from harness.world.machines.channel import Start, Unreachable
 from harness.world.machines.line import BEAT, Line
 from harness.world.machines.placed import Placed
 from harness.world.machines.relay import Relay
@@ -34,6 +36,10 @@ from harness.world.preload import EVERYTHING, Preload
 READY_WITHIN = 120.0
 # One that answers again is given so long to be ready, however little is left of the time to come back.
 BACK_AT_LEAST = 30.0
+# Descriptors for all but channels and ranks' pipes.
+BESIDE = 128
+# How many are reached at the same time: beside a thousand the heartbeats of those that are ready came too late.
+AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +57,7 @@ class Reached:
 
     name: str
     called: str
-    command: Sequence[str]
+    command: Start
     address: str
     slots: int
     demand: Callable[[Mapping[str, Any]], None]
@@ -67,6 +73,18 @@ class Cables(Protocol):
     def join(self, index: int) -> str:
         """Put it in again."""
         ...
+
+
+def have_descriptors(machines: int) -> None:
+    """Raise this process's soft limit of descriptors to what so many channels take, as far as it may be raised.
+
+    Many systems begin with 1,024, which a world of 64 ranks on 110 machines uses up.
+    """
+    wanted = 3 * machines + 9 * MOST_RANKS + BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 class Fleet:
@@ -124,6 +142,7 @@ class Fleet:
         self.left: list[str] = []
 
     def __enter__(self) -> Self:
+        have_descriptors(len(self._machines))
         threading.Thread(target=self._beat, daemon=True, name="heartbeats").start()
         return self
 
@@ -164,7 +183,7 @@ class Fleet:
         }
         began = time.monotonic()
         indices = range(len(self._machines))
-        starters = ThreadPoolExecutor(max_workers=len(self._machines))
+        starters = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(self._machines)))
         started = [starters.submit(self._have_ready, index, needs) for index in indices]
         starters.shutdown(wait=False)
         while wait(started, timeout=0.2).not_done:

@@ -10,14 +10,14 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
 from harness.world.machines import agent, tree
-from harness.world.machines.channel import ENDS_WITHIN, Channel, Unreachable
+from harness.world.machines.channel import ENDS_WITHIN, Channel, Start, Unreachable
 from harness.world.machines.roll import Hostile
 
 BEAT = 1.0
@@ -65,7 +65,7 @@ class Line:
     def __init__(
         self,
         index: int,
-        command: Sequence[str],
+        command: Start,
         *,
         within: float,
         lease: float,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
-from harness.starters.ray import NodeLost, Place
+from harness.starters.ray import Place
 from harness.starters.relay import Relay
+from harness.starters.relayed import NodeLost
 
 Spoil = Callable[[int, bytes], bytes]
 
@@ -20,6 +22,7 @@ class Local:
         self._number = number
         self._spoil = spoil
         self._left = lost_after
+        self._numbers = itertools.count()
         self.is_killed = False
 
     def read(self, wait: float) -> bytes | None:
@@ -32,7 +35,7 @@ class Local:
         return self._spoil(self._number, part) if self._spoil is not None and part else part
 
     def write(self, content: bytes) -> None:
-        self._relay.write(content)
+        self._relay.write(content, next(self._numbers))
 
     def said(self) -> str:
         return self._relay.said()
@@ -69,8 +72,8 @@ class LocalCluster:
     def places(self) -> list[Place]:
         return [Place(id=str(number), name=f"secret-host-{number}", cores=2) for number in range(self.count)]
 
-    def start(self, place: Place, code: bytes, *, interpreter: str, lease: float, beat: bytes) -> Local:
-        relay = Relay(code, interpreter=interpreter, lease=lease, beat=beat)
+    def start(self, place: Place, program: str, **more: Any) -> Local:
+        relay = Relay(program, **more)
         number = int(place.id)
         made = Local(relay, number=number, spoil=self.spoil, lost_after=self.lost.get(number))
         self.made.append(made)

@@ -18,6 +18,7 @@ from harness.cli import main
 from harness.reason import VoidCode
 from harness.record.model import Record
 from harness.run.farm import cargo
+from harness.run.farm.farm import PROGRAM
 from harness.run.farm.node import BEAT, frame
 from harness.starters.relay import Relay
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, environment
@@ -135,8 +136,8 @@ def test_a_node_that_is_not_believed_ends_the_run(farmed: Callable[..., Ran]) ->
 def test_an_agent_ends_without_control(tmp_path: Path) -> None:
     """Our process on a node ends by itself when nothing has come for as long as its lease, and leaves no folder."""
     with patch.dict(os.environ, environment(tmp_path)), patch("tempfile.tempdir", str(tmp_path)):
-        relay = Relay(cargo.own_code(), interpreter=sys.executable, lease=1.0, beat=BEAT)
-        relay.write(frame({"ask": "facts", "order": 1}))
+        relay = Relay(PROGRAM, arguments=["1.0"], code=cargo.own_code(), interpreter=sys.executable, beat=BEAT)
+        relay.write(frame({"ask": "facts", "order": 1}), 0)
         assert relay.read(60.0)  # it is there
     left = b"x"
     while left:

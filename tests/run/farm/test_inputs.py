@@ -8,6 +8,7 @@ import pytest
 
 from harness.record.facts import InputFacts
 from harness.run.farm.agent import stands
+from harness.run.farm.farm import FarmError, _demand_unchanged
 from harness.run.inputs import ResolvedInput
 
 
@@ -32,3 +33,11 @@ def test_a_file_that_a_rank_changes_or_removes(tmp_path: Path, name: str, gone: 
     now = stands(inputs)
     changed = {one for one in {*now, *before} if now.get(one) != before.get(one)}
     assert changed == {f"model/{name}", *(["readme"] if name == "readme" else [])}
+
+
+@pytest.mark.parametrize("told", [{}, {"changed": None}, {"changed": ["model/config.json"]}])
+def test_a_trial_of_which_an_input_was_changed_ends_the_run(told: dict[str, object]) -> None:
+    """With each trial a node says whether an input was changed there: one that is lost later says it of none."""
+    with pytest.raises(FarmError, match="was changed there by a rank"):
+        _demand_unchanged(told)
+    _demand_unchanged({"changed": []})
