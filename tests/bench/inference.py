@@ -158,7 +158,9 @@ def spent(history: History, phase: str) -> list[float]:
 
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print it for people."""
-    print(f"prompts of {TOKENS} tokens, one thread each; tokens per second, of the whole model's, and by CPU time at most")
+    print(
+        f"prompts of {TOKENS} tokens, one thread each; tokens per second, of the whole model's, and by CPU time at most"
+    )
     print(f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}: above 4, others took part")
     for size, one in SIZES.items():
         print(f"{size}, {one.what}")
