@@ -43,8 +43,8 @@ CAUSES_BEFORE = (
 which ranks agree is a decision."""
 ONE = "wrong already in a world of one"
 EDITION_COMPARED = 3
-"""The first edition in which causes claim no more than what was compared: a smaller world is wrong where its output was,
-not where it crashed; calls in step show nothing of what a collective gives; who told no tokens generated no others."""
+"""The first edition in which causes claim no more than was compared: a smaller world is wrong where its output was, not
+where it crashed; calls in step show nothing of what a collective gives; who told no tokens generated no others."""
 TOKENS = "the ranks generate different tokens"
 
 
