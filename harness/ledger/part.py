@@ -3,8 +3,9 @@
 A transfer is compared by xxh3 of its bytes. A sum cannot be: what a rank adds is not what it gets. So each rank's part
 and each result have a sketch beside, a sum of the elements with a weight that follows from their index: that of a
 result has to be the sum of those of the parts, exactly for whole numbers, and within what rounding allows for others.
-The weights of floats are 1, 1/2, 1/3 and so on in a fixed disorder, eight times each, of those of 16 bits 1, 1/4, 1/9:
-were they all alike, what rounding allows for many elements would be more than what a whole part makes.
+The weights of floats are 1, 1/2, 1/3 and so on in a fixed disorder, eight times each, and of up to 64 elements once, so
+that two that change places are seen; of those of 16 bits 1, 1/4, 1/9. Were they all alike, what rounding allows for
+many elements would be more than what a whole part makes.
 """
 
 from __future__ import annotations

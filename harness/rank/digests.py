@@ -27,6 +27,8 @@ STEP = 2_654_435_761
 """What the weights of a sketch are made with: an odd number about 2**32 / 1.618."""
 TOGETHER = 8
 """So many elements have one weight."""
+FEW = 64
+"""Up to so many elements each has a weight of its own: to change places among equal ones changes no sum."""
 Array = tuple[int, Any]
 """An array, and the rank to which it goes or from which it comes; EVERYONE for all members of the group."""
 Look = Callable[[Any, bool, bool], Taking]
@@ -83,6 +85,14 @@ def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
 def weight_power(width: int) -> int:
     """How fast the weights of floats of so many bytes fall: see `harness.ledger.part`."""
     return 2 if width < 4 else 1
+
+
+def few_weights(count: int, *, power: int) -> list[float]:
+    """The weights of up to `FEW` floats, all different, in the disorder of those of more."""
+    found = [0.0] * count
+    for place, index in enumerate(sorted(range(count), key=lambda index: index * STEP % 2**32), start=1):
+        found[index] = float(place) ** -power
+    return found
 
 
 def hasher() -> Callable[[Any], int]:

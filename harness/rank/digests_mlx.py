@@ -11,6 +11,7 @@ from typing import Any
 from harness.ledger.file import RECEIVE, SEND
 from harness.ledger.part import EVERYONE, NOTHING
 from harness.rank.digests import (
+    FEW,
     REDUCING,
     SKETCHED,
     STEP,
@@ -19,6 +20,7 @@ from harness.rank.digests import (
     Digester,
     NotDigested,
     Taken,
+    few_weights,
     hasher,
     sketched,
     weight_power,
@@ -117,7 +119,9 @@ class Digests:
         if found is None:
             mlx, cpu = self._mlx, self._mlx.cpu
             found = mlx.multiply(mlx.arange(count, dtype=mlx.int64, stream=cpu), mlx.array(STEP, mlx.int64), stream=cpu)
-            if power:
+            if power and count <= FEW:
+                found = mlx.array(few_weights(count, power=power), mlx.float64)
+            elif power:
                 mixed = mlx.bitwise_and(found, mlx.array(2**32 - 1, mlx.int64), stream=cpu)
                 scale = count / 2**32 / TOGETHER
                 place = mlx.multiply(mixed.astype(mlx.float64, stream=cpu), scale, stream=cpu)

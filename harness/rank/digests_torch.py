@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from harness.ledger.part import NOTHING
 from harness.rank.digests import (
+    FEW,
     REDUCING,
     SKETCHED,
     STEP,
@@ -24,6 +25,7 @@ from harness.rank.digests import (
     Digester,
     NotDigested,
     Taken,
+    few_weights,
     hasher,
     sketched,
     weight_power,
@@ -198,7 +200,9 @@ class Digests:
 
         self._absolute = np.absolute
         found = np.arange(count, dtype=np.int64) * STEP
-        if power:
+        if power and count <= FEW:
+            found = np.array(few_weights(count, power=power))
+        elif power:
             found = (np.floor((found % 2**32) * (count / 2**32 / TOGETHER)) + 1.0) ** -power
         else:
             found |= 1

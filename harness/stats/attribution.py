@@ -21,17 +21,30 @@ from harness.stats.tally import Tally
 
 Word = Literal["excluded", "found", "open"]
 # What checks of these kinds say is or is not the cause, in the words of the report.
-CAUSES = (
+_OF_ALL = (
     ("the ranks do not hold the checkpoint, split", ("shards-cover",)),
     ("a rank takes no part", ("influence",)),
     ("the environments of the ranks differ", ("environment-agrees",)),
+)
+CAUSES = (
+    *_OF_ALL,
+    ("the ranks' collective calls differ", ("ledger-agrees",)),
+    ("a collective gives other elements than it has to", ("collective-correct",)),
+    ("what was sent is not what came", ("transfers-intact",)),
+    ("what ranks have to agree on differs", ("agree",)),
+)
+CAUSES_BEFORE = (
+    *_OF_ALL,
     ("a collective is wrong", ("ledger-agrees", "collective-correct")),
     ("what was sent is not what came", ("transfers-intact",)),
     ("a replicated decision differs", ("agree",)),
 )
+"""In reports of an earlier edition: ledgers that agree show nothing of what a collective gives, and not every value on
+which ranks agree is a decision."""
 ONE = "wrong already in a world of one"
 EDITION_COMPARED = 3
-"""The first edition in which a smaller world is wrong where its output was compared, not where it crashed."""
+"""The first edition in which causes claim no more than was compared: a smaller world is wrong where its output was, not
+where it crashed; calls in step show nothing of what a collective gives; who told no tokens generated no others."""
 TOKENS = "the ranks generate different tokens"
 
 
@@ -85,11 +98,11 @@ def output_checks(checks: Sequence[Check]) -> list[Check]:
 
 
 def attribute(
-    scenario: Scenario, index: int, evidence: str, findings: Sequence[Finding], history: History
+    scenario: Scenario, index: int, evidence: str, findings: Sequence[Finding], history: History, *, edition: int
 ) -> Attribution | None:
     """What one trial tells by itself; None where none of its outputs is wrong.
 
-    A check that could compare nothing shows no wrong output.
+    A check that could compare nothing shows no wrong output. What is claimed depends on the report's `edition`.
     """
     by_id = {finding.check: finding for finding in findings}
     wrong = [
@@ -100,14 +113,11 @@ def attribute(
     if not wrong:
         return None
     causes = []
-    for what, kinds in CAUSES:
+    for what, kinds in CAUSES if edition >= EDITION_COMPARED else CAUSES_BEFORE:
         asked = [by_id[check.id] for check in scenario.checks if check.kind in kinds]
         causes.append(_cause(what, asked, kinds))
-    said = [tokens_of(history, rank) for rank in range(history.size)]
-    if any(said) and history.size > 1:
-        odd = [rank for rank in range(history.size) if said[rank] != said[0]]
-        why = f"{numbered('rank', odd)} generated others than rank 0" if odd else "every rank generated the same"
-        causes.append(Cause(word="found" if odd else "excluded", what=TOKENS, why=why))
+    if history.size > 1:
+        causes += _of_tokens([tokens_of(history, rank) for rank in range(history.size)], edition=edition)
     return Attribution(
         index=index,
         evidence=evidence,
@@ -125,10 +135,12 @@ def attribute_first(
     trial: Trial,
     findings: Sequence[Finding],
     history: History,
+    *,
+    edition: int,
 ) -> None:
     """Attribute the first failed trial of an arm in which an output is wrong."""
     if arm not in found and trial.outcome == "fail":
-        one = attribute(scenario, trial.index, trial.evidence, findings, history)
+        one = attribute(scenario, trial.index, trial.evidence, findings, history, edition=edition)
         found.update({arm: one} if one is not None else {})
 
 
@@ -144,6 +156,22 @@ def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
         if parts or finding.reason:
             return Cause(word="open", what=what, why=f"check {finding.check} could compare nothing")
     return Cause(word="excluded", what=what, why=f"check {names} holds on every rank it asks")
+
+
+def _of_tokens(said: Sequence[Mapping[int, list[int]]], *, edition: int) -> list[Cause]:
+    """Whether the ranks generated the same; nothing where none says what it generated."""
+    if not any(said):
+        return []
+    telling = [rank for rank, tokens in enumerate(said) if tokens]
+    first = telling[0] if edition >= EDITION_COMPARED else 0
+    odd = [rank for rank, tokens in enumerate(said) if tokens != said[first]]
+    silent = [rank for rank in odd if rank not in telling] if edition >= EDITION_COMPARED else []
+    if other := [rank for rank in odd if rank not in silent]:
+        why = f"{numbered('rank', other)} generated others than rank {first}"
+        return [Cause(word="found", what=TOKENS, why=why)]
+    if silent:
+        return [Cause(word="open", what=TOKENS, why=f"{numbered('rank', silent)} told of none")]
+    return [Cause(word="excluded", what=TOKENS, why="every rank generated the same")]
 
 
 def _where(check: Check, history: History) -> str:

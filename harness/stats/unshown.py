@@ -66,7 +66,7 @@ class Unshown:
     """Takes the judged trials of a scenario one after the other, and tells what they leave open."""
 
     def __init__(self, scenario: Scenario, *, edition: int) -> None:
-        self._scenario, self._edition = scenario, edition
+        self._scenario, self.edition = scenario, edition
         self._axes = list(scenario.matrix.further)
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
@@ -142,10 +142,10 @@ class Unshown:
             for fault, count in sorted(self._after.items())
             if count
         ]
-        left += self._alike_at_both_ends() if self._edition > 1 else []
+        left += self._alike_at_both_ends() if self.edition > 1 else []
         if self._scenario.digests == "eager":
             left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
-        if self._not_held and self._edition > 1:
+        if self._not_held and self.edition > 1:
             many = plural(self._not_held, "artefact")
             left.append(
                 f"{many} of ranks are not in the evidence, whose room was limited: what checks made of them stands in "
@@ -168,7 +168,7 @@ class Unshown:
             "collective-correct tells whose they are"
         )
         splits = f"splits of an all-to-all that contradict each other are not seen by {ledgers}"
-        return [places] * bool(asked) + [splits] * (bool(ledgers) and self._edition < EDITION_OF_SPLITS)
+        return [places] * bool(asked) + [splits] * (bool(ledgers) and self.edition < EDITION_OF_SPLITS)
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""

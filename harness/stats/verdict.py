@@ -264,7 +264,7 @@ def _judge_cell(
                     VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
                     for why in ran.hear(arm, origin, history)
                 )
-            attribute_first(attributed, arm, scenario, trial, findings, history)
+            attribute_first(attributed, arm, scenario, trial, findings, history, edition=unshown.edition)
             if trial.outcome != "void":
                 for key, value in measured.values(measures, history).items():
                     values[arm].setdefault(key, []).append(value)

@@ -13,6 +13,7 @@ import pytest
 from harness.ledger.file import Group, Ledger, encode, parse
 from harness.ledger.part import DIGESTS, Part, Sketch
 from harness.ledger.transfers import ROUNDING, Transfers, transfers
+from harness.rank.digests import FEW, few_weights
 from tests.ledger.made import call, digested, ledger, of_sum, part, receive, send
 
 THREE = Group("torch", "0", (0, 1, 2))
@@ -217,3 +218,10 @@ def test_the_last_digests_are_held_when_there_were_more() -> None:
     one = digested(ledger(0, send(1)), part(1, "sent", 5, whom=1))
     old, new = (replace(one.parts[0], number=number) for number in (1, DIGESTS + 1))
     assert parse(encode(replace(one, parts=(old, new)))).parts == (new,)
+
+
+def test_no_two_of_few_elements_have_one_weight() -> None:
+    """Halves of a small array in the other order would have the same sum, and be taken for whole."""
+    for count in range(1, FEW + 1):
+        weights = few_weights(count, power=1)
+        assert sorted(weights, reverse=True) == [1.0 / place for place in range(1, count + 1)]

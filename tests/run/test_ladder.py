@@ -42,7 +42,7 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
     assert words["wrong already in a world of one"] == "excluded"
     assert words["the ranks do not hold the checkpoint, split"] == "found"
     assert words["a rank takes no part"] == "excluded"
-    assert words["a collective is wrong"] == "open"
+    assert words["a collective gives other elements than it has to"] == "open"
     assert (found.first_rung, found.where.partition(",")[0]) == (2, "layer 0")
     shown = {row.check: row.cells[0].shown for row in two.samples["candidate"].rows if row.cells}
     assert shown["same-model"].startswith("EQUIVALENT: 32 prefill positions off by")

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from harness.checks import Finding, RankFinding
+from harness.checks.equivalent import GENERATED
+from harness.events import Event
 from harness.history import History
 from harness.scenario import Cell, parse_scenario
-from harness.stats.attribution import Attribution, attribute, climb, on_rungs
+from harness.stats.attribution import TOKENS, Attribution, attribute, climb, on_rungs
 from harness.stats.outcome import Failure, Trial
 from harness.stats.tally import Tally
+from harness.stats.unshown import EDITION
 
 SCENARIO = parse_scenario(
     b"""
@@ -46,9 +49,11 @@ def finding(check: str, kind: str, reason: str = "", *, uncompared: bool = False
     return Finding(check=check, kind=kind, ranks=tuple(parts))
 
 
-def attributed(same: Finding, *, step: str = "", alike: str = "") -> Attribution | None:
+def attributed(
+    same: Finding, *, step: str = "", alike: str = "", history: History | None = None, edition: int = EDITION
+) -> Attribution | None:
     others = [finding("in-step", "ledger-agrees", step), finding("alike", "environment-agrees", alike)]
-    return attribute(SCENARIO, 0, "events.jsonl", [same, *others], History([], size=2))
+    return attribute(SCENARIO, 0, "events.jsonl", [same, *others], history or History([], size=2), edition=edition)
 
 
 def words(found: Attribution) -> dict[str, str]:
@@ -66,10 +71,14 @@ def test_each_cause_is_excluded_found_or_open() -> None:
         "the ranks do not hold the checkpoint, split": "open",
         "a rank takes no part": "open",
         "the environments of the ranks differ": "found",
-        "a collective is wrong": "excluded",
+        "the ranks' collective calls differ": "excluded",
+        "a collective gives other elements than it has to": "open",
         "what was sent is not what came": "open",
-        "a replicated decision differs": "open",
+        "what ranks have to agree on differs": "open",
     }
+    before = attributed(WRONG, alike="torch differs", edition=2)  # which took calls in step for right values
+    assert before is not None
+    assert (words(before)["a collective is wrong"], len(before.causes)) == ("excluded", 6)
     assert found.remains == "also wrong there: the environments of the ranks differ"
 
 
@@ -142,3 +151,23 @@ def test_a_world_of_one_that_crashed_is_not_wrong(edition: int, word: str, first
     one, two = climb([cell(1), cell(2)], [{}, {"control": found}], arms, edition=edition)
     assert one == {}
     assert (words(two["control"])["wrong already in a world of one"], two["control"].first_rung) == (word, first)
+
+
+@pytest.mark.parametrize(
+    ("said", "edition", "told"),
+    [
+        ({0: [1, 2], 1: [1, 2]}, EDITION, ("excluded", "every rank generated the same")),
+        ({0: [1, 2], 1: [1, 3]}, EDITION, ("found", "rank 1 generated others than rank 0")),
+        ({0: [1, 2]}, EDITION, ("open", "rank 1 told of none")),
+        ({1: [1, 2]}, EDITION, ("open", "rank 0 told of none")),
+        ({0: [1, 2]}, 2, ("found", "rank 1 generated others than rank 0")),
+    ],
+)
+def test_a_rank_that_told_no_tokens_generated_no_others(
+    said: dict[int, list[int]], edition: int, told: tuple[str, str]
+) -> None:
+    """It broke off before, or was not asked: that its tokens differ nobody knows."""
+    told_of = [Event(1, "rank", GENERATED, rank=rank, values={"prompt": 0, "ids": ids}) for rank, ids in said.items()]
+    found = attributed(WRONG, history=History(told_of, size=2), edition=edition)
+    assert found is not None
+    assert [(one.word, one.why) for one in found.causes if one.what == TOKENS] == [told]
