@@ -49,7 +49,7 @@ class LedgerAgreesCheck(RankCheck):
         for rank, many in zip(asked, matched, strict=True):
             reason, compared = self._reason(rank, summaries, difference, many, lost_by, history)
             calls = summaries[rank].get("calls")
-            shown = f"{plural(calls, 'call')}{_as_called(summaries[rank])}" if isinstance(calls, int) else None
+            shown = f"{plural(calls, 'call')}{_written(summaries[rank])}" if isinstance(calls, int) else None
             shown = f"{shown}; a world of one has nobody to agree with" if shown and history.size == 1 else shown
             parts.append(
                 RankFinding(
@@ -126,9 +126,10 @@ def _made(side: Mapping[str, Any], history: History) -> str:
     return lacks + (f": its last is {in_words(last)}" if last is not None else " and no other")
 
 
-def _as_called(summary: Mapping[str, Any]) -> str:
-    """MLX is lazy: what is seen is the order of the calls."""
-    return (
+def _written(summary: Mapping[str, Any]) -> str:
+    """How its calls came into the ledger. MLX is lazy: what is seen is the order of the calls."""
+    by = ", of which a recorder in C wrote those that were met before" if summary.get("in_c") is True else ""
+    return by + (
         ", in the order in which they were called, for MLX runs them later"
         if "mlx" in _listed(summary.get("libraries"))
         else ""

@@ -40,7 +40,7 @@ def account(
         empty). `checks`, by id: `matched` (of each rank asked, how many calls were held against another rank's) and
         `difference`; of a check of the digests `compared` and `left` (of each rank asked, how many calls were held
         against the other ends, and how many with a payload were not) and `damage`. Of ranks whose payloads were
-        digested, `undigested` and `undigested_why` too.
+        digested, `undigested` and `undigested_why` too; of ranks where a recorder in C wrote, `in_c`.
     """
     ledgers: dict[int, Ledger] = {}
     ranks = list[JSON]()
@@ -58,6 +58,8 @@ def account(
             "why": why,
             "partly": "" if why else _partly(found),
         }
+        if found.in_c:
+            summary["in_c"] = True
         ranks.append(summary)
         if found.digested:
             told: dict[str, JSON] = {"undigested": found.undigested, "undigested_why": found.undigested_why}

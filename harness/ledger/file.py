@@ -26,8 +26,8 @@ ARTEFACT = "collectives.ledger"
 MAGIC = b"RPLEDG\x00\x02"
 # magic, bytes of a record, rank, world size, why not observed, pid, records there is room for, place and bytes of the
 # texts, bytes of them that are used, place of the records, texts that were not held, calls of children, world, place of
-# the digests, digests there is room for (none: they were not asked for), why not digested, calls not digested
-HEADER = struct.Struct("<8sHHHHIIIIIIIQ32sIIHxxI")
+# the digests, digests there is room for (none: not asked for), why not digested, whether C wrote, calls not digested
+HEADER = struct.Struct("<8sHHHHIIIIIIIQ32sIIHHI")
 # begin, end, elements, index, peer, tag, operation, group, site, dtype, shape, reduction, thread, state, number
 RECORD = struct.Struct("<QQQIiiHHHHHHHBxQ")
 NUMBER = struct.Struct("<Q")
@@ -179,6 +179,7 @@ class Ledger:
         parts: the digests that are held, by number.
         undigested: calls whose payload was not digested.
         undigested_why: why the first of them was not; empty where there is none.
+        in_c: whether a recorder in C wrote calls that were met before; else Python wrote all of them.
     """
 
     rank: int
@@ -195,6 +196,7 @@ class Ledger:
     parts: Sequence[Part] = ()
     undigested: int = 0
     undigested_why: str = ""
+    in_c: bool = False
 
     @property
     def overwritten(self) -> int:
@@ -227,12 +229,12 @@ def parse(data: bytes) -> Ledger:
     (_, step, rank, size, why, pid, room, texts_at, texts_size, used, records_at, lost, children, world, *digests) = (
         HEADER.unpack_from(data)
     )
-    parts_at, parts_room, undigested_why, undigested = digests
+    parts_at, parts_room, undigested_why, in_c, undigested = digests
     if step != RECORD.size or not rank < size or texts_at != HEADER.size or records_at != texts_at + texts_size:
         raise NotALedger("its header contradicts itself")
     if not 0 < room <= SLOTS or texts_size > TEXTS_LIMIT or used > texts_size:
         raise NotALedger("it states more than a ledger holds")
-    if not records_at <= parts_at <= len(data) or parts_room not in (0, DIGESTS):
+    if not records_at <= parts_at <= len(data) or parts_room not in (0, DIGESTS) or in_c > 1:
         raise NotALedger("its header contradicts itself")
     records, rest = divmod(parts_at - records_at, step)
     parts, rest_of_parts = divmod(len(data) - parts_at, PART.size)
@@ -267,6 +269,7 @@ def parse(data: bytes) -> Ledger:
         parts=_parts(data, parts_at, size=size, made=made),
         undigested=undigested,
         undigested_why=_text(texts, undigested_why),
+        in_c=in_c == 1,
     )
 
 
@@ -301,7 +304,7 @@ def encode(ledger: Ledger) -> bytes:
     who = (MAGIC, RECORD.size, ledger.rank, ledger.size, why, ledger.pid, ledger.room)
     about = (ledger.lost, ledger.children, ledger.world.encode("ascii"))
     room = DIGESTS if ledger.digested else 0
-    digests = (HEADER.size + len(held) + len(records), room, undigested_why, ledger.undigested)
+    digests = (HEADER.size + len(held) + len(records), room, undigested_why, ledger.in_c, ledger.undigested)
     header = HEADER.pack(*who, *places, *about, *digests)
     return header + held + bytes(records) + b"".join(map(pack, ledger.parts))
 

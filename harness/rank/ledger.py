@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 
 from harness.ledger.file import (
     ARTEFACT,
@@ -40,13 +40,14 @@ from harness.ledger.file import (
 from harness.ledger.part import DIGESTS, PART, PART_FLOAT, PART_WHOLE, WHOLE
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.failure import short_name
+from harness.rank.recorder import recorder_of
 from harness.rank.spec import Digests, RankSpec
 
 OPEN, _, FAILED, STARTED = range(len(STATES))
 # Where the fields of the header and of a record lie that change after they were first written.
 WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
 END_AT, STATE_AT = 8, 50
-UNDIGESTED_WHY_AT, UNDIGESTED_AT = HEADER.size - 8, HEADER.size - 4
+UNDIGESTED_WHY_AT, IN_C_AT, UNDIGESTED_AT = HEADER.size - 8, HEADER.size - 6, HEADER.size - 4
 RECORDS_AT = HEADER.size + TEXTS_LIMIT
 PARTS_AT = RECORDS_AT + SLOTS * RECORD.size
 # Texts of places and shapes leave so much room for those without which a call cannot be written.
@@ -72,18 +73,19 @@ class Book:
         size: world size.
         rank: this rank.
         is_struck: whether faults may strike its calls.
+        recorder: what writes calls that were met before, in C; None where that was not made.
         counters: what gives calls their index, by what they are counted by: see `counter`.
         digests: whether payloads are digested: not, where that needs no evaluation (`given`), or everywhere (`eager`).
     """
 
-    def __init__(self, spec: RankSpec, *, is_struck: bool = False) -> None:
-        """Make the file.
+    def __init__(self, spec: RankSpec, *, is_struck: bool = False, recorder: ModuleType | None = None) -> None:
+        """Make the file; calls that were met before are written by the recorder, where its module is there.
 
         Raises:
             OSError: no space, or no right to write there.
         """
         self.rank, self.size, self.is_struck = spec.rank, spec.size, is_struck
-        self.digests: Digests = getattr(spec, "digests", "")
+        self.digests: Digests = spec.digests
         size = LARGEST if self.digests else LARGEST_BARE
         self._is_child = False
         self._sites = Sites(spec.folder, self.text)
@@ -100,7 +102,7 @@ class Book:
             os.close(descriptor)
         places = (HEADER.size, TEXTS_LIMIT, 0, RECORDS_AT)
         who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, os.getpid(), SLOTS)
-        behind = (PARTS_AT, DIGESTS if self.digests else 0, 0, 0)
+        behind = (PARTS_AT, DIGESTS if self.digests else 0, 0, 0, 0)
         HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"), *behind)
         self._texts = Texts()
         self._lock = threading.Lock()
@@ -109,6 +111,8 @@ class Book:
         self._numbers, self._part_numbers = itertools.count(1), itertools.count(1)
         self.counters: dict[tuple[int, ...], Iterator[int]] = {}
         self._full = self.text("the table of its texts is full")
+        records = (self._map, self._numbers, self._sites.passed, RECORDS_AT, SLOTS, RECORD.size)
+        self.recorder = recorder_of(recorder, records)
         os.register_at_fork(after_in_child=self._forked)
 
     def begin(  # noqa: PLR0917 - by place: it is called before every call of a rank
@@ -179,6 +183,10 @@ class Book:
             if failed:
                 self._map[at + STATE_AT] = FAILED
             NUMBER.pack_into(self._map, at + END_AT, monotonic_ns())
+
+    def in_c(self) -> None:
+        """Say that the recorder writes calls that were met before."""
+        struct.pack_into("<H", self._map, IN_C_AT, 1)
 
     def counter(self, key: tuple[int, ...]) -> Iterator[int]:
         """What gives calls their index, from 1.
@@ -278,6 +286,8 @@ class Book:
 
     def _forked(self) -> None:
         self._is_child = True
+        if self.recorder is not None:
+            self.recorder.stop()
 
     def _count_a_child(self) -> None:
         """In a process that the rank forked, which has the same map: its calls are not the rank's."""

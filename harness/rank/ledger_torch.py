@@ -124,6 +124,8 @@ class Hook:
         for short, operation in OPERATIONS.items():
             kernel = getattr(torch.ops.c10d, short).default
             self._library.impl(short, self._layered(operation, kernel), KEY, with_keyset=True)
+        if self._book.recorder is not None:
+            self._book.in_c()
 
     def _layered(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
         """What is called before a kernel; nothing stands there that was not asked for."""
@@ -153,7 +155,11 @@ class Hook:
         begin, counters, counter_of, digests = book.begin, book.counters, book.counter, self._digests
         raw, narrowed = torch._C.DispatchKeySet.raw_repr, dict[int, Any]()  # noqa: SLF001
         unbox, wait, frames = work.unbox, work.wait if digests is None else digests.wait, self.frames
-        reduction_of, shared = Reductions(torch, book, name).of, sharing_of(operation, book.text)
+        reductions = Reductions(torch, book, name)
+        reduction_of, shared = reductions.of, sharing_of(operation, book.text)
+        quick = self._quick(operation, reductions)
+        write = None if quick is None else quick.write
+        end = book.end if book.recorder is None else book.recorder.end
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912, PLR0915 - see above
@@ -161,31 +167,38 @@ class Hook:
             at = count = taken = None
             try:
                 frame = frames(1)
-                group, order, counter, count, members = group_of(arguments[group_at])
-                peer, tag, elements, shape, kind, reduction, word = -1, 0, 0, 0, 0, 0, ""
-                if root is not None:
-                    peer = order[arguments[root]]
-                if tagged is not None:
-                    tag = arguments[tagged]
-                    key = group, peer, tag, sends
-                    counter = counters.get(key) or counter_of(key)
-                if not barrier:
-                    given = tensor = arguments[own]
-                    while isinstance(tensor, list):
-                        tensor = tensor[0]
-                    size, dtype = tensor.shape, tensor.dtype
-                    known = shapes.get(size)
-                    if known is None or known[0] is not dtype:
-                        known = self._shape(size, dtype)
-                    _, shape, elements, kind = known
-                    if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
-                        elements = _elements(arguments[stated])
-                    if shared is not None:
-                        tag = shared(arguments, len(order))
-                    if reduction_at is not None:
-                        reduction, word = reduction_of(frame, arguments[reduction_at])
                 state = STARTED if comes_back else OPEN
-                at = begin(frame, number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
+                # What was met before is written as it was then: see `recorder.c`.
+                found = None if write is None else write(frame, arguments, state)
+                if found is not None:
+                    at, (count, members, word) = found
+                else:
+                    group, order, counter, count, members = group_of(arguments[group_at])
+                    peer, tag, elements, shape, kind, reduction, word = -1, 0, 0, 0, 0, 0, ""
+                    if root is not None:
+                        peer = order[arguments[root]]
+                    if tagged is not None:
+                        tag = arguments[tagged]
+                        key = group, peer, tag, sends
+                        counter = counters.get(key) or counter_of(key)
+                    if not barrier:
+                        given = tensor = arguments[own]
+                        while isinstance(tensor, list):
+                            tensor = tensor[0]
+                        size, dtype = tensor.shape, tensor.dtype
+                        known = shapes.get(size)
+                        if known is None or known[0] is not dtype:
+                            known = self._shape(size, dtype)
+                        _, shape, elements, kind = known
+                        if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
+                            elements = _elements(arguments[stated])
+                        if shared is not None:
+                            tag = shared(arguments, len(order))
+                        if reduction_at is not None:
+                            reduction, word = reduction_of(frame, arguments[reduction_at])
+                    at = begin(frame, number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
+                    if quick is not None and at is not None and (reduction_at is None or reductions.is_held):
+                        quick.remember(frame, arguments, state, at, counter, (count, members, word))
                 if digests is not None and at is not None and not barrier:
                     taken = digests.take(operation, arguments, members, at, word)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the ledger, and never the call
@@ -211,12 +224,25 @@ class Hook:
                 if taken is not None:
                     book.undigested(f"a call of {name} failed")
                 raise
-            book.end(at)
+            if at is not None:
+                end(at)
             if digests is not None and taken is not None:
                 digests.done(taken)
             return result
 
         return call
+
+    def _quick(self, operation: Operation, reductions: Reductions) -> Any:
+        """What writes the calls of an operation that were met before; None where Python has to look at each of them."""
+        recorder, reduces = self._book.recorder, operation.reduction is not None
+        is_barrier = operation.name in BARRIERS
+        if recorder is None or (reduces and not reductions.code):
+            return None
+        if not is_barrier and (operation.stated != operation.own or sharing_of(operation, self._book.text) is not None):
+            return None
+        places = (-1 if is_barrier else operation.own, operation.group, operation.root, operation.tag)
+        adder = reductions.code if reduces else None
+        return recorder.operation(self._unbox, adder, reductions.sum, *(-1 if one is None else one for one in places))
 
     def _group(self, boxed: Any) -> Known:
         """What is known of a group.
@@ -243,6 +269,8 @@ class Hook:
     def _ranks(self, group: Any) -> dict[int, int]:
         """The members of a group as torch keeps them: rank of the world to rank of the group."""
         self._members = self._distributed.distributed_c10d._world.pg_group_ranks  # noqa: SLF001
+        if self._book.recorder is not None:
+            self._book.recorder.look(self._members)
         return self._members[group]
 
     def _shape(self, shape: Any, dtype: Any) -> tuple[Any, int, int, int]:
@@ -269,11 +297,11 @@ class Reductions:
         """Take the operation."""
         self._torch, self._text = torch, book.text
         self._known: dict[int, tuple[int, str]] = {}
-        self._sum: Any = torch.distributed.ReduceOp.SUM
+        self.sum: Any = torch.distributed.ReduceOp.SUM
         self._addition = book.text(SUM), SUM
         own = getattr(torch.distributed.distributed_c10d, name, None)
-        self._code = getattr(getattr(own, "__wrapped__", None), "__code__", None)
-        self._is_held = False
+        self.code = getattr(getattr(own, "__wrapped__", None), "__code__", None)
+        self.is_held = False
 
     def of(self, frame: FrameType, boxed: Any) -> tuple[int, str]:
         """The number of a reduction's text, and the text.
@@ -282,7 +310,7 @@ class Reductions:
             frame: that made the call.
             boxed: the reduction, as the kernel has it.
         """
-        if frame.f_code is self._code and frame.f_locals.get("op") is self._sum and self._is_held:
+        if frame.f_code is self.code and frame.f_locals.get("op") is self.sum and self.is_held:
             return self._addition
         # Its method at once: to have it looked up by its name takes as long again.
         value = boxed._get_method("op")()  # noqa: SLF001
@@ -290,9 +318,9 @@ class Reductions:
         if known is None:
             word = reduction_of(self._torch, value)
             known = self._known[value] = self._text(word), word
-        if frame.f_code is self._code and frame.f_locals.get("op") is self._sum:
+        if frame.f_code is self.code and frame.f_locals.get("op") is self.sum:
             # Once they were held against each other: another release may do something else with the variable.
-            self._is_held = known == self._addition
+            self.is_held = known == self._addition
         return known
 
 

@@ -38,6 +38,7 @@ from harness.rank.inventory import describe
 from harness.rank.ledger import Book
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, names_swallowed, parameters
+from harness.rank.recorder import module_of
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
@@ -62,7 +63,7 @@ def live(spec: RankSpec) -> None:
     Raises:
         Exception: what the file raises that joins the backend's group, while it is loaded.
     """
-    join = load(spec.group).join
+    join, recorder = load(spec.group).join, module_of(spec.recorder)
     with contextlib.suppress(OSError):  # a full disk costs the stacks, not the rank
         # faulthandler keeps the file open for life
         stacks = Path(spec.scratch, STACKS).open("wb", buffering=0)  # noqa: SIM115
@@ -81,7 +82,7 @@ def live(spec: RankSpec) -> None:
         if spec.looks:
             _look(spec, emitter)
         else:
-            _run(spec, join, emitter, loaded)
+            _run(spec, join, emitter, loaded, recorder=recorder)
     except SystemExit as leaving:
         code = _exit_code(leaving)
     except BaseException as error:  # noqa: BLE001 - whatever ended the subject is the finding
@@ -97,7 +98,14 @@ def live(spec: RankSpec) -> None:
     _leave(code)
 
 
-def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, loaded: Loaded) -> None:
+def _run(
+    spec: RankSpec,
+    join: Callable[[RankSpec], Group],
+    emitter: Emitter,
+    loaded: Loaded,
+    *,
+    recorder: ModuleType | None,
+) -> None:
     own: dict[str, Any] = {
         "python": sys.version.split()[0],
         "threads": threading.active_count(),
@@ -109,7 +117,7 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
-    watch = Watch(emitter.emit, size=spec.size, book=_book(spec) if spec.observe else None)
+    watch = Watch(emitter.emit, size=spec.size, book=_book(spec, recorder) if spec.observe else None)
     watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
@@ -140,10 +148,10 @@ def _run(spec: RankSpec, join: Callable[[RankSpec], Group], emitter: Emitter, lo
     group.leave()
 
 
-def _book(spec: RankSpec) -> Book | None:
+def _book(spec: RankSpec, recorder: ModuleType | None) -> Book | None:
     """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds out."""
     try:
-        return Book(spec, is_struck=bool(spec.inside))
+        return Book(spec, is_struck=bool(spec.inside), recorder=recorder)
     except OSError as error:
         print(f"rankproof: no ledger of this rank's calls can be made: {error}", file=sys.stderr)
     return None

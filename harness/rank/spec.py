@@ -48,6 +48,7 @@ class RankSpec:
         on_host: whether it is on a test host, whose name it tells as it begins.
         observe: whether the rank writes a ledger of its collective calls.
         digests: whether it digests what they send and receive: `given`, where nothing is evaluated for it, or `eager`.
+        recorder: the quick way of its ledger, compiled for the harness's interpreter; empty where it could not be.
     """
 
     rank: int
@@ -78,6 +79,7 @@ class RankSpec:
     collective_timeout: float | None = None
     observe: bool = False
     digests: Digests = ""
+    recorder: str = ""
 
     @property
     def shared(self) -> str:

@@ -24,6 +24,7 @@ from harness.world.machines.placed import Placed
 from harness.world.names import ROOT
 from harness.world.preload import EVERYTHING, Preload
 from harness.world.program import READY, command, variables
+from harness.world.recorder import compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +279,7 @@ def _spec(
         collective_timeout=launch.collective_timeout,
         observe=launch.observe,
         digests=launch.digests,
+        recorder=compiled() if launch.observe else "",
         inside={kind: server.inside(file) for kind, file in launch.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
         on_host=launch.hosts is not None,

@@ -1,7 +1,8 @@
 """What the ledger costs: the time inside its hook, in the same run as the calls that it is held against.
 
 The hook finds its caller through as many frames as without a clock, and what the clock takes is counted as the hook's:
-half a microsecond of a call, and more where caches are cold. Torch's own way to Python and back, which no hook is
+half a microsecond of a call, and more where caches are cold. Beside the recorder in C, where there is a compiler, the
+ledger that Python writes alone is measured. Torch's own way to Python and back, which no hook is
 spared, is told beside it: the time of calls in a group of one, less that without a hook and less that in the hook.
 """
 
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.pool import ServerPool
+from harness.world.recorder import compiled
 from harness.world.world import Launch, World
 
 ROUNDS, STEPS = 400, 40
@@ -22,6 +24,7 @@ import torch
 import torch.distributed as dist
 from harness.rank.ledger import Book
 from harness.rank.ledger_torch import Hook
+from harness.rank.recorder import module_of
 
 OURS, NOW = [], {"inner": 0.0, "inside": False}
 
@@ -66,12 +69,12 @@ def alone():
     dist.destroy_process_group(group)  # where there are several groups, each call has to be asked for its own
     return statistics.median(times)
 
-def observe(context, digests):
+def observe(context, digests, recorder):
     NOW["unobserved"] = alone()
     spec = SimpleNamespace(rank=context.rank, size=2, scratch=str(context._kept.parent), folder=".", world="")
     spec.digests = digests
     dist.Work.wait = inner(dist.Work.wait)
-    Timed(Book(spec), torch).install()
+    Timed(Book(spec, recorder=module_of(recorder)), torch).install()
     if digests:
         dist.Work.wait = ours(dist.Work.wait, call=False)
 
@@ -88,8 +91,8 @@ def measured(context, step, rounds):
     way = alone() - NOW["unobserved"] - statistics.median(OURS)
     context.emit("measured", round=statistics.median(times), call=call, calls=calls, share=share, way=way)
 
-def ping_pong(context, *, rounds, digests):
-    observe(context, digests)
+def ping_pong(context, *, rounds, digests, recorder):
+    observe(context, digests, recorder)
     tensor = torch.ones(1 << 18)
 
     def step():
@@ -101,9 +104,9 @@ def ping_pong(context, *, rounds, digests):
 
     measured(context, step, rounds)
 
-def decode(context, *, rounds, digests, width=768, layers=12, words=32000, past=128):
+def decode(context, *, rounds, digests, recorder, width=768, layers=12, words=32000, past=128):
     # 110 million parameters with its embedding, as wide and deep as GPT-2 small, each rank half of every layer.
-    observe(context, digests)
+    observe(context, digests, recorder)
     torch.manual_seed(7)
     half, heads = width // 2, 6
     block = lambda *shape: torch.randn(*shape) / shape[-1] ** 0.5
@@ -129,12 +132,13 @@ def decode(context, *, rounds, digests, width=768, layers=12, words=32000, past=
     measured(context, step, rounds)
 """
 CASES = {
-    "ping-pong": ("ping_pong", ""),
-    "ping-pong, with digests": ("ping_pong", "given"),
-    "decode step": ("decode", ""),
-    "decode step, with digests": ("decode", "given"),
+    "ping-pong": ("ping_pong", "", True),
+    "ping-pong, Python alone": ("ping_pong", "", False),
+    "ping-pong, with digests": ("ping_pong", "given", True),
+    "decode step": ("decode", "", True),
+    "decode step, with digests": ("decode", "given", True),
 }
-"""What is measured: the subject's function, and whether payloads are digested."""
+"""What is measured: the subject's function, whether payloads are digested, and whether the recorder in C may write."""
 
 
 def measure(
@@ -152,8 +156,17 @@ def measure(
     """
     (folder / "subject.py").write_text(SUBJECT)
     return {
-        case: _of(pool, folder, entry, {"rounds": rounds if entry == "ping_pong" else steps, "digests": digests})
-        for case, (entry, digests) in CASES.items()
+        case: _of(
+            pool,
+            folder,
+            entry,
+            {
+                "rounds": rounds if entry == "ping_pong" else steps,
+                "digests": digests,
+                "recorder": compiled() if in_c else "",
+            },
+        )
+        for case, (entry, digests, in_c) in CASES.items()
         if case in cases
     }
 
@@ -189,6 +202,7 @@ def _of(pool: ServerPool, folder: Path, entry: str, arguments: dict[str, Any]) -
 def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
     print("the ledger, 2 ranks of gloo: 1 MiB to and fro, and decoding with 110 million parameters")
+    print("  with the recorder in C" if compiled() else "  without the recorder in C, which cannot be compiled here")
     for case, figures in found.items():
         print(
             f"  {case:<26} {figures['round_seconds'] * 1e6:8.0f} us, {figures['calls']:.0f} calls of "

@@ -25,7 +25,9 @@ from harness.rank.spec import RankSpec
 from tests.ledger.made import WORLD, call, digested, ledger, of_sum, part, receive, send
 
 CALLS = (call(reduction="sum", state="ended", end=99), send(1, tag=3), receive(None), call("barrier"))
-WRITTEN = digested(ledger(0, *CALLS, undigested=2, undigested_why="why"), of_sum(1, "sent", -1.5), part(2, "sent", 9))
+WRITTEN = digested(
+    ledger(0, *CALLS, undigested=2, undigested_why="why", in_c=True), of_sum(1, "sent", -1.5), part(2, "sent", 9)
+)
 DATA = encode(WRITTEN)
 
 

@@ -13,6 +13,8 @@ from harness.ledger.account import account, in_words, standing
 from harness.ledger.file import ARTEFACT, Ledger, encode, parse
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run import ledgers
+from harness.world import launch
+from harness.world.recorder import compiled
 from harness.world.world import World
 
 RING = KINDS["mlx-ring"]
@@ -64,8 +66,17 @@ class Called:
         return found
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With --soak everything holds where Python writes alone, too."""
+    if "called" in metafunc.fixturenames:
+        written = ["in C", "by Python"] if metafunc.config.getoption("--soak") else ["in C"]
+        metafunc.parametrize("written", written)
+
+
 @pytest.fixture
-def called(live: Callable[..., Any]) -> Callable[..., Called]:
+def called(live: Callable[..., Any], written: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Called]:
+    if written == "by Python":
+        monkeypatch.setattr(launch, "compiled", str)
     return lambda entry, **rest: Called(live, entry, **rest)
 
 
@@ -95,6 +106,29 @@ def test_every_call_of_torch_is_seen_and_agrees(called: Callable[..., Called]) -
     assert [(call.group.ranks, call.peer) for call in calls if call.group.name != "0"] == [((0, 1), None), ((0, 1), 1)]
     assert {call.thread for call in calls} == {0, 1}
     assert all(call.site.startswith("calling.py:") for call in calls)
+
+
+def test_a_recorder_in_c_writes_what_python_writes(
+    called: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Call for call the same, but for the time: other tensors from one line, other lines, groups, threads and tags."""
+    in_c = called("again", size=3)
+    loaded = [event.values for event in in_c.lived.capture.events if event.name == "subject.loaded"]
+    assert loaded
+    assert "recorder" not in str(loaded)  # it is the harness's own, and no part of what the subject loaded
+    monkeypatch.setattr(launch, "compiled", str)
+    alone = called("again", size=3)
+    for rank in range(3):
+        one, other = in_c.ledgers[rank], alone.ledgers[rank]
+        assert (one.in_c, other.in_c) == (bool(compiled()), False)
+        assert len(one.calls) == len(other.calls) > 90
+        for first, second in zip(one.calls, other.calls, strict=True):
+            assert first.values() == second.values()
+            assert (first.thread, first.end is None) == (second.thread, second.end is None)
+        begun = [call.begin for call in one.calls]
+        assert begun == sorted(begun)
+        assert all(call.end is None or call.end >= call.begin for call in one.calls)
+    assert (in_c.difference, in_c.account["checks"]) == (None, alone.account["checks"])
 
 
 def test_a_branch_around_a_collective_is_named_with_both_lines(called: Callable[..., Called]) -> None:

@@ -55,6 +55,26 @@ def every_kind(context):
     context.emit("called")
 
 
+def again(context, *, times=3):
+    """Everything several times: from the same lines with other tensors and tags, and from others with the same."""
+    import torch
+    import torch.distributed as dist
+
+    for step in range(times):
+        every_kind(context)
+        for tensor in (torch.ones(3), torch.ones(3, dtype=torch.int64), torch.ones(3, 1), torch.ones(step + 5)):
+            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, op=dist.ReduceOp.MIN)
+            dist.all_reduce(tensor, async_op=step == 1)
+            dist.broadcast(tensor, step % context.size)
+            for tag in range(3):
+                if context.rank == 0:
+                    dist.send(tensor, 1, tag=tag)
+                if context.rank == 1:
+                    dist.recv(tensor, 0, tag=tag)
+        dist.barrier()
+
+
 def branch(context, *, odd=1):
     """One rank takes another way at the third call."""
     import torch
