@@ -11,14 +11,11 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import get_args
 
-from harness.checks.accounted import accounted
-from harness.checks.arrays import compares_arrays
 from harness.checks.finding import canonical
 from harness.events import EventError
 from harness.forms.digest import sha256
 from harness.history import History
 from harness.plugins import PluginFailed
-from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record import facts as facts_module
 from harness.record import sources
 from harness.record.accounts import Accounts
@@ -28,7 +25,6 @@ from harness.record.arms import (
     compared,
     demand_lists,
     differing,
-    missing,
     repositories,
 )
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
@@ -42,27 +38,26 @@ from harness.record.facts import (
     RevisionFacts,
     RunFacts,
 )
-from harness.record.farmed import demand_farmed, demand_over_machines, most_at_once
+from harness.record.farmed import demand_farmed, demand_over_machines
 from harness.record.ledgers import Ledgers
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.library import Libraries
 from harness.record.model import (
     ArmSummary,
-    Contradiction,
     Record,
     RecordError,
     Unknown,
     read_model,
 )
+from harness.record.planned import planned_cells
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
-from harness.record.skips import contradiction, lacks_machines, unmet
 from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
-from harness.scenario import CALLED, Cell, Scenario, ScenarioError, cells, parse_scenario
+from harness.scenario import CALLED, Cell, Scenario, ScenarioError, parse_scenario
 from harness.scenario import Arm as ScenarioArm
-from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
+from harness.stats.outcome import Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.unshown import EDITION
@@ -103,7 +98,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
-    planned = _cells(scenario, run, names)
+    planned = planned_cells(scenario, run, names)
     _demand_all_used(scenario, planned, names)
     environments = arm_environments(scenario, run, read, names)
     recipes = {
@@ -255,83 +250,6 @@ def _revision(name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Col
     if found.rev != (arm.rev or "HEAD") or found.patch != kept or (kept is not None) != (arm.patch is not None):
         raise RecordError(f"the {name}'s revision or patch is not the scenario's")
     return found
-
-
-def _cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[tuple[Cell, CellFacts]]:
-    planned = cells(scenario)
-    if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
-        raise RecordError("the run's cells are not the scenario's matrix")
-    pairs = list(zip(planned, run.cells, strict=True))
-    ran = [cell for cell, fact in pairs if fact.skipped is None]
-    if not ran and run.server_pids:
-        raise Contradiction(
-            RefusalWord.SKIP_CONTRADICTED, "every cell is skipped, and the run started what forks ranks"
-        )
-    for cell, fact in pairs:
-        _demand_possible(scenario, run, cell, fact, ran, names)
-    return pairs
-
-
-def _demand_possible(
-    scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, ran: Sequence[Cell], names: Collection[str]
-) -> None:
-    if fact.skipped is not None:
-        if fact.candidate or fact.control:
-            raise RecordError(f"cell {cell.id} is skipped and has trials")
-        if not _bears_out(fact.skipped, scenario, run, cell):
-            message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
-            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
-        if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
-            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
-        return
-    away = "has its ranks on machines that the run had not" if lacks_machines(cell, run.machines) else None
-    if reason := unmet(scenario.needs, run.environment) or away:
-        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
-    for arm in missing(scenario, run):
-        raise Contradiction(
-            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"
-        )
-    counts: dict[Arm, tuple[int, int]] = {
-        "candidate": (fact.candidate, scenario.trials.candidate),
-        "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
-    }
-    for arm, (count, planned) in counts.items():
-        if not planned <= count <= planned + scenario.trials.max_voids * most_at_once(run):
-            raise Contradiction(
-                RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
-            )
-        for index in range(count):
-            if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:
-                raise RecordError(f"the events of a planned trial are missing: {events}")
-    for place in reference_folders(scenario, cell):
-        if f"{place}/{EVENTS}" not in names:
-            raise RecordError(f"the events of the reference are missing: {place}/{EVENTS}")
-
-
-def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> bool:
-    """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is its signer's word."""
-    program = scenario.subject.program is not None
-    match skipped.code:
-        case SkipCode.MACHINE_PROGRAM:
-            return program
-        case SkipCode.MACHINE_NUMERIC:
-            return bool(compares_arrays(scenario.checks) or accounted(scenario.checks))
-        case SkipCode.MACHINE_FAULT:
-            return bool(scenario.faults)
-        case SkipCode.MACHINE_HOSTS:
-            return scenario.world.hosts > 1
-        case SkipCode.CELL_HOSTS:
-            return lacks_machines(cell, run.machines)
-        case SkipCode.BACKEND_HOSTS:
-            return (scenario.world.hosts > 1 or run.machines is not None) and not program
-        case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
-            return bool(missing(scenario, run))
-        case SkipCode.CELL_LIMIT:
-            return True
-        case code if code.depends_on in ("cell", "backend"):
-            return not program
-        case _:
-            return skipped == unmet(scenario.needs, run.environment)
 
 
 def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]) -> None:

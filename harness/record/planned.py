@@ -1,0 +1,100 @@
+"""The cells that a scenario plans, held against those that a run says it ran or skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from harness.checks.accounted import accounted
+from harness.checks.arrays import compares_arrays
+from harness.reason import RefusalWord, Skip, SkipCode
+from harness.record.arms import missing
+from harness.record.facts import RunFacts
+from harness.record.farmed import most_at_once
+from harness.record.model import Contradiction, RecordError
+from harness.record.skips import contradiction, lacks_machines, unmet
+from harness.scenario import Cell, Scenario, cells
+from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
+from harness.stats.verdict import CellFacts
+
+
+def planned_cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[tuple[Cell, CellFacts]]:
+    """The cells of a scenario, each with what the run says became of it.
+
+    Raises:
+        Contradiction: a cell that was skipped and could run, ran and could not, or ran other trials than planned.
+        RecordError: other cells than the scenario's, or evidence of a trial that is missing.
+    """
+    planned = cells(scenario)
+    if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
+        raise RecordError("the run's cells are not the scenario's matrix")
+    pairs = list(zip(planned, run.cells, strict=True))
+    ran = [cell for cell, fact in pairs if fact.skipped is None]
+    if not ran and run.server_pids:
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, "every cell is skipped, and the run started what forks ranks"
+        )
+    for cell, fact in pairs:
+        _demand_possible(scenario, run, cell, fact, ran, names)
+    return pairs
+
+
+def _demand_possible(
+    scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, ran: Sequence[Cell], names: Collection[str]
+) -> None:
+    if fact.skipped is not None:
+        if fact.candidate or fact.control:
+            raise RecordError(f"cell {cell.id} is skipped and has trials")
+        if not _bears_out(fact.skipped, scenario, run, cell):
+            message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
+            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
+        if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
+            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
+        return
+    away = "has its ranks on machines that the run had not" if lacks_machines(cell, run.machines) else None
+    if reason := unmet(scenario.needs, run.environment) or away:
+        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
+    for arm in missing(scenario, run):
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"
+        )
+    counts: dict[Arm, tuple[int, int]] = {
+        "candidate": (fact.candidate, scenario.trials.candidate),
+        "control": (fact.control, scenario.trials.control if scenario.subject.control else 0),
+    }
+    for arm, (count, planned) in counts.items():
+        if not planned <= count <= planned + scenario.trials.max_voids * most_at_once(run):
+            raise Contradiction(
+                RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
+            )
+        for index in range(count):
+            if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:
+                raise RecordError(f"the events of a planned trial are missing: {events}")
+    for place in reference_folders(scenario, cell):
+        if f"{place}/{EVENTS}" not in names:
+            raise RecordError(f"the events of the reference are missing: {place}/{EVENTS}")
+
+
+def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> bool:
+    """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is its signer's word."""
+    program = scenario.subject.program is not None
+    match skipped.code:
+        case SkipCode.MACHINE_PROGRAM:
+            return program
+        case SkipCode.MACHINE_NUMERIC:
+            return bool(compares_arrays(scenario.checks) or accounted(scenario.checks))
+        case SkipCode.MACHINE_FAULT:
+            return bool(scenario.faults)
+        case SkipCode.MACHINE_HOSTS:
+            return scenario.world.hosts > 1
+        case SkipCode.CELL_HOSTS:
+            return lacks_machines(cell, run.machines)
+        case SkipCode.BACKEND_HOSTS:
+            return (scenario.world.hosts > 1 or run.machines is not None) and not program
+        case SkipCode.MACHINE_INTERPRETER | SkipCode.NETWORK_PACKAGES:
+            return bool(missing(scenario, run))
+        case SkipCode.CELL_LIMIT:
+            return True
+        case code if code.depends_on in ("cell", "backend"):
+            return not program
+        case _:
+            return skipped == unmet(scenario.needs, run.environment)
