@@ -157,8 +157,13 @@ def _contradiction(calls: Mapping[int, Call]) -> Difference | None:
         rank: Stated(operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares)
         for rank, call in calls.items()
     }
-    found = contradiction(stated, next(iter(calls.values())).group.ranks) if calls else None
-    if found is None:
+    order = next(iter(calls.values())).group.ranks if calls else ()
+    found = contradiction(stated, order)
+    if found is None or all(
+        # Each contradicts itself, and was refused for it, alike on every rank: nothing went out.
+        call.state == "failed" and contradiction({rank: stated[rank]}, order) is not None
+        for rank, call in calls.items()
+    ):
         return None
     one, other = (Side(rank=rank, call=calls[rank]) for rank in (found.source, found.destination))
     return Difference(ranks=found.ranks, one=one, other=other, split=found)

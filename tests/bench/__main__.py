@@ -23,7 +23,7 @@ from harness.backends import KINDS
 from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
-from harness.world.pool import ServerPool
+from harness.world.pool import ServerPool, prepare
 from tests.bench import gguf_files, hosts, inference, integrity, integrity_pipeline, ledger, scale, transport, verifying
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
@@ -174,7 +174,7 @@ def worlds(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
         folder = Path(name)
         begin = time.monotonic()
-        pool.prepare(1, warm=True, env={})
+        prepare(pool, 1, warm=True, env={})
         server = time.monotonic() - begin
         for contest in contests:
             warm_world(pool, folder, backend=contest.backend, ranks=contest.ranks)

@@ -18,6 +18,7 @@ from harness.world.capture import Capture
 from harness.world.launch import Launch
 from harness.world.machines.channel import LEASE, argv
 from harness.world.machines.fleet import Fleet, Reached
+from harness.world.pool import prepare
 from harness.world.world import World
 from tests.bench.recorded_keepers import Keepers, Recorder, Recording
 
@@ -63,7 +64,7 @@ def row(code: Path, recording: Recording, *, hosts: int, events: int, idle: floa
         before = process.memory_info().rss, process.num_fds()
         began, spent = time.monotonic(), _spent()
         fleet = made.enter_context(_fleet([keepers.start] * hosts))
-        fleet.prepare(1, warm=True, env={})
+        prepare(fleet, 1, warm=True, env={})
         ready = {"ready_seconds": time.monotonic() - began, "ready_cpu": _spent() - spent}
         held = process.memory_info().rss - before[0], process.num_fds() - before[1]
         spent = _spent()

@@ -37,6 +37,7 @@ SCENARIO = NotRun("takes minutes, on demand; tests/run runs the shipped scenario
 MACHINES = NotRun("needs machines; tests/machines runs it against a real sshd")
 TESTS = NotRun("runs the tests, of which this is one")
 
+BENCH = NotRun("measures for a minute; tests/test_bench.py measures some of it")
 CLUSTER = NotRun("needs a Ray cluster; nox -s farm starts one and runs it")
 
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
@@ -110,6 +111,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         ),
         NotRun("tests/test_plugin_example.py does it, in an environment of its own"),
     ),
+    "docs/scale.md": {"nox -s bench -- --only scale": BENCH},
     "docs/gate.md": {
         "rankproof gate --commit HEAD --policy .rankproof/policy.yaml results/": NotRun(
             "needs a policy and reports of a commit; tests/gate/test_command.py runs it"

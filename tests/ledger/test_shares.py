@@ -95,6 +95,13 @@ def test_arrays_of_one_call_are_alike_one_by_one() -> None:
     assert "in parts of 4, 3, 2" in in_words(found.values()["other"]["call"])  # type: ignore[index,call-overload]
 
 
+@pytest.mark.parametrize(("states", "agrees"), [(("failed",) * 3, True), (("failed", "failed", "ended"), False)])
+def test_a_call_that_every_rank_had_refused_is_no_difference(states: tuple[str, ...], agrees: bool) -> None:
+    """Each gave itself 3 and took 2 of it: refused alike, nothing went out. Where one was taken, they differ."""
+    found = difference(*(split((3,), (2,), operation="all_gather", elements=3, state=state) for state in states))
+    assert (found is None) is agrees
+
+
 def test_what_is_not_known_is_no_difference_and_no_agreement() -> None:
     """Ledgers of before state nothing, which is as it was; what one could not hold is told, and is not agreement."""
     assert difference(split(elements=3), split(elements=9), split(elements=6)) is None

@@ -22,7 +22,7 @@ from harness.history import History
 from harness.rank.process import inspect
 from harness.world import fork_server
 from harness.world.capture import Capture
-from harness.world.pool import ServerPool
+from harness.world.pool import ServerPool, prepare
 from harness.world.preload import MODULES, Preload
 from harness.world.world import Launch, World
 
@@ -162,7 +162,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def pool(ground: Path) -> Iterator[ServerPool]:
     """One pool, so that the warm server is started once."""
     with ServerPool() as found:
-        found.prepare(1, warm=True, env={}, preload=ENGINES)
+        prepare(found, 1, warm=True, env={}, preload=ENGINES)
         yield found
     assert survivors(str(ground), spare=set(), within=2.0) == set()
     assert [path.name for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")] == []
@@ -207,7 +207,7 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:
-            pool.prepare(1, warm=order.warm, env=order.env, shared_home=order.shared_home, preload=order.preload)
+            prepare(pool, 1, warm=order.warm, env=order.env, shared_home=order.shared_home, preload=order.preload)
             first, opened = False, descriptors()
         begin = time.monotonic()
         capture = World(order, pool, on_gate=on_gate, on_left=on_left, cancel=cancel).run()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.world.hang import Hang, holding_back
-from harness.world.pool import ServerPool
+from harness.world.pool import ServerPool, prepare
 from tests.world.conftest import Lived
 
 HANG = Hang(window=0.6, within=6.0)
@@ -51,7 +51,7 @@ def together(live: Callable[..., Lived], pool: ServerPool, orders: dict[str, dic
     """Live the worlds: those without a group, which mostly wait, side by side from servers that hold no torch."""
     grouped = {name: rest for name, rest in orders.items() if "backend" in rest}
     alone = {name: {**rest, "backend": "none", "warm": False} for name, rest in orders.items() if name not in grouped}
-    pool.prepare(LANES, warm=False, env={})
+    prepare(pool, LANES, warm=False, env={})
     found = {name: live(f"hanging:{name}", deadline=60.0, **rest) for name, rest in grouped.items()}
     with ThreadPoolExecutor(LANES) as threads:
         running = {name: threads.submit(live, f"hanging:{name}", deadline=60.0, **rest) for name, rest in alone.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.world.hang import Hang
-from harness.world.pool import ServerPool
+from harness.world.pool import ServerPool, prepare
 from harness.world.world import World
 from tests.world.conftest import Lived
 from tests.world.test_killed_harness import Driver
@@ -103,7 +103,7 @@ def test_descriptors_that_do_not_reach_the_server_are_told(order: Callable[..., 
     with ServerPool() as pool:
         resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
         try:
-            pool.prepare(1, warm=False, env={})
+            prepare(pool, 1, warm=False, env={})
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         launch = order("", program=("sh", "rank.sh"), folder=tmp_path, backend="none", warm=False, size=64)

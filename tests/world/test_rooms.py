@@ -18,7 +18,7 @@ import pytest
 
 from harness.world import room as rooms
 from harness.world.missed import missed
-from harness.world.pool import ServerPool
+from harness.world.pool import ServerPool, prepare
 from harness.world.removal import empty, remove
 from harness.world.world import World
 
@@ -65,7 +65,7 @@ def test_worlds_side_by_side_have_rooms_of_their_own(pool: ServerPool, order: Ca
     """Two worlds that live at the same time have two servers and two rooms."""
     both = threading.Barrier(2, timeout=60)
     seen: list[str] = []
-    pool.prepare(2, warm=False, env={})
+    prepare(pool, 2, warm=False, env={})
     assert live("lodging:listing", warm=False, backend="none", size=1).passed
 
     def lane() -> None:

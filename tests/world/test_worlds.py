@@ -14,7 +14,7 @@ import pytest
 
 from harness.events import Event
 from harness.world.fork_server import Server, ServerFailed, ServerKey
-from harness.world.pool import ServerPool
+from harness.world.pool import ServerPool, prepare
 from harness.world.preload import HUGE_PAGE
 from harness.world.world import Cancelled, World
 from tests.world.conftest import ENGINES
@@ -255,7 +255,7 @@ def test_worlds_in_a_row_and_in_two_lanes(
     live: Live, pool: ServerPool, order: Callable[..., Any], often: Callable[..., range]
 ) -> None:
     """Worlds of four in a row, and half as many in two threads at once: not one flake."""
-    pool.prepare(2, warm=True, env={}, preload=ENGINES)
+    prepare(pool, 2, warm=True, env={}, preload=ENGINES)
     seconds = [live("calm:gather", size=4) for _ in often(8, soak=200)]
     assert all(lived.passed for lived in seconds)
     found: list[list[str]] = []
