@@ -200,7 +200,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/findings/README.md": {
         **{
             f"rankproof verify {FINDINGS}/{name}.rankproof.tar.xz --allowed-signers {FINDINGS}/allowed_signers": RUN
-            for name in ("stop-string", "first-space", "last-character")
+            for name in (
+                *("stop-string", "first-space", "last-character"),
+                *("launcher-exit-code", "launcher-terminated"),
+            )
         },
         "rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers "
         "docs/findings/allowed_signers": NotRun("takes minutes; each was reproduced when it was made"),
