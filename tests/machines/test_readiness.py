@@ -145,7 +145,8 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
 
 def _ranks_are_at_work(room: Room, index: int) -> bool:
     own = Path(f"/proc/{room.pids[index]}/ns/net").stat().st_ino
-    names = (path for path in Path("/proc").glob("[0-9]*/root/root/.cache/rankproof/machines/runs/*/*"))
+    home = Path("~root").expanduser().relative_to("/")
+    names = Path("/proc").glob(f"[0-9]*/root/{home}/.cache/rankproof/machines/runs/*/*")
     for path in names:
         try:
             if Path("/proc", path.parts[2], "ns/net").stat().st_ino == own and path.stat().st_size > 20_000:
