@@ -98,13 +98,7 @@ class Turn:
                 self._await_the_others()
                 yield
                 return
-            before, child = os.getpid(), os.fork()
-            if child == 0:
-                try:
-                    die_with_parent(before)
-                    self._hold(before)
-                finally:
-                    _exit(0)
+            child = _child(self._hold)
             # The last rank must see the child's end of the line closed when the child is gone.
             self._end.close()
             try:
