@@ -41,6 +41,12 @@ class EquivalentCheck(AccountedCheck):
         description="The same for the middle distance of 16 positions and more, where it is to be less: of many it "
         "varies little, and 1.25 shows in 16 bits what 2 lets pass.",
     )
+    layers: Annotated[float, Field(ge=1, le=100)] | None = Field(
+        None,
+        description="How many times as far as the reference's own variants what leaves a layer, or a part of one, may "
+        "lie from it. Left out, hidden states only name the layer. In 16 bits a part shows what the sum of the layers "
+        "hides.",
+    )
     positions: Annotated[int, Field(ge=1)] = Field(
         16, description="So many positions at least have to be judged: fewer say too little."
     )
@@ -52,7 +58,7 @@ class EquivalentCheck(AccountedCheck):
 
     @property
     def _slack(self) -> Slack:
-        return Slack(self.margin, self.middle)
+        return Slack(self.margin, self.middle, self.layers)
 
     def wants(self, name: str) -> bool:
         return NAME.fullmatch(name) is not None
@@ -98,7 +104,8 @@ class EquivalentCheck(AccountedCheck):
                 uncompared=not (missing or shape),
             )
         if parity.unseen:
-            reason = f"{plural(parity.unseen, 'array')} of scores that the reference's routers kept no rank did"
+            what = "of scores that the reference's routers" if self.layers is None else "that the reference"
+            reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         if own.keeps and (own.phases.keys() != parity.phases.keys() or not own.phases.keys() <= set(PHASES)):
             reason = "the account contradicts itself: a phase was not compared"
@@ -107,11 +114,22 @@ class EquivalentCheck(AccountedCheck):
             if wrong := found.contradiction(parity.phases[phase], self._slack):
                 reason = f"the account contradicts itself: {wrong}"
                 return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+        if wrong := self._unjudged(own):
+            return RankFinding(rank=rank, passed=False, reason=wrong, line=line, uncompared=True)
         why = odd.get(rank) or self._complaint(own, parity)
         if why:
             reason = f"DIVERGENT: {why}"
             return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line)
         return RankFinding(rank=rank, passed=True, observed=self._agreement(own, parity), line=line)
+
+    def _unjudged(self, own: RankParity) -> str:
+        """Why hidden states cannot be judged, where they are to be; empty where they can."""
+        if self.layers is None:
+            return ""
+        if not own.layers:
+            return "no hidden state was kept on both sides: keep hidden.0.0 and so on, the reference its variants' too"
+        near = own.near is not None and own.near <= 1
+        return "" if near == (own.layer is None) else "the account contradicts itself: a layer is off, and not named"
 
     def _complaint(self, own: RankParity, parity: Parity) -> str:
         """Why a rank is divergent: by the first phase, in the first prompt and position; empty where it is not."""
@@ -137,6 +155,9 @@ class EquivalentCheck(AccountedCheck):
             return said + (_layer_in_words(own.layer) if own.layer is not None else "")
         if own.router is not None:
             return f"a router would choose otherwise than noise explains{_layer_in_words(own.router)}"
+        if self.layers is not None and own.layer is not None:
+            far = "beyond any multiple of" if own.near is None else f"up to {own.near:.3g} times"
+            return f"hidden states are {far} what noise allows, logits within it{_layer_in_words(own.layer)}"
         return _flip_in_words(own.flip) if own.flip is not None else ""
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:
@@ -148,13 +169,16 @@ class EquivalentCheck(AccountedCheck):
             near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
             parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
         if not own.keeps:
-            return f"EQUIVALENT by {plural(own.tokens, 'token')} alone: it keeps no logits"
+            told = f"EQUIVALENT by {plural(own.tokens, 'token')} alone: it keeps no logits"
+            return told if self.layers is None else told.replace(" alone", f" and {plural(own.layers, 'hidden state')}")
         if own.flips:
             parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
         share = max(one.times(parity.phases[phase], self._slack) for phase, one in own.phases.items())
         within = "" if identical else f"; {share:.2g} of what noise allows"
+        if self.layers is not None:
+            within += f"; hidden states {own.near:.2g} of what noise allows" if own.near else "; hidden states alike"
         return f"{word}: {', '.join(parts)}{within}"
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:

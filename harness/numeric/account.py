@@ -66,6 +66,8 @@ class RankParity(Model):
         phases: what its logits differ by.
         layers: how many hidden states were compared.
         layer: the first that differs.
+        near: where hidden states are judged, the one that lies furthest off, in units of what is allowed; None is
+            beyond any number, or not judged.
         router: the first router whose scores do, of those that are told through which experts to send each token.
         tokens: how many tokens were compared.
         flips: how many are others than the reference's.
@@ -77,6 +79,7 @@ class RankParity(Model):
     phases: dict[str, Departure] = Field(default_factory=dict)
     layers: Count = 0
     layer: LayerDeparture | None = None
+    near: Distance | None = None
     router: LayerDeparture | None = None
     tokens: Count = 0
     flips: Count = 0
@@ -84,9 +87,9 @@ class RankParity(Model):
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what no account told before routers could be followed, where there is none of it."""
+        """Without what accounts did not tell before it was asked for, where there is none of it."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name != "router" or value is not None}
+        return {name: value for name, value in found.items() if name not in ("router", "near") or value is not None}
 
 
 class Parity(Told):
@@ -97,7 +100,8 @@ class Parity(Told):
         phases: the envelope of each phase.
         sensitivity: what was measured of defects of known size.
         ranks: each rank of the world, in order.
-        unseen: how many of the scores that the reference kept of its routers no rank did.
+        unseen: how many of the scores that the reference kept of its routers no rank did; where hidden states are
+            judged, how many of all that it kept of its layers.
     """
 
     dtype: str

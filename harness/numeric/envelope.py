@@ -32,11 +32,17 @@ Distance = Annotated[float, Field(ge=0)]
 class Slack(NamedTuple):
     """How many times the envelope a run may differ by: at any position, and at half of 16 and more.
 
-    The second is the first where it is None.
+    The second is the first where it is None. The third is of what leaves layers and their parts, in both places: None
+    where that only names the layer.
     """
 
     margin: float
     middle: float | None = None
+    layers: float | None = None
+
+    def of_layers(self) -> Slack:
+        """What holds for hidden states."""
+        return self if self.layers is None else Slack(self.layers)
 
 
 class Envelope(Model):

@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -50,6 +50,20 @@ Tokens = Mapping[int, list[int]]
 """The tokens that were generated, by prompt."""
 UNREADABLE = -1
 """The prompt of what was said of tokens and cannot be read."""
+
+
+class MovedLayer(NamedTuple):
+    """What leaves a layer, or a part of one, held against the reference.
+
+    Attributes:
+        prompts: of how many prompts it can be compared.
+        times: how far off it is, in units of what is allowed.
+        departed: where it lies beyond that.
+    """
+
+    prompts: int
+    times: float
+    departed: LayerDeparture | None
 
 
 class Whole:
@@ -105,17 +119,17 @@ class Whole:
                 )
             except NotAnArray as error:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
-        layers, beyond = 0, list[LayerDeparture]()
-        for many, departed in self._departures(own):
-            layers += many
-            beyond += [departed] if departed is not None else []
+        moved = list(self._layers(own))
+        beyond = [one.departed for one in moved if one.departed is not None]
+        near = max((one.times for one in moved), default=math.inf) if self.slack.layers is not None else math.inf
         found_flips = [] if isinstance(flips, str) else flips
         return RankParity(
             why=why,
             keeps=keeps,
             phases=phases,
-            layers=layers,
+            layers=sum(one.prompts for one in moved),
             layer=next(iter(beyond), None),
+            near=near if near < math.inf else None,
             router=next((one for one in beyond if one.part == ROUTER), None),
             tokens=sum(map(len, tokens.values())) if not why else 0,
             flips=len(found_flips),
@@ -137,6 +151,8 @@ class Whole:
                         Sequences(own), Sequences(of), keep=self._keep[phase], most=limits.allows(self.slack)[1]
                     )
                     times.append(moved.times(limits, self.slack))
+            if self.slack.layers is not None:
+                times += [one.times for one in self._layers(self._series[series, number])]
             if times:
                 worst = max(times)
                 found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))
@@ -198,8 +214,8 @@ class Whole:
         many: int = numbers(self.logits[phase][prompt]).shape[0]
         return self._keep[phase][prompt] < many
 
-    def _departures(self, own: Arrays) -> Iterator[tuple[int, LayerDeparture | None]]:
-        """In order, how many hidden states of a layer (or a part) can be compared, and what lies beyond noise there."""
+    def _layers(self, own: Arrays) -> Iterator[MovedLayer]:
+        """In order, each layer, and part of one, of which hidden states can be compared."""
         reference = self._series.get(NO_SERIES, {})
         for place in sorted((one for one in own if one[0] == "hidden"), key=_in_order):
             shared = sorted(own[place].keys() & reference.get(place, {}).keys())
@@ -211,11 +227,13 @@ class Whole:
             rows = {prompt: expected.rows(prompt).shape[0] for prompt in shared}
             keep = {prompt: self._keep.get("prefill", {}).get(prompt, many) for prompt, many in rows.items()}
             limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
-            half, most = limits.allows(self.slack)
+            slack = self.slack if _is_of_a_router(place) else self.slack.of_layers()
+            half, most = limits.allows(slack)
             found = Sequences({prompt: own[place][prompt] for prompt in shared})
             moved = departure(found, expected, keep=keep, most=most)
             departed = None
-            if moved.times(limits, self.slack) > 1:
+            times = moved.times(limits, slack)
+            if times > 1:
                 layer, _, part = place[1].partition(".")
                 at = moved.first or moved.most_at
                 assert at is not None
@@ -226,7 +244,7 @@ class Whole:
                     most=moved.most if moved.beyond else moved.half,
                     allowed=most if moved.beyond else half,
                 )
-            yield len(shared), departed
+            yield MovedLayer(len(shared), times, departed)
 
     def _flips(self, tokens: Tokens) -> list[Flip] | str:
         """Where other tokens were generated than by the reference; or why that cannot be told."""
@@ -327,12 +345,18 @@ def work_out(
         except NotAnArray as error:
             found.append(RankParity(why=str(error), keeps=True))
     kept = {name for files in files_of for name in files}
-    unseen = sum(1 for name in reference if _is_of_a_router(name) and name not in kept)
+    asked = [name for name in reference if (place := _hidden(name)) and (slack.layers or _is_of_a_router(place))]
+    unseen = sum(1 for name in asked if name not in kept)
     return Parity(
         dtype=whole.dtype, phases=whole.envelopes, sensitivity=whole.sensitivities(), ranks=found, unseen=unseen
     )
 
 
-def _is_of_a_router(name: str) -> bool:
-    match = NAME.fullmatch(name)
-    return match is not None and match["part"] == ROUTER and match["series"] is None
+def _hidden(name: str) -> tuple[str, str] | None:
+    """The place of a hidden state of the reference itself; None of anything else."""
+    places = sort({name: ArrayFile(name, b"")}).get(NO_SERIES, {})
+    return next((place for place in places if place[0] == "hidden"), None)
+
+
+def _is_of_a_router(place: tuple[str, str]) -> bool:
+    return place[1].partition(".")[2] == ROUTER

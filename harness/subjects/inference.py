@@ -76,9 +76,10 @@ ARGUMENTS = {
         choices=("none", "keep"),
     ),
     "hidden": Argument(
-        does="keep: what came out of each layer while the prompt was read is kept",
+        does="keep: what came out of each layer while the prompt was read is kept; parts: of its attention and its "
+        "feed-forward part as well, in which what 16 bits hide in a layer's sum shows",
         default="none",
-        choices=("none", "keep"),
+        choices=("none", "keep", "parts"),
     ),
     "influence": Argument(
         does="keep: the first prompt is read once more for each rank, with that rank's first layer half as large again",

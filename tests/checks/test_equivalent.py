@@ -208,6 +208,80 @@ def test_the_first_layer_that_differs_is_named() -> None:
     assert "first in layer 1, attention at position 6 of prompt 1 (1, allowed 1.91e-06)" in reason
 
 
+def with_layers(answer_of: dict[str, float]) -> tuple[Reference, dict[str, Any]]:
+    """A reference with hidden states of two layers and a part, and an answer in which these are so much off."""
+    reference = Reference()
+    for place in ("0.attention", "0", "1"):
+        state = np.zeros((9, 6), "float32")
+        reference.kept[f"hidden.{place}.1"] = state
+        reference.kept[f"envelope.0.hidden.{place}.1"] = state + np.float32(NOISE)
+        reference.kept[f"sensitivity.0.hidden.{place}.1"] = state + np.float32(0.5)
+    answer = {name: values.copy() for name, values in reference.kept.items() if name.startswith(("p", "d", "hidden"))}
+    for place, size in answer_of.items():
+        answer[f"hidden.{place}.1"][4, 3] += np.float32(size)
+    return reference, answer
+
+
+def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
+    """What 16 bits hide in the logits shows in a part of a layer; within its own noise it is none."""
+    reference, answer = with_layers({"0.attention": 2.5 * NOISE})
+    assert judged(CHECK, reference, [answer]).passed
+    told = judged({**CHECK, "layers": 3}, reference, [answer])
+    assert told.passed
+    assert "; hidden states 0.83 of what noise allows" in str(told.ranks[0].observed)
+    told = judged({**CHECK, "layers": 2}, reference, [answer])
+    assert told.ranks[0].reason.startswith("DIVERGENT: hidden states are up to 1.25 times what noise allows, logits")
+    assert "first in layer 0, attention at position 4 of prompt 1" in told.ranks[0].reason
+
+
+def test_a_rank_without_logits_is_judged_by_its_hidden_states() -> None:
+    """The first stage of a pipeline has no logits, and what leaves its layers says whether it computed the same."""
+    reference, answer = with_layers({"0": 0.5})
+    first = {name: values for name, values in answer.items() if name.startswith("hidden.0")}
+    last = reference.answer | {"hidden.1.1": answer["hidden.1.1"]}
+    assert [part.passed for part in judged(CHECK, reference, [first, last]).ranks] == [True, True]
+    told = judged({**CHECK, "layers": 3}, reference, [first, last])
+    assert [part.passed for part in told.ranks] == [False, True]
+    whole = {name: values for name, values in with_layers({})[1].items() if name.startswith("hidden.0")}
+    told = judged({**CHECK, "layers": 3}, reference, [whole, last])
+    assert str(told.ranks[0].observed).startswith("EQUIVALENT by 10 tokens and 2 hidden states: it keeps no logits")
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (lambda name: not name.startswith("hidden"), "3 arrays that the reference kept no rank did"),
+        (lambda name: not name.startswith("hidden.0.attention"), "1 array that the reference kept no rank did"),
+    ],
+)
+def test_hidden_states_that_nobody_kept_are_not_judged(kept: Any, says: str) -> None:
+    """Asked to judge layers, whoever keeps none of them, or one less than the reference, shows nothing."""
+    reference, answer = with_layers({})
+    part = judged({**CHECK, "layers": 3}, reference, [{name: answer[name] for name in answer if kept(name)}]).ranks[0]
+    assert (part.passed, part.uncompared, part.reason) == (False, True, says)
+
+
+def test_a_reference_that_kept_no_hidden_states_judges_none() -> None:
+    """`layers` without anything to judge is not a PASS."""
+    reference = Reference()
+    part = judged({**CHECK, "layers": 3}, reference, [reference.answer]).ranks[0]
+    assert (part.passed, part.uncompared) == (False, True)
+    assert part.reason.startswith("no hidden state was kept on both sides")
+
+
+def test_an_account_whose_layer_is_taken_out_contradicts_itself() -> None:
+    """The layer that is off, and how far it is: one without the other was written by nobody."""
+    reference, answer = with_layers({"0": 0.5})
+
+    def calm(values: dict[str, Any]) -> dict[str, Any]:
+        values["account"]["ranks"][0]["layer"] = None
+        return values
+
+    part = judged({**CHECK, "layers": 3}, reference, [answer], change=calm).ranks[0]
+    assert (part.passed, part.uncompared) == (False, True)
+    assert "a layer is off, and not named" in part.reason
+
+
 def told_to_routers(*, scores: float = 0.0) -> tuple[Reference, dict[str, Any]]:
     """A reference whose routers are told what to take, and an answer of which one score is this much higher."""
     reference = Reference()

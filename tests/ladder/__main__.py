@@ -32,8 +32,6 @@ from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
 from tests.ladder.walk import walks
 
 CELL = ("engine", "model", "dtype", "ranks", "defect")
-MANY = 5
-"""Seeds whose prompts are asked of one model."""
 
 
 def main() -> None:
@@ -42,6 +40,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="of those that the engine offers (default: all)")
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="1: the same code in a world of one")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--each", type=int, default=5, help="how many seeds' prompts are asked of one model")
     parser.add_argument("--first", type=int, default=100, help="the first seed")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--clean", action="store_true", help="every model that the engine offers, with no defect")
@@ -64,13 +63,13 @@ def main() -> None:
 def soak(given: argparse.Namespace, rows: Path) -> None:
     """Run what has no row yet."""
     check = CHECK.validate_python(
-        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25}
+        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25, "layers": 3}
     )
     assert isinstance(check, EquivalentCheck)
     done = {key_of(row) for row in read(rows)}
     batches = [
-        range(at, min(at + MANY, given.first + given.seeds))
-        for at in range(given.first, given.first + given.seeds, MANY)
+        range(at, min(at + given.each, given.first + given.seeds))
+        for at in range(given.first, given.first + given.seeds, given.each)
     ]
     with Worlds() as worlds, rows.open("a") as file:
         for size in given.ranks:
@@ -161,7 +160,9 @@ def say(check: EquivalentCheck, session: Session, reference: Session) -> tuple[s
     shares = [
         max((getattr(one, name) or 0.0) / (getattr(limits, name) or 1.0) for one in far) for name in ("half", "most")
     ]
-    shares = [round(share, 3) for share in shares]
+    shares = [
+        round(share, 3) for share in (*shares, max(99.0 if one.near is None else one.near for one in parity.ranks))
+    ]
     if bad:
         layers = sorted(one.layer.layer for one in parity.ranks if one.layer is not None)
         return f"DIVERGENT in layer {layers[0]}" if layers else "DIVERGENT after the layers", shares

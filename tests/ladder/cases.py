@@ -44,7 +44,7 @@ def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
         prompts += [[dice.randrange(20, 520) for _ in range(length)] for length in LENGTHS]
         teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in LENGTHS]
     routing = "reference" if model in WITH_EXPERTS and dtype != "float32" else "own"
-    return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "keep", "routing": routing}
+    return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "parts", "routing": routing}
 
 
 def refused(engine: str, model: str, *, ranks: int, dtype: str) -> str:

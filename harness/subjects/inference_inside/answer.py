@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .engine import Engine
+from .engine import ROUTER, Engine
 from .request import OWN, Request
 
 
@@ -101,9 +101,10 @@ def answer(
 
 def _told(engine: Engine, request: Request) -> dict[str, Any]:
     """What is kept of the layers in the last step, each by its name."""
-    found = {str(layer): state for layer, state in engine.hidden().items()} if request.hidden == "keep" else {}
+    left = engine.hidden() if request.hidden != "none" else {}
+    found = {name: state for name, state in left.items() if request.hidden == "parts" or name.isdecimal()}
     if request.routing != OWN:
-        found |= {f"{layer}.router": scores for layer, scores in engine.scores().items()}
+        found |= {f"{layer}.{ROUTER}": scores for layer, scores in engine.scores().items()}
     return found
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+ATTENTION = ("self-attn", "attn", "self-attention")
+ROUTER = "router"
+"""The part of a layer in which its router's scores are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +26,12 @@ class Piece:
     tensor: str
     slices: list[list[int]]
     data: bytes
+
+
+def part_name(attribute: str) -> str:
+    """How a part of a layer is called, by the library's name for it; what attends is called alike everywhere."""
+    name = "-".join(word for word in re.split(r"[^a-z]+", attribute.lower()) if word)
+    return "attention" if name in ATTENTION else name
 
 
 class Engine(Protocol):
@@ -69,8 +80,11 @@ class Engine(Protocol):
         """
         ...
 
-    def hidden(self) -> dict[int, Any]:
-        """What came out of each layer of this rank in the last step, `[tokens, width]`, by the layer's number."""
+    def hidden(self) -> dict[str, Any]:
+        """What came out of each layer of this rank, and of its parts, in the last step, `[tokens, width]`.
+
+        By the layer's number, and by that and the part's name: `3`, `3.attention`, `3.mlp`.
+        """
         ...
 
     def decided(self) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, layout, orders, stages
-from .engine import Piece
+from .engine import ROUTER, Piece, part_name
 from .handover import Handover
 from .routers import Routers
 
@@ -43,7 +43,7 @@ class Transformers:
         self._cache: Any = None
         self._seen = self._tokens = 0
         self._padding = 0
-        self._layers: dict[int, Tensor] = {}
+        self._layers: dict[str, Tensor] = {}
         self._routers: Routers | None = None
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
@@ -85,15 +85,19 @@ class Transformers:
                 defects_hf.spoil(share, defect)
         first = self._stage.first if self._stage is not None else 0
         for number, layer in enumerate(stages.layers_of(self._model), first):
-            layer.register_forward_hook(self._watch(number))
+            layer.register_forward_hook(self._watch(str(number)))
+            for name, part in parts_of(layer):
+                part.register_forward_hook(self._watch(f"{number}.{name}"))
         self._routers = Routers(
             config.get_text_config(), self._checkpoint, layers=(first, first + len(stages.layers_of(self._model)))
         )
 
-    def _watch(self, number: int) -> Any:
+    def _watch(self, name: str) -> Any:
         def note(_module: nn.Module, _given: Any, output: Any) -> None:
             state = output[0] if isinstance(output, tuple) else output
-            self._layers[number] = state[-1, -self._tokens :].detach()
+            # What experts give may be the tokens of the whole batch, one below the other.
+            own = state[-1] if state.ndim > 2 else state
+            self._layers[name] = own[-self._tokens :].detach()
 
         return note
 
@@ -150,7 +154,7 @@ class Transformers:
         found: Tensor = logits[-1, -len(ids) :]
         return found
 
-    def hidden(self) -> dict[int, Tensor]:
+    def hidden(self) -> dict[str, Tensor]:
         """See `engine.Engine`."""
         found, self._layers = self._layers, {}
         return found
@@ -218,6 +222,15 @@ class Transformers:
 
     def _padded(self) -> AbstractContextManager[Any]:
         return orders.setting(self, "_padding", 3)
+
+
+def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
+    for name, part in layer.named_children():
+        inner = [found for found in part.modules() if found is not part]
+        whole = bool(inner) and not isinstance(part, nn.ModuleList) and part_name(name) != ROUTER
+        if whole and any(found.ndim > 1 for found in part.parameters()):
+            yield part_name(name), part
 
 
 def refuse_tensor(config: Any, size: int) -> None:

@@ -11,7 +11,7 @@ import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, layout
-from .engine import Piece
+from .engine import ROUTER, Piece, part_name
 
 if TYPE_CHECKING:
     from .mlx_hops import Hops
@@ -48,7 +48,7 @@ class MlxLm:
         self._model: Any = None
         self._cache: list[Any] = []
         self._batch = 1
-        self._layers: dict[int, Any] = {}
+        self._layers: dict[str, Any] = {}
         self._decided: list[Any] = []
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
@@ -91,7 +91,9 @@ class MlxLm:
             mx.eval(self._model.parameters())
         first = getattr(getattr(self._model, "model", None), "start_idx", 0)
         for number, layer in enumerate(self._model.layers, first):
-            _watch(layer, number, self._layers)
+            for name, part in parts_of(layer):
+                _watch(part, f"{number}.{name}", self._layers)
+            _watch(layer, str(number), self._layers)
         for module in self._model.modules() if self._sharding == "single" else ():
             if "gate" in module and "switch_mlp" in module:
                 _watch_router(module, self._decided)
@@ -151,7 +153,7 @@ class MlxLm:
             self._hops.check()
         return logits
 
-    def hidden(self) -> dict[int, Any]:
+    def hidden(self) -> dict[str, Any]:
         """See `engine.Engine`."""
         found = dict(self._layers)
         self._layers.clear()
@@ -302,13 +304,21 @@ def _experts(kind: type, parts: int) -> type:
     return type("Split", (kind,), {"__call__": call})
 
 
-def _watch(layer: Any, number: int, found: dict[int, Any]) -> None:
+def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
+    """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
+    for name, part in layer.children().items():
+        whole = isinstance(part, nn.Module) and part_name(name) != ROUTER
+        if whole and any("." in path and value.ndim > 1 for path, value in _flat(part)):
+            yield part_name(name), part
+
+
+def _watch(layer: Any, name: str, found: dict[str, Any]) -> None:
     """Note what comes out of a layer, of a batch for the last: MLX has no hooks, so its class is one that notes."""
     kind = type(layer)
 
     def call(self: Any, *given: Any, **named: Any) -> Any:
         output = kind.__call__(self, *given, **named)
-        found[number] = (output[0] if isinstance(output, tuple) else output)[-1]
+        found[name] = (output[0] if isinstance(output, tuple) else output)[-1]
         return output
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})

@@ -55,7 +55,15 @@ def sensitivity(
                 other = again(prompt, number=number, fed=fed[number], routing=routings[number])
                 keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
                 keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
+                for layer, values in _of_last(other.hidden):
+                    context.keep(f"sensitivity.{count}.hidden.{layer}.{number}", values)
         context.emit("sensitivity", defect=count, size=size, what="the matrices of the last layer too large")
+
+
+def _of_last(hidden: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What the last layer gave, and its parts."""
+    last = max((int(name.partition(".")[0]) for name in hidden), default=0)
+    return [(name, values) for name, values in sorted(hidden.items()) if int(name.partition(".")[0]) == last]
 
 
 def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any) -> None:
