@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from typing import BinaryIO, NamedTuple
+from functools import lru_cache
+from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"\x93NUMPY"
 SUFFIX, BFLOAT16_SUFFIX = ".npy", ".bfloat16.npy"
@@ -49,6 +50,12 @@ class Header(NamedTuple):
     fortran: bool
 
 
+@lru_cache(maxsize=256)
+def _literal(text: str) -> Any:
+    """What a header says: that of one array is that of hundreds, and parsing takes longer than their comparison."""
+    return ast.literal_eval(text)
+
+
 def header(file: BinaryIO, *, name: str) -> Header:
     """Read the header of an array's file, which is at its beginning.
 
@@ -69,7 +76,7 @@ def header(file: BinaryIO, *, name: str) -> Header:
         raise NotAnArray(f"its header has {length} bytes; the limit is {HEADER_LIMIT}")
     try:
         text = file.read(length).decode("utf-8" if start[6] == 3 else "latin-1")
-        found = ast.literal_eval(text.strip())
+        found = _literal(text.strip())
         descr, shape = found["descr"], found["shape"]
         sizes = tuple(shape)
         whole = all(type(size) is int and size >= 0 for size in sizes)

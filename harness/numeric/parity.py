@@ -22,6 +22,7 @@ from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.envelope import (
     Departure,
+    Envelope,
     Sequences,
     Slack,
     departure,
@@ -77,6 +78,7 @@ class Whole:
         """
         self.tokens, self.slack = tokens or {}, slack
         self._series = sort(files)
+        self._limits: dict[tuple[str | int, ...], Envelope] = {}
         self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
         if not self.logits:
             raise NotAnArray("the reference kept no logits: keep prefill.logits.0, and so on for each prompt")
@@ -226,7 +228,10 @@ class Whole:
             expected = Sequences({prompt: reference[place][prompt] for prompt in shared})
             rows = {prompt: expected.rows(prompt).shape[0] for prompt in shared}
             keep = {prompt: self._keep.get("prefill", {}).get(prompt, many) for prompt, many in rows.items()}
-            limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
+            among: tuple[str | int, ...] = (*place, *shared)
+            if (limits := self._limits.get(among)) is None:  # the same for every rank that kept these prompts
+                limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
+                self._limits[among] = limits
             slack = self.slack if _is_of_a_router(place) else self.slack.of_layers()
             half, most = limits.allows(slack)
             found = Sequences({prompt: own[place][prompt] for prompt in shared})
