@@ -67,13 +67,13 @@ def demand_true_shards(history: History, folder: Path) -> dict[str, int]:
 @pytest.mark.whole
 @pytest.mark.parametrize(("engine", "model", "size"), CASES)
 def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str, model: str, size: int) -> None:
-    """Logits at every position, tokens on every rank, and slices that make up the checkpoint."""
+    """Logits, what leaves each layer and its parts, tokens on every rank, and slices that make up the checkpoint."""
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     import numpy as np
 
     folder = cached(model)
-    asked = {"prompts": [[40, 41, 42, 43, 44, 45, 46], [50, 51]], "max_new_tokens": 5}
+    asked = {"prompts": [[40, 41, 42, 43, 44, 45, 46], [50, 51]], "max_new_tokens": 5, "hidden": "parts"}
     one = worlds.run(f"{engine.partition('-')[0]}-single", size=1, model=folder, **asked)
     reference = arrays(worlds)
     assert set(demand_true_shards(one, folder).values()) == {0}
@@ -83,7 +83,13 @@ def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str
     assert said(history, "engine.ready", "whole") == [[False]] * size
     ranks = [size - 1] if engine == "hf-pipeline" else list(range(size))
     names = [f"{kind}.logits.{prompt}" for kind in ("prefill", "decode") for prompt in (0, 1)]
-    assert found.keys() == {(rank, name) for rank in ranks for name in names}
+    assert {place for place in found if "logits" in place[1]} == {(rank, name) for rank in ranks for name in names}
+    parts = {name for _, name in reference if name.startswith("hidden.2.")}
+    assert len(parts) == 6  # attention, feed-forward part and layer, of both prompts
+    assert "hidden.2.attention.1" in parts
+    assert {name for _, name in found if name.startswith("hidden")} == {
+        name for _, name in reference if name.startswith("hidden")
+    }
     for (_, name), values in found.items():
         expected = reference[0, name]
         assert (values.shape, values.dtype) == (expected.shape, expected.dtype)
@@ -180,13 +186,15 @@ def test_each_order_keeps_what_left_the_layers(worlds: Worlds, engine: str) -> N
     import numpy as np
 
     asked: dict[str, Any] = {"prompts": [[40, 41, 42, 43, 44]], "max_new_tokens": 3, "envelope": "keep"}
-    history = worlds.run(engine, size=1, model=cached("llama"), hidden="keep", **asked)
+    history = worlds.run(engine, size=1, model=cached("llama"), hidden="parts", **asked)
     kept = arrays(worlds)
     orders = said(history, "envelope", "order")[0]
+    places = [f"{layer}{part}" for layer in range(4) for part in ("", ".attention", ".mlp")]
+    assert {name for _, name in kept if name.startswith("hidden")} == {f"hidden.{place}.0" for place in places}
     assert "in a batch of two" in str(orders[-1])
     for number in range(len(orders)):
-        for layer in range(4):
-            plain, other = kept[0, f"hidden.{layer}.0"], kept[0, f"envelope.{number}.hidden.{layer}.0"]
+        for place in places:
+            plain, other = kept[0, f"hidden.{place}.0"], kept[0, f"envelope.{number}.hidden.{place}.0"]
             assert plain.shape == other.shape == (5, 96)
             assert float(np.abs(plain - other).max()) < NEAR
 
