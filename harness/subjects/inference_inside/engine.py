@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 ATTENTION = ("self-attn", "attn", "self-attention")
 ROUTER = "router"
@@ -32,6 +32,21 @@ def part_name(attribute: str) -> str:
     """How a part of a layer is called, by the library's name for it; what attends is called alike everywhere."""
     name = "-".join(word for word in re.split(r"[^a-z]+", attribute.lower()) if word)
     return "attention" if name in ATTENTION else name
+
+
+class Order(NamedTuple):
+    """Another order in which the same sums may be added up.
+
+    Attributes:
+        words: what is other.
+        inside: makes a context inside of which it is in force.
+        chunked: whether the prompt is to be read once more so, in chunks as well, as ranks that share each layer read
+            it. Where one number is very sensitive, the furthest of few answers says little of the next one.
+    """
+
+    words: str
+    inside: Callable[[], AbstractContextManager[Any]]
+    chunked: bool = False
 
 
 class Engine(Protocol):
@@ -128,6 +143,6 @@ class Engine(Protocol):
         """The token that was chosen, on every rank; where all choose for themselves, the rank's own."""
         ...
 
-    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
-        """Other orders in which the same sums may be added up, in words, each in force inside its context."""
+    def orders(self) -> Iterator[Order]:
+        """Other orders in which the same sums may be added up."""
         ...

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, layout, orders, stages
-from .engine import ROUTER, Piece, part_name
+from .engine import ROUTER, Order, Piece, part_name
 from .handover import Handover
 from .routers import Routers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
 class Transformers:
@@ -213,12 +217,15 @@ class Transformers:
         assert token is not None
         return token
 
-    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
+    def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
         for parts in (2, 3, 4):
-            yield f"matrix products in {parts} parts that are summed", orders.split(self._model, parts)
-        yield "two threads", orders.threads(2)
-        yield "in a batch of two, padded", self._padded()
+            words = f"matrix products in {parts} parts"
+            yield Order(f"{words} that are summed", partial(orders.split, self._model, parts), chunked=True)
+            strided = partial(orders.split, self._model, parts, strided=True)
+            yield Order(f"{words}, each every {ORDINALS[parts]} column", strided, chunked=True)
+        yield Order("two threads", partial(orders.threads, 2))
+        yield Order("in a batch of two, padded", self._padded)
 
     def _padded(self) -> AbstractContextManager[Any]:
         return orders.setting(self, "_padding", 3)

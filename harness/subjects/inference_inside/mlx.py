@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mlx.core
@@ -11,7 +12,7 @@ import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, layout
-from .engine import ROUTER, Piece, part_name
+from .engine import ROUTER, Order, Piece, part_name
 
 if TYPE_CHECKING:
     from .mlx_hops import Hops
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 mx: Any = mlx.core
 nn: Any = mlx.nn
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 # GPT-2's matrices, which checkpoints hold the other way round.
 TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
@@ -201,11 +203,14 @@ class MlxLm:
         assert token is not None
         return token
 
-    def orders(self) -> Iterator[tuple[str, AbstractContextManager[Any]]]:
+    def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
         for parts in (2, 3, 4):
-            yield f"matrix products in {parts} parts that are summed", split(self._model, parts)
-        yield "in a batch of two", self._batched()
+            words = f"matrix products in {parts} parts"
+            yield Order(f"{words} that are summed", partial(split, self._model, parts), chunked=True)
+            strided = partial(split, self._model, parts, strided=True)
+            yield Order(f"{words}, each every {ORDINALS[parts]} column", strided, chunked=True)
+        yield Order("in a batch of two", self._batched)
 
     @contextmanager
     def _batched(self) -> Iterator[None]:
@@ -252,18 +257,18 @@ def demand_known(names: Iterable[str], stored: Container[str]) -> None:
 
 
 @contextmanager
-def split(model: Any, parts: int) -> Iterator[None]:
+def split(model: Any, parts: int, *, strided: bool = False) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 
-    Experts are split by their inner width.
+    Experts are split by their inner width. A part lies together, or is every so manieth: other roundings.
     """
     changed: list[tuple[Any, type]] = []
     try:
         for module in model.modules():
             if type(module) is nn.Linear:
-                other: type = _linear(parts)
+                other: type = _linear(parts, strided)
             elif type(module).__name__ == "SwitchGLU":
-                other = _experts(type(module), parts)
+                other = _experts(type(module), parts, strided)
             else:
                 continue
             changed.append((module, type(module)))
@@ -274,26 +279,28 @@ def split(model: Any, parts: int) -> Iterator[None]:
             module.__class__ = kind
 
 
-def _bounds(length: int, parts: int) -> Iterator[slice]:
+def _parts(length: int, parts: int, strided: bool) -> Iterator[Any]:
+    if strided:
+        return (mx.arange(begin, length, parts) for begin in range(parts))
     most = -(-length // parts)
     return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
 
 
-def _linear(parts: int) -> type:
+def _linear(parts: int, strided: bool) -> type:
     def call(self: Any, given: Any) -> Any:
         weight = self.weight
-        total = sum(given[..., part] @ weight[:, part].T for part in _bounds(weight.shape[1], parts))
+        total = sum(given[..., part] @ weight[:, part].T for part in _parts(weight.shape[1], parts, strided))
         return total + self.bias if "bias" in self else total
 
     return type("Split", (nn.Linear,), {"__call__": call})
 
 
-def _experts(kind: type, parts: int) -> type:
+def _experts(kind: type, parts: int, strided: bool) -> type:
     def call(self: Any, given: Any, indices: Any) -> Any:
         gate, up, down = self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight
         total: Any = 0
         try:
-            for part in _bounds(gate.shape[1], parts):
+            for part in _parts(gate.shape[1], parts, strided):
                 self.gate_proj.weight, self.up_proj.weight = gate[:, part], up[:, part]
                 self.down_proj.weight = down[..., part]
                 total = total + kind.__call__(self, given, indices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,15 +36,16 @@ def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def split(model: nn.Module, parts: int) -> Iterator[None]:
+def split(model: nn.Module, parts: int, *, strided: bool = False) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 
-    Experts are split by their inner width, so that each part gates, multiplies and is summed like a rank's.
+    Experts are split by their inner width, so that each part gates, multiplies and is summed like a rank's. A part lies
+    together, or is every so manieth of them: as many roundings, and other ones.
     """
     changed: list[nn.Module] = []
     try:
         for module in model.modules():
-            forward = _split(module, parts)
+            forward = _split(module, Cut(parts, strided))
             if forward is not None:
                 module.forward = forward
                 changed.append(module)
@@ -54,16 +55,33 @@ def split(model: nn.Module, parts: int) -> Iterator[None]:
             del module.forward  # the class's own is seen again
 
 
-def _split(module: nn.Module, parts: int) -> Callable[..., Tensor] | None:
+class Cut(NamedTuple):
+    """Into how many parts a dimension is cut, and whether each is every so manieth."""
+
+    parts: int
+    strided: bool
+
+    def of(self, length: int, *, multiple: int = 1) -> Iterator[Any]:
+        """Even parts of so many, each but the last a multiple of one number: what they are indexed by."""
+        most = -(-length // self.parts)
+        most += -most % multiple
+        bounds = (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
+        if not self.strided:
+            return bounds
+        places = torch.cat([torch.arange(begin, length, self.parts) for begin in range(self.parts)])
+        return (places[part] for part in bounds)
+
+
+def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
     if isinstance(module, nn.Linear):
-        return _linear(module, parts)
+        return _linear(module, cut)
     if type(module).__name__ == "Conv1D":  # GPT-2's, whose weight is [in, out]
-        return _conv(module, parts)
+        return _conv(module, cut)
     stacked = dict(module.named_parameters(recurse=False))
     if {"gate_up_proj", "down_proj"} <= stacked.keys():
         number, width, inner = stacked["down_proj"].shape
         # Those of GPT-OSS lie the other way round, gate and up in turns: they stay as they are.
-        return _experts(module, parts) if stacked["gate_up_proj"].shape == (number, 2 * inner, width) else None
+        return _experts(module, cut) if stacked["gate_up_proj"].shape == (number, 2 * inner, width) else None
     return None
 
 
@@ -71,18 +89,11 @@ def _split(module: nn.Module, parts: int) -> Callable[..., Tensor] | None:
 ALIGNED = 16
 
 
-def _bounds(length: int, parts: int, *, multiple: int = 1) -> Iterator[slice]:
-    """Even parts, each but the last a multiple of so many."""
-    most = -(-length // parts)
-    most += -most % multiple
-    return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
-
-
-def _linear(module: nn.Linear, parts: int) -> Forward:
+def _linear(module: nn.Linear, cut: Cut) -> Forward:
     def forward(given: Tensor) -> Tensor:
         weight = module.weight
         total: Any = 0
-        for part in _bounds(weight.shape[1], parts):
+        for part in cut.of(weight.shape[1]):
             total = total + functional.linear(given[..., part], weight[:, part])
         bias: Tensor | None = module.bias
         return cast("Tensor", total if bias is None else total + bias)
@@ -90,17 +101,17 @@ def _linear(module: nn.Linear, parts: int) -> Forward:
     return forward
 
 
-def _conv(module: Any, parts: int) -> Forward:
+def _conv(module: Any, cut: Cut) -> Forward:
     def forward(given: Tensor) -> Tensor:
         total: Any = 0
-        for part in _bounds(module.weight.shape[0], parts):
+        for part in cut.of(module.weight.shape[0]):
             total = total + given[..., part] @ module.weight[part]
         return cast("Tensor", total + module.bias)
 
     return forward
 
 
-def _experts(module: Any, parts: int) -> Callable[..., Tensor]:
+def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
     whole = type(module).forward
 
     def forward(*given: Any, **named: Any) -> Tensor:
@@ -108,7 +119,7 @@ def _experts(module: Any, parts: int) -> Callable[..., Tensor]:
         gate, up = both.chunk(2, dim=1)
         total: Any = 0
         try:
-            for part in _bounds(gate.shape[1], parts, multiple=max(1, ALIGNED // gate.element_size())):
+            for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
                 module.gate_up_proj = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
                 module.down_proj = nn.Parameter(down[..., part].contiguous(), requires_grad=False)
                 total = total + whole(module, *given, **named)

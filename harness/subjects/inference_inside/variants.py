@@ -27,12 +27,16 @@ def envelope(
     orders: list[tuple[str, int | None, AbstractContextManager[Any]]] = [
         (f"prefill in chunks of {chunk}", chunk, nullcontext()) for chunk in chunks
     ]
-    orders += [(words, None, order) for words, order in engine.orders()]
+    for order in engine.orders():
+        orders.append((order.words, None, order.inside()))
+        if order.chunked and chunks:
+            half = max(1, len(prompt) // 2)
+            orders.append((f"{order.words}, prefill in chunks of {half}", half, order.inside()))
     again = partial(answer, context, engine, request, steps=0, quiet=True)
-    for count, (words, chunk, order) in enumerate(orders):
+    for count, (words, chunk, inside) in enumerate(orders):
         if request.envelope == "some" and (count - SOME * number) % len(orders) >= SOME:
             continue
-        with order:
+        with inside:
             other = again(prompt, number=number, fed=first.fed, chunk=chunk, routing=routing)
         _variant(context, count, words, other, number)
 
