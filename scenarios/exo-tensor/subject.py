@@ -9,7 +9,7 @@ import os
 
 from inference import session
 from inference.mlx import MlxLm
-from inference.request import Request
+from inference.request import Request, takes_a_request
 from mlx.utils import tree_flatten
 
 WRAPPED = "_original_layer"  # where exo's layers keep the one that they stand for
@@ -40,12 +40,14 @@ class Exo(MlxLm):
         return name.replace(f".{WRAPPED}", "")
 
 
+@takes_a_request
 def split(context, **asked):
     """A rank: its share of the model, as exo splits it."""
     engine = Exo(rank=context.rank, size=context.size, sharding="tensor", group=context.group.native)
     session.run(context, engine, Request(**asked))
 
 
+@takes_a_request
 def whole(context, **asked):
     """The reference: the whole model, which mlx-lm runs and exo has no hand in."""
     session.run(context, MlxLm(rank=0, size=1, sharding="single"), Request(**asked))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from inference import session
-from inference.request import Request
+from inference.request import Request, takes_a_request
 from inference.torch_decoder import TorchDecoder
 from model import ModelArgs, Transformer
 from quantize import WeightOnlyBit8QuantHandler
@@ -35,7 +35,7 @@ LONGEST = 64
 class GptFast(TorchDecoder):
     """A Mixtral of gpt-fast, whose weights are int8."""
 
-    def load(self, folder, *, dtype, defect="none"):
+    def load(self, folder, **_asked):
         """Load, quantize and split, as `generate.py` does."""
         model = Transformer(arguments(json.loads(Path(folder, "config.json").read_text())))
         model.load_state_dict(weights(load_file(Path(folder, "model.safetensors")), model.config.num_experts))
@@ -102,7 +102,8 @@ def arguments(config):
 def weights(found, experts):
     """A checkpoint of transformers under gpt-fast's names, its experts stacked."""
     state, stacks = {}, {}
-    for name, value in found.items():
+    for there, value in found.items():
+        name = there
         for theirs, ours in NAMES.items():
             name = name.replace(theirs, ours)
         if expert := re.fullmatch(r"(.*block_sparse_moe)\.experts\.(\d+)\.(w\d)\.weight", name):
@@ -112,11 +113,13 @@ def weights(found, experts):
     return state | {name: torch.stack([stack[one] for one in range(experts)]) for name, stack in stacks.items()}
 
 
+@takes_a_request
 def split(context, **asked):
     """A rank: its share of the model, as gpt-fast splits it."""
     session.run(context, GptFast("gpt-fast-tensor", rank=context.rank, size=context.size), Request(**asked))
 
 
+@takes_a_request
 def whole(context, **asked):
     """The reference: the same model of the candidate's commit, which is not split."""
     session.run(context, GptFast("gpt-fast", rank=0, size=1), Request(**asked))

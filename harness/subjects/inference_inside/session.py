@@ -130,7 +130,7 @@ def beyond(tokenizer: Any, rows: int) -> list[int]:
 
 
 def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
-    """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others, a byte is I8, what is wider F32."""
+    """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others a byte is I8, more F32."""
     header, content = dict[str, Any](), b"".join(piece.data for piece in pieces)
     begin = 0
     for piece in pieces:

@@ -55,7 +55,7 @@ class TorchDecoder:
         found: Mapping[str, Tensor] = self.model.state_dict()
         return found
 
-    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[layout.Range]]:
+    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[layout.Range]]:  # noqa: ARG002 - an adapter tells tensors apart by it
         """For each dimension the parts of a tensor that this rank holds, in the order it holds them.
 
         As given here: all of it, or the rank's part of as many even ones as there are ranks.
@@ -162,11 +162,11 @@ class TorchDecoder:
         yield "with two threads", orders.threads(2)
 
 
-class _Products(TorchDispatchMode):
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
     """Every product of matrices is made in parts of the inner dimension that are summed, whatever module makes it."""
 
     def __init__(self, parts: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._parts = parts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
