@@ -111,7 +111,8 @@ class MlxLm:
 
     def parameters(self, module: Any) -> list[tuple[str, Any]]:
         """Every parameter of a module by its name there; an adapter whose modules hide some has its own."""
-        return list(tree_flatten(module.parameters()))
+        found: Any = tree_flatten(module.parameters())
+        return list(found)
 
     def known_as(self, name: str) -> str:
         """What mlx-lm calls a parameter; an adapter whose modules call it otherwise has its own."""
