@@ -151,13 +151,21 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     code = posixpath.normpath(posixpath.join(folder, scenario.subject.path))
     places = ["" if code == "." else code, folder]
     places += [arm.revision.folder for arm in record.arms.values() if arm.revision is not None]
+    lent = READY[scenario.subject.beside].files() if scenario.subject.beside is not None else {}
+    lent_digests = {path: sha256(data) for path, data in lent.items()}
     reasons = []
     for name, arm in record.arms.items():
+        # Of this version of Rankproof, whatever an arm was laid out from: it is part of no commit.
+        reasons += [
+            f"{name}: {path} (not what this version of Rankproof lays beside it)"
+            for path, digest in sorted(lent_digests.items())
+            if arm.files.get(path) != digest
+        ]
         if arm.revision is not None:
             continue
         given = scenario.subject.arms.get(name)
         instead = [posixpath.join(folder, given.file)] if given is not None and given.file is not None else []
-        for path in arm.files:
+        for path in sorted(arm.files.keys() - lent.keys()):
             possible = [posixpath.join(place, path) if place else path for place in places] + instead
             blobs = {files[one].blob for one in possible if one in files}
             if not blobs or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs:

@@ -103,6 +103,19 @@ LLAMA = Shape()
 WIDE = Shape(width=HEADS * HEAD)
 TIED = replace(LLAMA, tied=True, embedding=families.TIED * families.root(LLAMA.width))
 SPARSE = Shape(inner=48)
+UNEVEN = replace(LLAMA, layers=5)
+YARN = {
+    "rope_type": "yarn",
+    "type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
 
 MODELS: dict[str, Recipe] = {
     "llama": Recipe(
@@ -204,24 +217,11 @@ MODELS: dict[str, Recipe] = {
     ),
     "ministral3": Recipe(
         does="rotations scaled by YaRN, queries scaled by position in steps of 16",
-        **_dense(
-            "ministral3",
-            "Ministral3ForCausalLM",
-            LLAMA,
-            hidden_act="silu",
-            rope_parameters={
-                "rope_type": "yarn",
-                "type": "yarn",
-                "rope_theta": 10000.0,
-                "factor": 16.0,
-                "original_max_position_embeddings": 16,
-                "beta_fast": 32.0,
-                "beta_slow": 1.0,
-                "mscale": 1.0,
-                "mscale_all_dim": 1.0,
-                "llama_4_scaling_beta": 0.1,
-            },
-        ),
+        **_dense("ministral3", "Ministral3ForCausalLM", LLAMA, hidden_act="silu", rope_parameters=YARN),
+    ),
+    "ministral3-5-layers": Recipe(
+        does="the same with five layers, of which neither 2 nor 3 nor 4 ranks get equally many",
+        **_dense("ministral3", "Ministral3ForCausalLM", UNEVEN, hidden_act="silu", rope_parameters=YARN),
     ),
     "glm4-moe": Recipe(
         does="a first layer without experts, then 12 behind a sigmoid router with a bias, and one for every token; "

@@ -6,9 +6,8 @@ cell or a seed that its scenario asks for.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import get_args
 
 from harness.checks.finding import canonical
@@ -29,6 +28,7 @@ from harness.record.arms import (
 )
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
+from harness.record.changed import Changed
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     HOME_INPUT,
@@ -55,8 +55,8 @@ from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
-from harness.scenario import CALLED, Cell, Scenario, ScenarioError, parse_scenario
 from harness.scenario import Arm as ScenarioArm
+from harness.scenario import Cell, Scenario, ScenarioError, parse_scenario
 from harness.stats.outcome import Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
@@ -69,7 +69,6 @@ OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PA
 LISTED = (SOURCE_FOLDER, LOADED_FOLDER, ARTEFACT_FOLDER, LIBRARY_FOLDER, ENVIRONMENT_FOLDER)
 PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in (*get_args(Arm), "reference")}
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
-DIFF_LINES = 200
 
 
 def assemble(read: Read, names: Collection[str], *, described: Callable[[str], None] = lambda _text: None) -> Record:
@@ -128,18 +127,17 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     witness, arrays, ledgers = Witness(run, read), Arrays(scenario, read), Ledgers(scenario, read)
     accounts = Accounts(scenario, read)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
-    libraries = Libraries(run, others, read, arms=compared(arms))
+    libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
     heard: set[str] = set()
 
     def hear(evidence: str, history: History) -> None:
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
-            witness.hear(evidence, history)
-            arrays.hear(evidence, history)
+            for hear_trial in (witness.hear, arrays.hear, ledgers.hear, accounts.hear):
+                hear_trial(evidence, history)
             libraries.hear(history)
-            ledgers.hear(evidence, history)
-            accounts.hear(evidence, history)
+            changed.hear(history)
 
     try:
         about = summary(scenario, text)
@@ -168,7 +166,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         run=run,
         scenario=about,
         arms=arms,
-        changed=_changed(arms, changed_environment(scenario, run), read),
+        changed=changed.lines(changed_environment(scenario, run), edition=run.edition),
         libraries=libraries.changes(names),
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
@@ -283,36 +281,6 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
         raise RecordError(f"the run {run.id} does not bear the time it says it was made at, {run.made}")
     if run.source.dirty is False and PATCH_PATH in names:
         raise RecordError("the run says that its tree was clean, and there is a patch")
-
-
-def _changed(arms: dict[str, ArmSummary], environment: list[str], read: Read) -> list[str]:
-    """What differs between the arms: a unified diff from control to candidate, or from a to b; with, environments."""
-    other, _ = compared(arms)
-    if other not in arms:
-        return []
-    before, after = arms[other], arms["candidate"]
-    called: Mapping[str, str] = CALLED if other == "reference" else {}
-    lines: list[str] = []
-    if before.arguments != after.arguments:
-        lines += [f"-with: {before.arguments}", f"+with: {after.arguments}"]
-    lines += environment
-    for file in sorted(before.files.keys() | after.files.keys()):
-        if before.files.get(file) == after.files.get(file):
-            continue
-        old, new = (
-            read(f"{SOURCE_FOLDER}/{arm}/{file}").decode("utf-8", "backslashreplace").splitlines()
-            if file in arms[arm].files
-            else []
-            for arm in (other, "candidate")
-        )
-        names = [f"{called.get(arm, arm)}/{file}" for arm in (other, "candidate")]
-        lines += difflib.unified_diff(old, new, names[0], names[1], lineterm="", n=3)
-    if len(lines) > DIFF_LINES:
-        lines = [
-            *lines[:DIFF_LINES],
-            f"... ({len(lines) - DIFF_LINES} more lines: compare the folders in {SOURCE_FOLDER})",
-        ]
-    return lines
 
 
 def difference(stated: bytes, worked_out: bytes) -> str | None:

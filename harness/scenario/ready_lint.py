@@ -22,14 +22,14 @@ OF_EVERY_RANK = ("rank.", "backend.", "subject.", "world.", "fault.", "hub.", "g
 
 
 def ready(draft: Draft) -> Iterator[Problem]:
-    """Everything that is wrong about a ready subject."""
+    """Everything that is wrong about a ready subject, and about one whose code lies beside the scenario's own."""
+    for key in ("use", "beside"):
+        name = draft.at("subject", key)
+        if isinstance(name, str) and name not in READY:
+            message = READY.broken.get(name) or f"is not a ready subject; there are {', '.join(READY)}"
+            yield draft.problem(("subject", key), message, suggestion=closest(name, list(READY)))
     name = draft.at("subject", "use")
-    if not isinstance(name, str):
-        return
-    subject = READY.get(name)
-    if subject is None:
-        message = READY.broken.get(name) or f"is not a ready subject; there are {', '.join(READY)}"
-        yield draft.problem(("subject", "use"), message, suggestion=closest(name, list(READY)))
+    if not isinstance(name, str) or (subject := READY.get(name)) is None:
         return
     yield from _no_own_code(draft)
     yield from _arguments(draft, subject)

@@ -51,6 +51,12 @@ class Subject(Model):
         description="Name of a ready subject, whose code comes with Rankproof; `rankproof list --subjects` tells them.",
         json_schema_extra={"examples": list(READY)},
     )
+    beside: Id | None = Field(
+        None,
+        description="Name of a ready subject whose code lies beside the entry's, for it to import: a session with an "
+        "engine (package inference), so that an adapter for another engine need not keep and tell it all by itself.",
+        json_schema_extra={"examples": ["mlx-tensor", "hf-tensor"]},
+    )
     path: Relative = Field(".", description="Folder of the subject's code, relative to the scenario's folder.")
     of: Literal["installed"] | None = Field(
         None,
@@ -82,6 +88,8 @@ class Subject(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
+        if self.beside is not None and self.entry is None:
+            raise complaint("is for an entry, which can import it; remove it", at="beside")
         nothing = "says nothing about what to run; give one of entry, program or use"
         return demand_one(self, "entry", "program", "use", nothing=nothing)
 

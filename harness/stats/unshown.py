@@ -34,10 +34,11 @@ CELLS_MOST = 6
 LINES_MOST = 20
 LINES_READ = 1000
 LINE_LIMIT = 300
-EDITION = 3
+EDITION = 4
 """What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
 
-From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see.
+From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see; from 4 on, of the files in
+which two arms differ, those are shown first that ranks loaded.
 
 A report of an earlier edition is judged and rendered as it was made.
 """

@@ -69,13 +69,13 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             '--set "matrix.backend=[mlx-ring]" --set "matrix.exclude=[]"'
         ): SCENARIO,
         (
-            "rankproof run scenarios/minimax-over-two-ranks/scenario.yaml --set "
-            "'subject.environment={packages: {mlx-lm: "
-            '"0.31.2", mlx: "0.32.4", mlx-cpu: "0.32.4", transformers: "5.23.0"}}\' --set '
-            "'subject.control.environment={packages: {mlx-lm: "
-            '"0.31.1", mlx: "0.32.4", mlx-cpu: "0.32.4", transformers: "5.23.0"}}\' --set trials.candidate=5 --set '
-            "trials.accept.failure_rate_below=50%"
+            "rankproof run scenarios/two-releases/scenario.yaml "
+            "--set subject.candidate.environment.packages.mlx-lm=0.32.1 "
+            "--set subject.control.environment.packages.mlx-lm=0.32.0 --set inputs.model.made=minimax "
+            "--set subject.use=mlx-tensor"
         ): SCENARIO,
+        "rankproof run scenarios/exo-tensor/scenario.yaml --repo PATH": SCENARIO,
+        "rankproof run scenarios/gpt-fast/scenario.yaml --repo PATH": SCENARIO,
     },
     "README.md": {
         "git clone REPOSITORY_URL rankproof": RUN,

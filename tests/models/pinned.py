@@ -11,6 +11,7 @@ DIGESTS = {
     "qwen3-moe": "49414aba02ac613d988dfab60c06268dd5d104753a3105a565c9dea35c5e017a",
     "minimax": "7ab8fa61ee72a38f04fd85b71b3e8d02092df296909ee0325826e16bab6403af",
     "ministral3": "b06e798c851f770e9fe61d121f30afd9a261bfefa267fa23c35e1e2327a85bcf",
+    "ministral3-5-layers": "8a9111fbeb826fbcc1c2d4ba2d86f8de61b1606848be3e6d03a8675e0f45b268",
     "glm4-moe": "a7482f54c1cbb98ca693c0ee7beecc89c2d331adcfc6de63cdfc7bec492c74b6",
     "recall": "4ef53f0455db6e44c6a138801cdbdd87f22c2d9283223a8e5ac216253d37ed03",
 }

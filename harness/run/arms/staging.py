@@ -187,6 +187,7 @@ class _Staging:
                 module = self._module_file(code, arm, of=as_in(self._subject.named(name), revision))
                 if arm.file is not None:
                     code[module] = self._replacement(name, arm.file)
+            code = self._with_what_is_beside(code)
             place = lay(name, code, results=self._results, is_program=self._subject.program is not None)
             patched = laid_out.patch if laid_out is not None else None
             staged[name] = StagedArm(folder=place, arguments=dict(arm.with_), revision=revision, patch=patched)
@@ -345,6 +346,16 @@ class _Staging:
                 "scenario's"
             )
         return own | code
+
+    def _with_what_is_beside(self, code: dict[str, bytes]) -> dict[str, bytes]:
+        """Lay the code of a ready subject beside the arm's, where the scenario names one for its entry to import."""
+        lent = READY[self._subject.beside].files() if self._subject.beside is not None else {}
+        if both := sorted(path for path in lent if code.get(path, lent[path]) != lent[path]):
+            raise ArmError(
+                f"{both[0]} lies in the code under test and in that of {self._subject.beside} (subject.beside): give "
+                "subject.path a folder below it, or remove subject.beside"
+            )
+        return code | lent
 
     def _module_file(self, files: Mapping[str, bytes], arm: Arm, *, of: str) -> str:
         """The file that the entry's module is loaded from; `of` names the arm where its code is not what lies here."""

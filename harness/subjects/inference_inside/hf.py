@@ -11,14 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, layout, orders, stages
-from .engine import ROUTER, Order, Piece, part_name
+from .engine import Order, Piece
 from .handover import Handover
 from .routers import Routers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
 class Transformers:
@@ -90,7 +87,7 @@ class Transformers:
         first = self._stage.first if self._stage is not None else 0
         for number, layer in enumerate(stages.layers_of(self._model), first):
             layer.register_forward_hook(self._watch(str(number)))
-            for name, part in parts_of(layer):
+            for name, part in orders.parts_of(layer):
                 part.register_forward_hook(self._watch(f"{number}.{name}"))
         self._routers = Routers(
             config.get_text_config(), self._checkpoint, layers=(first, first + len(stages.layers_of(self._model)))
@@ -219,25 +216,12 @@ class Transformers:
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        for parts in (2, 3, 4):
-            words = f"matrix products in {parts} parts"
-            yield Order(f"{words} that are summed", partial(orders.split, self._model, parts), chunked=True)
-            strided = partial(orders.split, self._model, parts, strided=True)
-            yield Order(f"{words}, each every {ORDINALS[parts]} column", strided, chunked=True)
+        yield from orders.products(lambda cut: partial(orders.split, self._model, cut))
         yield Order("two threads", partial(orders.threads, 2))
         yield Order("in a batch of two, padded", self._padded)
 
     def _padded(self) -> AbstractContextManager[Any]:
         return orders.setting(self, "_padding", 3)
-
-
-def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
-    for name, part in layer.named_children():
-        inner = [found for found in part.modules() if found is not part]
-        whole = bool(inner) and not isinstance(part, nn.ModuleList) and part_name(name) != ROUTER
-        if whole and any(found.ndim > 1 for found in part.parameters()):
-            yield part_name(name), part
 
 
 def refuse_tensor(config: Any, size: int) -> None:

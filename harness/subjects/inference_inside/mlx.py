@@ -79,9 +79,8 @@ class MlxLm:
             refuse(skeleton, config, sharding=self._sharding, size=self._size)
             if self._sharding == "pipeline":
                 checkpoint.demand_index(folder)
-            groups = (self._group, None) if self._sharding == "pipeline" else (None, self._group)
-            self._model, _ = utils.sharded_load(folder, *groups)
-        if any(value.dtype != DTYPES[dtype] for _, value in _flat(self._model)):
+            self._model = self.share(folder, skeleton)
+        if any(value.dtype != DTYPES[dtype] for _, value in self.parameters(self._model)):
             self._model.set_dtype(DTYPES[dtype])
         mx.eval(self._model.parameters())
         demand_known(self._names(), self._checkpoint)
@@ -104,8 +103,30 @@ class MlxLm:
 
             self._hops = Hops(self._model, rank=self._rank, size=self._size, group=self._group)
 
+    def share(self, folder: str, whole: Any) -> Any:  # noqa: ARG002 - others split the whole model, whose weights are lazy
+        """This rank's share of the model of a folder, as mlx-lm splits it; an adapter for another splitter has its own.
+
+        `whole` is the model, none of whose weights is in memory yet.
+        """
+        from mlx_lm import utils
+
+        groups = (self._group, None) if self._sharding == "pipeline" else (None, self._group)
+        return utils.sharded_load(folder, *groups)[0]
+
+    def parameters(self, module: Any) -> list[tuple[str, Any]]:
+        """Every parameter of a module by its name there; an adapter whose modules hide some has its own."""
+        found: Any = tree_flatten(module.parameters())
+        return list(found)
+
+    def known_as(self, name: str) -> str:
+        """What mlx-lm calls a parameter; an adapter whose modules call it otherwise has its own."""
+        return name
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        return ((self.known_as(name), value) for name, value in self.parameters(self._model))
+
     def _names(self) -> Iterator[str]:
-        for name, value in _flat(self._model):
+        for name, value in self._named():
             yield from (block.tensor for block in self._blocks(name, value))
 
     def _blocks(self, name: str, value: Any) -> Iterator[layout.Block]:
@@ -118,7 +139,7 @@ class MlxLm:
 
     def pieces(self) -> Iterator[Piece]:
         """See `engine.Engine`."""
-        for name, value in _flat(self._model):
+        for name, value in self._named():
             for block in self._blocks(name, value):
                 box = value[tuple(slice(*one) for one in block.local)]
                 ranges = block.whole
@@ -181,7 +202,7 @@ class MlxLm:
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
         """See `engine.Engine`."""
         held = self._model.layers[layer]
-        before = [(name, value) for name, value in _flat(held) if value.ndim > 1 and ".gate." not in name]
+        before = [(name, value) for name, value in self.parameters(held) if value.ndim > 1 and ".gate." not in name]
         held.update(tree_unflatten([(name, value * factor) for name, value in before]))
         try:
             yield
@@ -315,7 +336,7 @@ def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
     """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
     for name, part in layer.children().items():
         whole = isinstance(part, nn.Module) and part_name(name) != ROUTER
-        if whole and any("." in path and value.ndim > 1 for path, value in _flat(part)):
+        if whole and any("." in path and found.ndim > 1 for path, found in tree_flatten(part.parameters())):
             yield part_name(name), part
 
 
@@ -350,12 +371,6 @@ def _watch_router(block: Any, found: list[Any]) -> None:
         return kind.__call__(self, given)
 
     block.__class__ = type(kind.__name__, (kind,), {"__call__": call})
-
-
-def _flat(model: Any) -> list[tuple[str, Any]]:
-    """Every parameter by its name."""
-    found: Any = tree_flatten(model.parameters())
-    return list(found)
 
 
 def _version() -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from . import session
 from .mlx import MlxLm
-from .request import Request
+from .request import Request, takes_a_request
 
 
+@takes_a_request
 def run(context: Any, **asked: Any) -> None:
     """Entry: load, warm up, answer every prompt; `Request` has what is asked."""
     engine = MlxLm(rank=context.rank, size=context.size, sharding="tensor", group=context.group.native)

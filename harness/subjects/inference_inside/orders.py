@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from .engine import ROUTER, Order, part_name
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -36,7 +38,7 @@ def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def split(model: nn.Module, parts: int, *, strided: bool = False) -> Iterator[None]:
+def split(model: nn.Module, cut: Cut) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 
     Experts are split by their inner width, so that each part gates, multiplies and is summed like a rank's. A part lies
@@ -45,7 +47,7 @@ def split(model: nn.Module, parts: int, *, strided: bool = False) -> Iterator[No
     changed: list[nn.Module] = []
     try:
         for module in model.modules():
-            forward = _split(module, Cut(parts, strided))
+            forward = _split(module, cut)
             if forward is not None:
                 module.forward = forward
                 changed.append(module)
@@ -53,6 +55,15 @@ def split(model: nn.Module, parts: int, *, strided: bool = False) -> Iterator[No
     finally:
         for module in changed:
             del module.forward  # the class's own is seen again
+
+
+def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
+    for name, part in layer.named_children():
+        inner = [found for found in part.modules() if found is not part]
+        whole = bool(inner) and not isinstance(part, nn.ModuleList) and part_name(name) != ROUTER
+        if whole and any(found.ndim > 1 for found in part.parameters()):
+            yield part_name(name), part
 
 
 class Cut(NamedTuple):
@@ -70,6 +81,14 @@ class Cut(NamedTuple):
             return bounds
         places = torch.cat([torch.arange(begin, length, self.parts) for begin in range(self.parts)])
         return (places[part] for part in bounds)
+
+
+def products(splitting: Callable[[Cut], Callable[[], AbstractContextManager[Any]]]) -> Iterator[Order]:
+    """Matrix products in parts that are summed, as many as ranks would make; `splitting` makes the context of a cut."""
+    for parts, ordinal in ((2, "second"), (3, "third"), (4, "fourth")):
+        words = f"matrix products in {parts} parts"
+        yield Order(f"{words} that are summed", splitting(Cut(parts, strided=False)), chunked=True)
+        yield Order(f"{words}, each every {ordinal} column", splitting(Cut(parts, strided=True)), chunked=True)
 
 
 def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:

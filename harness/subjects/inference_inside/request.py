@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from inspect import Parameter
 from typing import Any
 
 BOUNDARY = "boundary-"
@@ -33,6 +35,19 @@ class Request:
     hidden: str = "none"
     influence: str = "none"
     defect: str = "none"
+
+
+def takes_a_request(entry: Callable[..., None]) -> Callable[..., None]:
+    """Name the arguments of a request among the parameters of an entry that takes them in `**`.
+
+    So a slip in `with` is found before the first trial, and a report does not doubt that an argument was used.
+    """
+    own = [one for one in inspect.signature(entry).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    named = {one.name for one in own}
+    further = [Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default) for one in fields(Request)]
+    found = [*own, *(one for one in further if one.name not in named)]
+    entry.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    return entry
 
 
 def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:

@@ -130,13 +130,15 @@ def beyond(tokenizer: Any, rows: int) -> list[int]:
 
 
 def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
-    """Whole tensors as a safetensors file, in the dtype in which they were loaded; what is wider is float32."""
+    """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others a byte is I8, more F32."""
     header, content = dict[str, Any](), b"".join(piece.data for piece in pieces)
     begin = 0
     for piece in pieces:
         shape, end = [one[1] for one in piece.slices], begin + len(piece.data)
         narrow = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
         told = narrow if len(piece.data) == math.prod(shape) * (4 if dtype == "float32" else 2) else "F32"
+        if len(piece.data) == math.prod(shape):  # quantized
+            told = "I8"
         header[piece.tensor] = {"dtype": told, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     text = json.dumps(header).encode()
