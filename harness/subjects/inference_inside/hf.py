@@ -93,7 +93,8 @@ class Transformers:
     def _watch(self, number: int) -> Any:
         def note(_module: nn.Module, _given: Any, output: Any) -> None:
             state = output[0] if isinstance(output, tuple) else output
-            self._layers[number] = state[-1, -self._tokens :].detach()
+            # Gemma 3n's layers give several states of each token, `[states, batch, tokens, width]`: the last is told.
+            self._layers[number] = state.flatten(0, -3)[-1, -self._tokens :].detach()
 
         return note
 
