@@ -24,10 +24,10 @@ GROUPS = {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_r
 WIDE = {"head_dim": 16}
 # Engine, architecture, what its configuration has besides; what the reason says, and what a rank raises.
 FAILING: list[tuple[str, str, dict[str, Any], str]] = [
-    ("mlx-single", "cohere", WIDE, "Expected shape (96, 96) but received shape (192, 96)"),
-    ("mlx-single", "mixtral", {**WIDE, **EXPERTS}, "Expected shape (96, 96) but received shape (192, 96)"),
-    ("mlx-single", "phi3", WIDE, "Expected shape (96, 96) but received shape (96, 192)"),
-    ("mlx-single", "starcoder2", WIDE, "Expected shape (96,) but received shape (192,)"),
+    ("mlx-single", "cohere", WIDE, "but received shape"),
+    ("mlx-single", "mixtral", {**WIDE, **EXPERTS}, "but received shape"),
+    ("mlx-single", "phi3", WIDE, "but received shape"),
+    ("mlx-single", "starcoder2", WIDE, "but received shape"),
     ("mlx-single", "deepseek_v2", {**EXPERTS, **LATENT, **GROUPS}, "'NoneType' object has no attribute 'get'"),
     ("mlx-single", "deepseek_v3", {**EXPERTS, **LATENT, **GROUPS}, "the checkpoint lacks model.layers.0.self_attn.emb"),
     ("mlx-single", "gpt_oss", {**EXPERTS, "head_dim": 8}, "parameters not in model: model.layers.0.mlp.experts"),

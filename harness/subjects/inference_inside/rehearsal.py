@@ -12,6 +12,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,8 @@ def main() -> None:
     library, _, sharding = engine.partition("-")
     module = importlib.import_module(f".rehearsal_{library}", __package__)
     rehearse: Callable[..., None] = module.rehearse
-    found = {
-        size: complaint(lambda size=size: rehearse(asked["folder"], sharding, size=size, dtype=asked["dtype"]))
-        for size in sizes
-    }
+    given = partial(rehearse, asked["folder"], sharding, dtype=asked["dtype"])
+    found = {size: complaint(partial(given, size=size)) for size in sizes}
     # Libraries print while they load.
     print(f"\n{json.dumps(found)}")
 
