@@ -69,7 +69,7 @@ def _describe(options: argparse.Namespace) -> None:
 
     folder = cached(options.model) if options.model in MODELS else Path(options.model)
     told = describe(folder)
-    told["engines"] = {engine: _ranks(engine, told["config"]) for engine in _all_engines()}
+    told["engines"] = {engine: _ranks(engine, told["config"], folder) for engine in _all_engines()}
     if options.json:
         print(json.dumps(told, indent=2))
         return
@@ -106,14 +106,21 @@ def _all_engines() -> tuple[str, ...]:
     return ENGINES
 
 
-def _ranks(engine: str, config: Mapping[str, Any]) -> dict[int, str]:
-    """World size to why it is refused; empty where it is offered."""
+def _ranks(engine: str, config: Mapping[str, Any], folder: Path | None = None) -> dict[int, str]:
+    """World size to why it is refused, by its checkpoint too where one is given; empty where it is offered."""
     from harness.models import ModelError
     from harness.models.engines import refusal
+    from harness.subjects import rehearsal
+
+    def why(size: int) -> str:
+        refused = refusal(engine, config, ranks=size)
+        if refused or folder is None:
+            return refused
+        return rehearsal.refusal(engine, folder, ranks=size, dtype="float32")
 
     try:
-        return {size: refusal(engine, config, ranks=size) for size in RANKS}
-    except ModelError as error:  # a library that is not here
+        return {size: why(size) for size in RANKS}
+    except (ModelError, ValueError) as error:  # a library that is not here, or files that engines read differently
         return dict.fromkeys(RANKS, str(error))
 
 

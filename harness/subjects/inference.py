@@ -174,6 +174,7 @@ SHARDING = {
 def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
     from harness.models import ModelError, engines
+    from harness.subjects import rehearsal
 
     folder = inputs[str(arguments["model"])]
     engine = f"{name.partition('_')[0]}-{arguments.get('sharding') or name.partition('_')[2]}"
@@ -189,6 +190,8 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
         prompts = arguments.get("prompts", ())
         assert isinstance(prompts, list | tuple)
         _demand_tokens(config, [() if isinstance(one, str) else one for one in prompts])
+        if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=str(arguments["dtype"])):
+            return why
     except (ModelError, ValueError) as error:
         return str(error)
     return "" if checkpoint.has_tokenizer(str(folder)) else _without_tokenizer(engine, arguments)

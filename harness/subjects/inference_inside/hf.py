@@ -96,9 +96,11 @@ class Transformers:
     def _watch(self, name: str) -> Any:
         def note(_module: nn.Module, _given: Any, output: Any) -> None:
             state = output[0] if isinstance(output, tuple) else output
-            # What experts give may be the tokens of the whole batch, one below the other.
-            own = state[-1] if state.ndim > 2 else state
-            self._layers[name] = own[-self._tokens :].detach()
+            if isinstance(state, Tensor) and state.ndim > 1:
+                # Experts give the tokens of the whole batch one below the other; Gemma 3n's layers several states of
+                # each token, `[states, batch, tokens, width]`, of which the last is told.
+                own = state.flatten(0, -3)[-1] if state.ndim > 2 else state
+                self._layers[name] = own[-self._tokens :].detach()
 
         return note
 

@@ -335,8 +335,10 @@ def _experts(kind: type, parts: int, strided: bool) -> type:
 def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
     """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
     for name, part in layer.children().items():
-        whole = isinstance(part, nn.Module) and part_name(name) != ROUTER
-        if whole and any("." in path and found.ndim > 1 for path, found in tree_flatten(part.parameters())):
+        if not isinstance(part, nn.Module) or part_name(name) == ROUTER:
+            continue
+        own: Any = tree_flatten(part.parameters())
+        if any("." in path and value.ndim > 1 for path, value in own):
             yield part_name(name), part
 
 
@@ -346,7 +348,9 @@ def _watch(layer: Any, name: str, found: dict[str, Any]) -> None:
 
     def call(self: Any, *given: Any, **named: Any) -> Any:
         output = kind.__call__(self, *given, **named)
-        found[name] = (output[0] if isinstance(output, tuple) else output)[-1]
+        state = output[0] if isinstance(output, tuple) else output
+        if isinstance(state, mx.array) and state.ndim > 2:
+            found[name] = state[-1]
         return output
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})

@@ -92,7 +92,8 @@ def products(splitting: Callable[[Cut], Callable[[], AbstractContextManager[Any]
 
 
 def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
-    if isinstance(module, nn.Linear):
+    # What is derived from it and does more (Llama 4's router gives scores besides) stays as it is.
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
         return _linear(module, cut)
     if type(module).__name__ == "Conv1D":  # GPT-2's, whose weight is [in, out]
         return _conv(module, cut)

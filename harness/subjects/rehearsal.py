@@ -1,0 +1,144 @@
+"""Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays without numbers.
+
+What a library's files say of an architecture (`harness.models.engines`) does not say whether a checkpoint has the
+tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
+through. A process of its own imports the engine, loads the headers and takes a step; what it finds is cached by all
+that it depends on. A process that fails to find out refuses nothing: the rank will say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from harness.forms.cache import cache_folder
+from harness.forms.digest import fold, sha256, sha256_of
+from harness.models import MODELS, engines
+from harness.subjects.inference_inside import checkpoint
+
+INSIDE = Path(__file__).with_name("inference_inside")
+VARIABLE = "RANKPROOF_REHEARSALS"
+LIBRARIES = {"hf": ("transformers", "torch"), "mlx": ("mlx-lm", "mlx", "transformers")}
+LIMIT = 600.0
+"""Seconds by the clock. The process has a limit of its own to the time that it computes."""
+SIZES = (2, 3, 4)
+"""World sizes that are rehearsed together, for they are asked together."""
+CALL = "import sys; sys.path.insert(0, sys.argv[1]); from inference_inside.rehearsal import main; main()"
+
+
+def refusal(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
+    """Why an engine cannot run the model of a folder, as a reason to skip; empty where nothing is known.
+
+    A model that is made here is not rehearsed: the tests run each, on every engine that offers it.
+
+    Raises:
+        ValueError: as `checkpoint.stored`.
+    """
+    if _is_made(folder) or not (why := complaint(engine, folder, ranks=ranks, dtype=dtype)):
+        return ""
+    library = LIBRARIES[engine.partition("-")[0]][0]
+    return (
+        f"{library} {_release(library)} fails on this model, tried without its numbers: {why}; take another engine, or "
+        f"a checkpoint that {library} loads"
+    )
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether a model has the configuration and the tensors of one that is made here."""
+    config = engines.config_of(folder)
+    recipe = next((one for one in MODELS.values() if one.config() == config), None)
+    shapes = checkpoint.shapes(str(folder)) if recipe is not None else {}
+    return recipe is not None and shapes == {name: tuple(one.shape) for name, one in recipe.tensors().items()}
+
+
+def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
+    """What an engine raises of a model before it has generated a token; empty where nothing is known to.
+
+    Args:
+        engine: of `harness.models.engines.ENGINES`, one that has the architecture and can split it.
+        folder: with config.json and safetensors files, which `checkpoint.stored` takes.
+        ranks: world size.
+        dtype: of the weights.
+
+    Raises:
+        ValueError: as `checkpoint.stored`.
+    """
+    if engine == "hf-tensor":
+        engine = "hf-single"  # tensors without numbers cannot be shared out: what it loads whole is what it splits
+    whole = engine.endswith("-single")
+    size, sizes = (1, (1,)) if whole else (ranks, SIZES if ranks in SIZES else (ranks,))
+    key = fold({"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])})
+    place = cache_folder("rehearsals", variable=VARIABLE) / f"{key}.json"
+    found = _read(place)
+    if str(size) not in found and (told := _rehearsed(engine, folder, dtype=dtype, sizes=sizes)):
+        found |= told
+        _write(place, found)
+    return found.get(str(size), "")
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and shape."""
+    small = {path.name: sha256_of(path) for path in sorted(folder.glob("*.json"))}
+    tensors = {name: [one.dtype, *one.shape] for name, one in checkpoint.stored(str(folder)).items()}
+    return {**small, "tensors": sha256(json.dumps(tensors, sort_keys=True).encode())}
+
+
+@cache
+def _code(library: str) -> dict[str, str]:
+    """The code that is rehearsed, and the releases of its libraries."""
+    code = {f"code/{path.name}": sha256_of(path) for path in sorted(INSIDE.glob("*.py"))}
+    return code | {f"release/{name}": _release(name) for name in LIBRARIES[library]} | {"python": sys.version}
+
+
+def _release(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...]) -> dict[str, str]:
+    """World size to what is raised; nothing where the process ended without an answer."""
+    asked = {"engine": engine, "folder": str(folder.absolute()), "dtype": dtype, "sizes": sizes}
+    # Nothing is fetched, nothing is asked of a terminal, and no device but the CPU is taken.
+    quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", CALL, str(INSIDE.parent)],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=True,
+            env=os.environ | quiet,
+        )
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return {}
+    return {size: str(why) for size, why in found.items()}
+
+
+def _read(place: Path) -> dict[str, str]:
+    try:
+        found = json.loads(place.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(size): str(why) for size, why in found.items()} if isinstance(found, dict) else {}
+
+
+def _write(place: Path, found: dict[str, str]) -> None:
+    """Keep it for the next time; a cache that cannot be written costs that time alone."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
+            json.dump(found, file)
+        Path(file.name).replace(place)
+    except OSError:
+        return
