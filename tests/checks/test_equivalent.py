@@ -407,6 +407,19 @@ def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> N
     assert "none was" in doubts(Reference(), sees=0.01)[0][1]
 
 
+def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
+    """One of them has not the size that it is said to have, so that what has to be seen was not tried."""
+    same = with_sensitivity((0.1, 1e-2), (0.01, 1e-2))
+    ((code, why),) = doubts(same, sees=0.01)
+    assert (code, why) == (
+        VerdictCode.REFERENCE_FAILED,
+        "gave the same bits for defects of 0.01 and 0.1: one has not the size that is said",
+    )
+    assert doubts(same) == []  # where nothing has to be seen, nothing rests on them
+    nothing = with_sensitivity((0.1, 1e-2), (0.01, 1e-3), (0.001, 0.0), (0.0001, 0.0))
+    assert doubts(nothing, sees=0.01) == []  # in 16 bits what is too small moves nothing at all
+
+
 def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing() -> None:
     """Variants that are the same to the bit measure nothing; nor do a few positions."""
     reference = Reference()
