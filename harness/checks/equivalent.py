@@ -191,6 +191,9 @@ class EquivalentCheck(AccountedCheck):
                 yield VerdictCode.REFERENCE_FAILED, f"cannot answer check {self.id}: {part.reason}"
             elif not part.passed:
                 yield VerdictCode.REFERENCE_DIFFERS, f"gave two answers in two runs: check {self.id}: {part.reason}"
+            elif list(sizes_of(history)) != list(sizes_of(history.reference)):
+                why = f"gave two answers in two runs: check {self.id}: its defects of known size have other sizes"
+                yield VerdictCode.REFERENCE_DIFFERS, why
             else:
                 yield from self._too_coarse(history)
 

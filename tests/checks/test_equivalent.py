@@ -370,8 +370,10 @@ def test_no_account_makes_the_check_raise() -> None:
         assert len(judged(CHECK, reference, answers, change=forge).ranks) == 2
 
 
-def doubts(reference: Reference, **options: Any) -> list[tuple[VerdictCode, str]]:
-    """Why the reference cannot answer, by its second run, which gave the same."""
+def doubts(
+    reference: Reference, *, first_said: list[tuple[str, dict[str, Any]]] | None = None, **options: Any
+) -> list[tuple[VerdictCode, str]]:
+    """Why the reference cannot answer, by its second run, which gave the same; and said it, where nothing is given."""
     check = worlds.CHECK.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK, **options})
     assert isinstance(check, EquivalentCheck)
     events: list[Event] = []
@@ -381,7 +383,7 @@ def doubts(reference: Reference, **options: Any) -> list[tuple[VerdictCode, str]
         return values
 
     judged({**CHECK, **options}, reference, [reference.kept], change=take, arm="reference")
-    first = worlds.history([reference.kept], [reference.events], arm="reference")
+    first = worlds.history([reference.kept], [first_said or reference.events], arm="reference")
     second = worlds.history([reference.kept], [reference.events], reference=first, arm="reference")
     return list(check.doubts(History([*(one.event for one in second.seen), *events], size=1, reference=first)))
 
@@ -418,6 +420,17 @@ def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
     assert doubts(same) == []  # where nothing has to be seen, nothing rests on them
     nothing = with_sensitivity((0.1, 1e-2), (0.01, 1e-3), (0.001, 0.0), (0.0001, 0.0))
     assert doubts(nothing, sees=0.01) == []  # in 16 bits what is too small moves nothing at all
+
+
+def test_defects_that_have_other_sizes_in_the_second_run_decide_nothing() -> None:
+    """What has to be seen rests on what the reference says of sizes, in both of its runs."""
+    reference = with_sensitivity((0.1, 1e-2))
+    other = [(name, {**values, "size": 0.01} if name == "sensitivity" else values) for name, values in reference.events]
+    ((code, why),) = doubts(reference, first_said=other)
+    assert (code, why) == (
+        VerdictCode.REFERENCE_DIFFERS,
+        "gave two answers in two runs: check it: its defects of known size have other sizes",
+    )
 
 
 def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing() -> None:
