@@ -9,23 +9,26 @@ from harness.checks.shards_cover import ShardsCoverCheck
 from harness.forms.problem import Problem
 from harness.scenario.draft import Draft
 
-USUAL = 2.0
+USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
 """Times the reference's own noise: so much two runs with the same noise may differ by."""
 
 
 def wide(check: EquivalentCheck) -> str:
     """That a check allows more than noise explains, in words; empty where it does not."""
-    most = max(check.margin, check.middle or 0.0)
-    return f"check {check.id} allows {most:g} times the noise of the reference, where {USUAL:g} is usual" * (
-        most > USUAL
+    most = {key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual}
+    if not most:
+        return ""
+    said = " and ".join(
+        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})" for key, found in most.items()
     )
+    return f"check {check.id} allows {said}"
 
 
 def slack(draft: Draft) -> Iterator[Problem]:
     """A margin that is larger than what noise explains lets defects of that size pass."""
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and (words := wide(check)):
-            key = "margin" if check.margin > USUAL else "middle"
+            key = next(key for key in USUAL if f"({key}," in words)
             yield draft.problem(("checks", index, key), words, kind="note")
 
 

@@ -107,8 +107,9 @@ REFERENCE = "  reference: {with: {}}\n"
 @pytest.mark.parametrize(
     ("check", "key", "words"),
     [
-        ("kind: equivalent, margin: 100, sees: 0.01", "margin", "allows 100 times the noise of the reference"),
-        ("kind: equivalent, middle: 3, sees: 0.01", "middle", "allows 3 times the noise of the reference"),
+        ("kind: equivalent, margin: 100, sees: 0.01", "margin", "allows 100 times the reference's noise (margin"),
+        ("kind: equivalent, middle: 3, sees: 0.01", "middle", "allows 3 times the reference's noise (middle"),
+        ("kind: equivalent, layers: 4, sees: 0.01", "layers", "allows 4 times the reference's noise (layers"),
         ("kind: equivalent", "", "states no size of defect that has to be seen (sees)"),
         ('kind: shards-cover, replicated: [norm, "*"]', "replicated[1]", "matches every tensor"),
         ('kind: shards-cover, replicated: ["?*"]', "replicated[0]", "matches every tensor"),
@@ -120,7 +121,7 @@ def test_a_comparison_that_would_let_anything_pass_is_told(
     """A margin of a hundred, noise that nothing holds to account, a pattern that asks nobody for a split."""
     place = f"checks[0].{key}".rstrip(".")
     assert (place, words) in [(one, message[: len(words)]) for one, message in _said(good, tmp_path, check)]
-    usual = _said(good, tmp_path, "kind: equivalent, sees: 0.01, margin: 2, middle: 1.25")
+    usual = _said(good, tmp_path, "kind: equivalent, sees: 0.01, margin: 2, middle: 1.25, layers: 3")
     assert not any(one.startswith("checks[0]") for one, _ in usual)
 
 
