@@ -65,7 +65,9 @@ def _size(check: EquivalentCheck, history: History) -> str:
         )
     if not (smallest := smallest_seen(history.reference, parity)):
         return f"of the defects of known size that the reference tried, check {check.id} would have seen none"
-    return f"check {check.id} is shown to see no smaller defect than {smallest}"
+    # What is off at every position shows in the middle distance too, what is off at one in the largest alone.
+    few = "one of few positions may be larger, and unseen"
+    return f"check {check.id} is shown to see no smaller defect than {smallest}; {few}"
 
 
 def _prompts(history: History) -> Iterator[str]:

@@ -70,7 +70,7 @@ def main() -> None:
 def soak(given: argparse.Namespace, done: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows of every world that has none yet."""
     check = CHECK.validate_python(
-        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25}
+        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25, "layers": 3}
     )
     assert isinstance(check, EquivalentCheck)
     seeds = range(given.first, given.first + given.seeds)
