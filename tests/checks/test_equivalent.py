@@ -179,6 +179,18 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
     assert not judged(CHECK, reference, [answer]).passed
 
 
+@pytest.mark.filterwarnings("error")
+def test_no_position_is_undecided_where_there_is_no_router() -> None:
+    """An infinite gap on both sides: nothing is counted apart, and nothing is subtracted from infinity."""
+    reference = Reference()
+    for name in [name for name in reference.answer if "logits" in name]:
+        for prefix in ("", "envelope.0.", "envelope.1."):
+            gaps = np.full(len(reference.kept[name]), np.inf, "float32")
+            reference.kept[prefix + name.replace("logits", "router")] = gaps
+    found = str(judged(CHECK, reference, [reference.answer]).ranks[0].observed)
+    assert found == "IDENTICAL: 14 prefill positions bit for bit, 8 decode positions bit for bit"
+
+
 def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> None:
     """Behind the first tie gaps are of another sequence of experts: the positions before it are judged all the same."""
     reference = Reference()
