@@ -15,7 +15,7 @@ from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.history import ARTEFACTS_ACCOUNTED, History
+from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity
 from harness.numeric.envelope import Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
@@ -191,6 +191,9 @@ class EquivalentCheck(AccountedCheck):
                 yield VerdictCode.REFERENCE_FAILED, f"cannot answer check {self.id}: {part.reason}"
             elif not part.passed:
                 yield VerdictCode.REFERENCE_DIFFERS, f"gave two answers in two runs: check {self.id}: {part.reason}"
+            elif list(sizes_of(history)) != list(sizes_of(history.reference)):
+                why = f"gave two answers in two runs: check {self.id}: its defects of known size have other sizes"
+                yield VerdictCode.REFERENCE_DIFFERS, why
             else:
                 yield from self._too_coarse(history)
 
@@ -207,6 +210,9 @@ class EquivalentCheck(AccountedCheck):
                 many = plural(one.variants, "variant")
                 why = f"shows no noise in {phase}: its {many} give the same bits; reorder a sum"
                 yield VerdictCode.REFERENCE_FAILED, why
+        if self.sees is not None and (same := _one_defect(history)):
+            why = f"gave the same bits for defects of {same[0]:g} and {same[1]:g}: one has not the size that is said"
+            yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and not self._seen(history, parity):
             smallest = smallest_seen(history, parity)
             so_far = f"the smallest that was: {smallest}" if smallest else "none was"
@@ -254,6 +260,24 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
         number, size = values.get("defect"), values.get("size")
         if type(number) is int and isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size):
             yield number, (float(size), str(values.get("what", "")))
+
+
+def _one_defect(history: History) -> tuple[float, float] | None:
+    """Sizes of two defects that moved something, and moved it to the same bits; None where there are none."""
+    kept: dict[int | None, set[tuple[str, str]]] = {}
+    for seen in history.noted(ARTEFACT_FOUND, 0):
+        match = NAME.fullmatch(str(seen.event.values.get("artefact")))
+        if match is not None and match["what"] == "logits" and match["series"] in (None, SENSITIVITY):
+            name = f"{match['phase']}.{match['prompt']}"
+            number = int(match["number"]) if match["series"] else None
+            kept.setdefault(number, set()).add((name, str(seen.event.values.get("sha256"))))
+    # A defect that moves nothing, as small ones in 16 bits, has the bits of the reference.
+    by_bits = {frozenset(kept.get(None, ())): 0.0}
+    for number, (size, _) in sizes_of(history):
+        other = by_bits.setdefault(frozenset(kept.get(number, ())), size)
+        if number in kept and other not in (0.0, size):
+            return min(size, other), max(size, other)
+    return None
 
 
 def smallest_seen(history: History, parity: Parity) -> str:

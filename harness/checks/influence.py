@@ -16,7 +16,7 @@ from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered
-from harness.history import History
+from harness.history import ARTEFACT_FOUND, History
 from harness.numeric import influence, parity
 from harness.numeric.influence import Influence
 
@@ -73,10 +73,26 @@ class InfluenceCheck(AccountedCheck):
             if times <= 1:
                 how_far = f"moved by {times:.2g} of what noise does" if times else "did not move"
                 return fails(f"it has no influence: with its share changed the logits of rank {one} {how_far}")
+            if alike := _passes_alike(history, one, rank):
+                said = f"rank {one} kept the same logits to the bit in pass {' and '.join(map(str, [rank, *alike]))}"
+                return fails(f"{said}: in each another rank's share has to be changed, and no other")
         least = min(moved[one] or 0.0 for one in others)
         alone = " (its own: no other rank has logits)" if others == [rank] else ""
         observed = f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times what noise does"
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
+
+
+def _passes_alike(history: History, rank: int, number: int) -> list[int]:
+    """Passes whose logits a rank kept with the bits of those of the pass of that number.
+
+    A change that every pass holds moves them as well, also where nothing is split.
+    """
+    kept: dict[int, set[tuple[str, JSON]]] = {}
+    for seen in history.noted(ARTEFACT_FOUND, rank):
+        if (match := influence.NAME.fullmatch(str(seen.event.values.get("artefact")))) is not None:
+            kept.setdefault(int(match["rank"]), set()).add((match["rest"], seen.event.values.get("sha256")))
+    own = kept.get(number, set())
+    return [other for other, its in sorted(kept.items()) if other != number and its & own]
 
 
 def _changed(history: History, rank: int, number: int) -> bool:

@@ -197,7 +197,10 @@ class Whole:
                 other = _column(variant.of[prompt])
                 if other.shape != gap.shape:
                     raise NotAnArray(f"{phase}.router.{prompt} has another shape in a variant")
-                noise[prompt] = np.maximum(noise[prompt], np.abs(other - gap))
+                # A layer without a router leaves nothing undecided: its gap is infinite, on both sides.
+                with np.errstate(invalid="ignore"):
+                    apart = np.where(other == gap, 0.0, np.abs(other - gap))
+                noise[prompt] = np.maximum(noise[prompt], apart)
         # Behind a router that chose otherwise everything is something else, which is not noise of what comes before:
         # what counts is the noise so far, and no less than that of half of all positions.
         half = float(np.median(np.concatenate([*noise.values(), np.zeros(0)]))) if noise else 0.0

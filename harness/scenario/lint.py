@@ -26,6 +26,7 @@ from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
+from harness.scenario.parity_lint import PARITY_RULES
 from harness.scenario.ready_lint import is_of_the_ranks, ready
 from harness.scenario.sufficiency import TRIAL_RULES
 
@@ -350,6 +351,7 @@ RULES = (
     *BACKEND_RULES,
     environments,
     *TRIAL_RULES,
+    *PARITY_RULES,
     times,
     *FAULT_RULES,
     reserved_variables,

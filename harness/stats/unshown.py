@@ -25,6 +25,7 @@ from harness.scenario import Cell, Scenario
 from harness.scenario.lint import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
+from harness.stats.unseen import left_out, unseen
 
 # What the runtime and the harness say of every rank; the rest is what the subject reports.
 OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
@@ -37,12 +38,14 @@ LINE_LIMIT = 300
 EDITION = 4
 """What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
 
-From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see; from 4 on, of the files in
-which two arms differ, those are shown first that ranks loaded.
+From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see; from 4 on, what comparing
+logits leaves open, and what `matrix.exclude` leaves out, and of the files in which two arms differ those are shown
+first that ranks loaded.
 
 A report of an earlier edition is judged and rendered as it was made.
 """
 EDITION_OF_SPLITS = 3
+EDITION_OF_PARITY = 4
 
 
 class Printed(Model):
@@ -82,6 +85,8 @@ class Unshown:
         # Of checks against a: trials that passed, and those in which b had the bits of a.
         self._compared: Counter[str] = Counter()
         self._alike: Counter[str] = Counter()
+        # Of each cell, what its first trial that passed leaves open about the logits that it compared.
+        self._unseen: dict[str, list[str]] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
         self.printed: list[Printed] = []
@@ -114,6 +119,8 @@ class Unshown:
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
             self._take_alike(history)
+            if self.edition >= EDITION_OF_PARITY and cell.id not in self._unseen:
+                self._unseen[cell.id] = unseen(self._scenario, history)
             self._take_logs(cell, trial, read=read, names=names)
 
     def take_reference(self, arm: str, history: History) -> None:
@@ -125,6 +132,7 @@ class Unshown:
     def sentences(self) -> list[str]:
         """Everything that is left open, one sentence each."""
         left: list[str] = []
+        left += self._left_unseen()
         left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
@@ -157,6 +165,14 @@ class Unshown:
             of = self._scenario.subject.named("candidate")
             left.append(f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback")
         return [f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}" for sentence in left]
+
+    def _left_unseen(self) -> list[str]:
+        """What comparing logits leaves open, and the combinations that nobody tried."""
+        if self.edition < EDITION_OF_PARITY or not self._cells:
+            return []
+        every = dict.fromkeys(sentence for own in self._unseen.values() for sentence in own)
+        told = [self._by_cell({cell: one for cell, own in self._unseen.items() if one in own}) for one in every]
+        return [*(sentence for own in told for sentence in own), *filter(None, [left_out(self._scenario)])]
 
     def _alike_at_both_ends(self) -> list[str]:
         """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger held once."""

@@ -87,7 +87,11 @@ def distributed(context, *, sharding="tensor", dtype="float32", seed=7, mixture=
     with torch.no_grad():
         for number, (prompt, fed) in enumerate(asked):
             model.begin(notes=number == len(asked) - 1)
-            rows = [model.forward(prompt[begin : begin + chunk]) for begin in range(0, len(prompt), chunk)]
+            rows = []
+            for begin in range(0, len(prompt), chunk):
+                if begin:
+                    context.emit("prefill.boundary", prompt=number, at=begin, size=chunk)
+                rows.append(model.forward(prompt[begin : begin + chunk]))
             for name, states in model.end_notes().items():
                 context.keep(f"hidden.{name}.{number}", torch.cat(states))
             later = [model.forward([token]) for token in fed]

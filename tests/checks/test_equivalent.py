@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.checks.equivalent import EquivalentCheck
-from harness.events import Event
-from harness.history import ARTEFACTS_ACCOUNTED, History
 from harness.numeric.envelope import Departure, Envelope, Place, Slack
-from harness.reason import VerdictCode
-from tests.checks import worlds
 from tests.checks.worlds import NOISE, Reference, judged
 
 CHECK = {"kind": "equivalent"}
@@ -177,6 +172,18 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
     )
     answer["prefill.logits.1"][3:] += 1
     assert not judged(CHECK, reference, [answer]).passed
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_position_is_undecided_where_there_is_no_router() -> None:
+    """An infinite gap on both sides: nothing is counted apart, and nothing is subtracted from infinity."""
+    reference = Reference()
+    for name in [name for name in reference.answer if "logits" in name]:
+        for prefix in ("", "envelope.0.", "envelope.1."):
+            gaps = np.full(len(reference.kept[name]), np.inf, "float32")
+            reference.kept[prefix + name.replace("logits", "router")] = gaps
+    found = str(judged(CHECK, reference, [reference.answer]).ranks[0].observed)
+    assert found == "IDENTICAL: 14 prefill positions bit for bit, 8 decode positions bit for bit"
 
 
 def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> None:
@@ -368,52 +375,3 @@ def test_no_account_makes_the_check_raise() -> None:
             return values
 
         assert len(judged(CHECK, reference, answers, change=forge).ranks) == 2
-
-
-def doubts(reference: Reference, **options: Any) -> list[tuple[VerdictCode, str]]:
-    """Why the reference cannot answer, by its second run, which gave the same."""
-    check = worlds.CHECK.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK, **options})
-    assert isinstance(check, EquivalentCheck)
-    events: list[Event] = []
-
-    def take(values: dict[str, Any]) -> dict[str, Any]:
-        events.append(Event(ns=4, by="harness", name=ARTEFACTS_ACCOUNTED, values=values))
-        return values
-
-    judged({**CHECK, **options}, reference, [reference.kept], change=take, arm="reference")
-    first = worlds.history([reference.kept], [reference.events], arm="reference")
-    second = worlds.history([reference.kept], [reference.events], reference=first, arm="reference")
-    return list(check.doubts(History([*(one.event for one in second.seen), *events], size=1, reference=first)))
-
-
-def with_sensitivity(*moved: tuple[float, float]) -> Reference:
-    """A reference that measured defects of these sizes, and what they move."""
-    reference = Reference()
-    for number, (size, distance) in enumerate(moved):
-        reference.events.append(("sensitivity", {"defect": number, "size": size, "what": "a layer is too large"}))
-        for name, values in reference.answer.items():
-            reference.kept[f"sensitivity.{number}.{name}"] = values + np.float32(distance)
-    return reference
-
-
-def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> None:
-    """The smallest defect that was measured is told; one inside the noise, or none measured, is not enough."""
-    reference = with_sensitivity((0.1, 1e-2), (0.01, 1e-7))
-    assert doubts(reference) == []
-    assert doubts(reference, sees=0.1) == []
-    ((code, why),) = doubts(reference, sees=0.01)
-    assert code is VerdictCode.REFERENCE_TOO_COARSE
-    assert "the smallest that was: a layer is too large by 0.1 (0.01 would not have been)" in why
-    assert "none was" in doubts(Reference(), sees=0.01)[0][1]
-
-
-def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing() -> None:
-    """Variants that are the same to the bit measure nothing; nor do a few positions."""
-    reference = Reference()
-    silent = Reference()
-    silent.kept |= {name: silent.kept[name.split(".", 2)[2]] for name in silent.kept if name.startswith("envelope")}
-    assert [code for code, _ in doubts(silent)] == [VerdictCode.REFERENCE_FAILED] * 2
-    assert "has 22 positions to judge, and check it asks 23" in doubts(reference, positions=23)[0][1]
-    bare = Reference()
-    bare.kept = bare.answer
-    assert "keep envelope.0.prefill.logits.0 and so on" in doubts(bare)[0][1]

@@ -98,9 +98,19 @@ def influences(
 
 def test_a_share_that_moves_the_others_takes_part() -> None:
     """On every other rank that has logits, by more than noise; where one rank alone has logits, by its own too."""
-    every = {(changed, seen): 0.5 for changed in (0, 1) for seen in (0, 1)}
+    every = {(changed, seen): 0.5 + changed for changed in (0, 1) for seen in (0, 1)}
     assert influences(every) == ["", ""]
-    assert influences({(0, 1): 0.5, (1, 1): 0.5}, silent=(0,)) == ["", ""]
+    assert influences({(0, 1): 0.5, (1, 1): 0.6}, silent=(0,)) == ["", ""]
+
+
+def test_passes_with_the_same_bits_show_the_influence_of_nobody() -> None:
+    """Where every rank changes its share in every pass, and says so in its own, whole models would pass."""
+    every = {(changed, seen): 0.5 for changed in (0, 1) for seen in (0, 1)}
+    why = "in each another rank's share has to be changed, and no other"
+    assert influences(every) == [
+        f"rank 1 kept the same logits to the bit in pass 0 and 1: {why}",
+        f"rank 0 kept the same logits to the bit in pass 1 and 0: {why}",
+    ]
 
 
 def test_whole_models_side_by_side_have_no_influence_on_each_other() -> None:
@@ -114,7 +124,7 @@ def test_whole_models_side_by_side_have_no_influence_on_each_other() -> None:
 
 def test_a_share_has_to_be_changed_alone() -> None:
     """Where another rank changed its share too, or nobody says that it did, nothing is shown."""
-    every = {(changed, seen): 0.5 for changed in (0, 1) for seen in (0, 1)}
+    every = {(changed, seen): 0.5 + changed for changed in (0, 1) for seen in (0, 1)}
     both = [[("perturbed", {"number": 0}), ("perturbed", {"number": 1})]] * 2
     assert influences(every, said=both)[0] == "in pass 0 its share alone has to be changed, and ranks 0, 1 did"
     assert "nobody did" in influences(every, said=[[], []])[0]

@@ -65,6 +65,7 @@ def history(
         for name, values in files.items():
             digest = hashlib.sha256(content(values)).hexdigest()
             found = {"artefact": name, "sha256": digest, "bytes": len(content(values))}
+            found |= {} if isinstance(values, bytes) else {"shape": list(values.shape)}
             events.append(Event(ns=3, by="harness", rank=rank, name=ARTEFACT_FOUND, values=found))
     return History(events, size=len(kept), reference=reference)
 
@@ -80,6 +81,19 @@ def judged(
 ) -> Finding:
     """What a check says of a world beside a reference; `change` forges the event of the account."""
     model = CHECK.validate_python({"id": "it", "ranks": "every", "against": "reference", **check})
+    return model.judge(noted(model, reference, kept, said=said, change=change, arm=arm))
+
+
+def noted(
+    model: Check,
+    reference: Reference,
+    kept: list[Kept],
+    *,
+    said: list[list[tuple[str, dict[str, Any]]]] | None = None,
+    change: Any = lambda values: values,
+    arm: str = "",
+) -> History:
+    """The events of a world beside a reference, with the account that a check is judged by."""
     whole = history([reference.kept], [reference.events], arm="reference")
     told = said if said is not None else [reference.events] * len(kept)
     events = history(kept, told, reference=whole, arm=arm)
@@ -88,8 +102,8 @@ def judged(
         for own in (reference.kept, *kept)
         for name, values in own.items()
     }
-    noted = [
+    accounts = [
         Event(ns=4, by="harness", name=ARTEFACTS_ACCOUNTED, values=change(json.loads(json.dumps(values))))
         for values in note_accounts([model], events, file=lambda found: files[str(found["sha256"])])
     ]
-    return model.judge(History([*(seen.event for seen in events.seen), *noted], size=len(kept), reference=whole))
+    return History([*(seen.event for seen in events.seen), *accounts], size=len(kept), reference=whole)

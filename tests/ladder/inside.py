@@ -26,4 +26,11 @@ def run(context, *, module, sessions):
     for session in sessions:
         numbered = Numbered(context, session["number"])
         numbered.inputs = {**context.inputs, "model": session["model"], **session.get("inputs", {})}
-        importlib.import_module(f"inference.{module}").run(numbered, **session["with"])
+        invented, back = session.get("invented"), None
+        if invented is not None:
+            back = importlib.import_module(f"invented_{module.partition('_')[0]}").put(invented)
+        try:
+            importlib.import_module(f"inference.{module}").run(numbered, **session["with"])
+        finally:
+            if back is not None:
+                back()

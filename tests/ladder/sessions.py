@@ -23,7 +23,7 @@ from harness.world.pool import ServerPool
 from harness.world.preload import MODULES, OF_MODELS, Preload
 from harness.world.world import Launch, World
 
-INSIDE = Path(__file__).with_name("inside.py")
+INSIDE = [Path(__file__).with_name(name) for name in ("inside.py", "invented_hf.py", "invented_mlx.py")]
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
 
 
@@ -92,7 +92,7 @@ class Worlds:
         """
         subject = READY[engine]
         with tempfile.TemporaryDirectory() as folder:
-            for file, content in (subject.files() | {"inside.py": INSIDE.read_bytes()}).items():
+            for file, content in (subject.files() | {path.name: path.read_bytes() for path in INSIDE}).items():
                 Path(folder, file).parent.mkdir(exist_ok=True)
                 Path(folder, file).write_bytes(content)
             launch = Launch(

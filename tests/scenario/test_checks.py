@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.forms.problem import ScenarioError
 from harness.scenario import load_scenario
 
 KILL = "id: dies, kind: kill, ranks: [1], at: tokenizer.load.begin"
@@ -98,3 +99,38 @@ def test_only_a_backend_that_has_a_bound_can_be_given_one(
     found = [one for one in problems(text) if one.kind == "error"]
     assert [one.key for one in found] == (["world.collective_timeout"] if words else [])
     assert not words or words in found[0].message
+
+
+REFERENCE = "  reference: {with: {}}\n"
+
+
+@pytest.mark.parametrize(
+    ("check", "key", "words"),
+    [
+        ("kind: equivalent, margin: 100, sees: 0.01", "margin", "allows 100 times the reference's noise (margin"),
+        ("kind: equivalent, middle: 3, sees: 0.01", "middle", "allows 3 times the reference's noise (middle"),
+        ("kind: equivalent, layers: 4, sees: 0.01", "layers", "allows 4 times the reference's noise (layers"),
+        ("kind: equivalent", "", "states no size of defect that has to be seen (sees)"),
+        ('kind: shards-cover, replicated: [norm, "*"]', "replicated[1]", "matches every tensor"),
+        ('kind: shards-cover, replicated: ["?*"]', "replicated[0]", "matches every tensor"),
+    ],
+)
+def test_a_comparison_that_would_let_anything_pass_is_told(
+    good: str, tmp_path: Path, check: str, key: str, words: str
+) -> None:
+    """A margin of a hundred, noise that nothing holds to account, a pattern that asks nobody for a split."""
+    place = f"checks[0].{key}".rstrip(".")
+    assert (place, words) in [(one, message[: len(words)]) for one, message in _said(good, tmp_path, check)]
+    usual = _said(good, tmp_path, "kind: equivalent, sees: 0.01, margin: 2, middle: 1.25, layers: 3")
+    assert not any(one.startswith("checks[0]") for one, _ in usual)
+
+
+def _said(good: str, folder: Path, check: str) -> list[tuple[str, str]]:
+    """Key and message of all that is said of a scenario with this check against a reference, without its own name."""
+    text = with_check(good, f"{check}, ranks: every, against: reference")
+    (folder / "scenario.yaml").write_text(text.replace("  control:", f"{REFERENCE}  control:", 1))
+    try:
+        found: Any = load_scenario(folder).notes
+    except ScenarioError as refused:
+        found = refused.problems
+    return [(one.key, one.message.removeprefix("check more ")) for one in found]

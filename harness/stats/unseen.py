@@ -1,0 +1,147 @@
+"""What a run leaves open about logits that it compared: how small a defect, which prompts, whose word it rests on.
+
+An honest slip passes where nobody looks at what was compared: prompts that are one prompt, a single position of each,
+noise that was measured of another thing, a model that is hardly split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
+from harness.checks.influence import InfluenceCheck
+from harness.checks.shards_cover import ShardsCoverCheck, shards_of
+from harness.forms.text import numbered, plural
+from harness.history import ARTEFACT_FOUND, History
+from harness.numeric.parity import NAME, PHASES
+from harness.scenario import Scenario
+from harness.scenario.parity_lint import wide
+
+BOUNDARY = "prefill.boundary"
+"""The event by which a rank tells that a chunk of a prompt follows another one."""
+FILES_NAMED = 3
+MOSTLY = 0.5
+"""The share of a checkpoint that lies on several ranks from which it is told."""
+
+
+def unseen(scenario: Scenario, history: History) -> list[str]:
+    """What a trial of the candidate that passed leaves open, one sentence each; of each cell one trial is looked at.
+
+    Args:
+        scenario: whose checks compared.
+        history: of the trial, with its reference's.
+    """
+    if history.reference is None or scenario.subject.compare is not None:
+        return []
+    found: list[str] = []
+    parity = [check for check in scenario.checks if isinstance(check, EquivalentCheck)]
+    for check in parity:
+        found += [_size(check, history)]
+        found += [words] if (words := wide(check)) else []
+    found += _prompts(history) if parity else []
+    found += [sentence] if parity and (sentence := _chunks(history)) else []
+    found += [sentence for check in scenario.checks if (sentence := _replicated(check, history))]
+    found += [sentence] if (sentence := _own_word(scenario)) else []
+    found += [sentence] if (sentence := _same_code(history)) else []
+    return found
+
+
+def left_out(scenario: Scenario) -> str:
+    """Which combinations `matrix.exclude` leaves out; empty where there are none."""
+    rules = [", ".join(f"{axis}={value}" for axis, value in rule.items()) for rule in scenario.matrix.exclude]
+    return f"matrix.exclude leaves out what nothing is shown about: {'; '.join(rules)}" if rules else ""
+
+
+def _size(check: EquivalentCheck, history: History) -> str:
+    """How small a defect was shown to be seen."""
+    assert history.reference is not None
+    parity = parity_of(check, history)
+    if parity is None or not parity.sensitivity:
+        return (
+            f"the reference tried no defect of known size: nothing shows how small a one check {check.id} sees, or "
+            "that the noise it allows is noise"
+        )
+    if not (smallest := smallest_seen(history.reference, parity)):
+        return f"of the defects of known size that the reference tried, check {check.id} would have seen none"
+    # What is off at every position shows in the middle distance too, what is off at one in the largest alone.
+    few = "one of few positions may be larger, and unseen"
+    return f"check {check.id} is shown to see no smaller defect than {smallest}; {few}"
+
+
+def _prompts(history: History) -> Iterator[str]:
+    """Prompts that are one, and phases and positions that are not there."""
+    assert history.reference is not None
+    digests: defaultdict[str, list[int]] = defaultdict(list)
+    rows, phases = list[object](), set[str]()
+    for seen in history.reference.noted(ARTEFACT_FOUND, 0):
+        values = seen.event.values
+        match = NAME.fullmatch(str(values.get("artefact")))
+        if match is None or match["what"] != "logits" or match["series"]:
+            continue
+        phases.add(match["phase"])
+        if match["phase"] == PHASES[0]:
+            digests[str(values.get("sha256"))].append(int(match["prompt"]))
+            shape = values.get("shape")
+            rows.append(shape[0] if isinstance(shape, list) and shape else None)
+    for alike in digests.values():
+        if len(alike) > 1:
+            yield f"{numbered('prompt', sorted(alike))} gave the same logits to the bit: they are one prompt"
+    if rows and all(many == 1 for many in rows):
+        yield "of each prompt one position was compared"
+    for phase in PHASES:
+        if phase not in phases:
+            yield f"no logits of {phase} were compared"
+
+
+def _chunks(history: History) -> str:
+    """That no rank read a prompt in more than one chunk, as far as it told."""
+    if any(history.said(rank, BOUNDARY) for rank in range(history.size)):
+        return ""
+    return f"no rank told of a boundary between two chunks of a prompt ({BOUNDARY}): nothing shows that any was longer"
+
+
+def _replicated(check: object, history: History) -> str:
+    """That most of a checkpoint lies on several ranks, as a check allows."""
+    if not isinstance(check, ShardsCoverCheck):
+        return ""
+    held: defaultdict[tuple[str, object], set[int]] = defaultdict(set)
+    for rank in range(history.size):
+        for one in shards_of(history, rank) or ():
+            held[one.tensor, one.bounds].add(rank)
+    sizes = {place: math.prod(end - begin for begin, end in place[1]) for place in held}  # type: ignore[attr-defined]
+    total, shared = sum(sizes.values()), sum(size for place, size in sizes.items() if len(held[place]) > 1)
+    if not total or shared / total < MOSTLY:
+        return ""
+    return f"{shared / total:.0%} of the checkpoint lie on several ranks, as replicated of check {check.id} allows"
+
+
+def _own_word(scenario: Scenario) -> str:
+    """What ranks say of themselves, and nothing else shows."""
+    said = {InfluenceCheck: "that it changed its share alone", ShardsCoverCheck: "which bytes it computes with"}
+    asked = [(check.id, said[type(check)]) for check in scenario.checks if type(check) in said]
+    if not asked:
+        return ""
+    checks = ("check " if len(asked) == 1 else "checks ") + ", ".join(name for name, _ in asked)
+    return f"{' and '.join(dict.fromkeys(what for _, what in asked))}, a rank says itself ({checks})"
+
+
+def _same_code(history: History) -> str:
+    """Files that the reference ran too: what is wrong in them is wrong on both sides."""
+    assert history.reference is not None
+    sides = [{file for rank in range(one.size) for file in _files(one, rank)} for one in (history.reference, history)]
+    both = sorted({name for name, _ in sides[0] & sides[1]})
+    if not both:
+        return ""
+    more = f" and {plural(len(both) - FILES_NAMED, 'file')} more" if len(both) > FILES_NAMED else ""
+    named = ", ".join(both[:FILES_NAMED])
+    return f"the reference ran {named}{more} as well as the ranks: what is wrong there on both sides is not seen"
+
+
+def _files(history: History, rank: int) -> Iterator[tuple[str, str]]:
+    for seen in history.said(rank, "subject.loaded"):
+        modules = seen.event.values.get("modules")
+        for one in modules if isinstance(modules, Sequence) else ():
+            if isinstance(one, dict):
+                yield str(one.get("file")), str(one.get("sha256"))
