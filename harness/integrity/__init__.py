@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.integrity.bare_token import BareTokens
     from harness.integrity.barrier import DistributedBarrier, SyncResult
     from harness.integrity.beside import Account, Behind, ValidationBeside
     from harness.integrity.corruption import (
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
         CorruptionType,
         Verdict,
     )
-    from harness.integrity.devices import DeviceCommunicationManager
+    from harness.integrity.devices import DeviceCommunicationManager, name_of
     from harness.integrity.encoding import EncodingValidator, validate_text
     from harness.integrity.fallback import Decision, FallbackCoordinator, LeftOut, Mode
     from harness.integrity.health import LinkHealth, NetworkHealthMonitor, Pace
@@ -68,6 +69,7 @@ __all__ = [
     "Account",
     "AdaptiveStrictness",
     "Attempt",
+    "BareTokens",
     "BarrierBroken",
     "BarrierStatus",
     "Behind",
@@ -141,11 +143,13 @@ __all__ = [
     "chunk_bytes",
     "chunk_of",
     "disorder",
+    "name_of",
     "validate_text",
 ]
 
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor threads.
 _HOMES = {
+    "bare_token": ("BareTokens",),
     "barrier": (
         "DistributedBarrier",
         "SyncResult",
@@ -163,7 +167,7 @@ _HOMES = {
         "CorruptionType",
         "Verdict",
     ),
-    "devices": ("DeviceCommunicationManager",),
+    "devices": ("DeviceCommunicationManager", "name_of"),
     "encoding": (
         "EncodingValidator",
         "validate_text",

@@ -70,6 +70,20 @@ class Acknowledgement:
         wanted = frames <= self._wanted and (last or self._taken >= self._limits.window // 8)
         self.owe(now if wanted else now + self._delay)
 
+    def passed(self, size: int, *, frames: int, now: float) -> bool:
+        """The next frame came, of so many bytes, and was taken as it came; with it `frames` did.
+
+        Gives whether that is to be said at once.
+        """
+        self._frames += 1
+        self._bytes += size
+        self._taken += size
+        if frames <= self._wanted or self._bytes >= self._limits.window // 4 or self._delay <= 0:
+            self.at = now
+        elif self.at is None:
+            self.at = now + self._delay
+        return self.at <= now
+
     def heard(self, *, flags: int, sequence: int, now: float) -> None:
         """The peer asked, up to a frame, or answered."""
         if flags & ASKS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from harness.integrity import frame
+from harness.integrity import endings, frame
 from harness.integrity.acknowledgement import Acknowledgement
 from harness.integrity.digest import digest
 from harness.integrity.frame import Header, Kind
@@ -203,18 +203,7 @@ class Conversation:
         self._next_epoch = max(epoch, self._next_epoch)
         if self.problem is not None:
             return
-        lost = self.outgoing.untaken
-        sent = "everything sent to it had been taken"
-        if lost is not None:
-            sent = f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have been taken"
-        self.problem = PeerRestarted(
-            f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
-            f"message {self.incoming.messages} and those after it did not come. "
-            f"Call renew({self.peer!r}) to begin with it anew",
-            peer=self.peer,
-            sequence=lost[0] if lost is not None else self.incoming.messages,
-            epoch=self.peer_epoch,
-        )
+        self.problem = endings.restarted(self, epoch)
 
     def tick(self, *, now: float) -> None:
         """Time went on."""
@@ -253,21 +242,7 @@ class Conversation:
         return max(self.limits.silence, 4 * self.round_trip.timeout()) if known else self.limits.silence
 
     def _give_up(self, why: str) -> None:
-        oldest, out = self.outgoing.oldest, self.outgoing
-        message = oldest.message if oldest is not None else self.incoming.messages
-        which = f"message {message} to {self.peer}" if oldest is not None else f"message {message} from {self.peer}"
-        tried = f"sent {oldest.times} times, " if oldest is not None else ""
-        last = f"; last trouble: {self.trouble}" if self.trouble else ""
-        if out.untaken is not None and out.untaken[1] > message:
-            last += f"; messages up to {out.untaken[1]} had been sent after it"
-        connections = self.counters.connections
-        self.problem = MessageLost(
-            f"{which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
-            f"time-out {self.round_trip.timeout():.3g} s, epoch {self.epoch}{last})",
-            peer=self.peer,
-            sequence=message,
-            epoch=self.epoch,
-        )
+        self.problem = endings.given_up(self, why)
         self._fail = True
 
     # What is to be done.

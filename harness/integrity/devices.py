@@ -86,7 +86,7 @@ class DeviceCommunicationManager:
         Raises:
             Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
         """
-        return self.send(chunk_bytes(chunk), to=to, timeout=timeout)
+        return self.transport.send(chunk_bytes(chunk), to=name_of(to), timeout=timeout)
 
     def receive_token(self, *, source: int, timeout: float | None = None) -> EnhancedTokenChunk:
         """The next message of a rank, which is a token.
@@ -95,7 +95,8 @@ class DeviceCommunicationManager:
             MessageCorrupt: it is not as its maker made it.
             TransferFailed: as `receive`.
         """
-        return chunk_of(self.receive(source=source, timeout=timeout).data, peer=name_of(source))
+        peer = name_of(source)
+        return chunk_of(self.transport.receive(source=peer, timeout=timeout).data, peer=peer)
 
     def renew(self, rank: int) -> None:
         """Begin anew with a rank whose line ended by an error, wherever it listens now."""

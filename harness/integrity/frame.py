@@ -23,6 +23,7 @@ from harness.integrity.digest import digest_of
 
 _FIELDS = struct.Struct("!2sBBIQQQQQQ")
 _CHECK = struct.Struct("!Q")
+_ALL = struct.Struct("!2sBBIQQQQQQQ")
 SIZE = _FIELDS.size + _CHECK.size
 MAGIC = b"RI"
 MORE = 1
@@ -88,12 +89,8 @@ def packed(
 
 def parsed(data: Any) -> Header | None:
     """The header in the first 64 bytes of a buffer; None where it is not one, or has changed."""
-    view = memoryview(data)[:SIZE]
-    (check,) = _CHECK.unpack_from(view, _FIELDS.size)
-    if digest_of(view[: _FIELDS.size]) != check:
-        return None
-    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found = _FIELDS.unpack_from(view)
-    if magic != MAGIC or kind not in _KINDS:
+    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found, check = _ALL.unpack_from(data)
+    if digest_of(memoryview(data)[: _FIELDS.size]) != check or magic != MAGIC or kind not in _KINDS:
         return None
     # Not Header(…), which is one function of Python more: after a decode step each is read from memory anew.
     fields = _KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, found

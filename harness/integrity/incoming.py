@@ -83,6 +83,16 @@ class Incoming:
             self._place(*waiting)
         return Fate.NEXT
 
+    def passed(self, payload: Any) -> Message | None:
+        """The next frame came, a message in itself, and is taken; None where it has to be accepted as others are."""
+        if self.early or self.waiting or self._parts or self.ended or len(payload) > self._longest:
+            return None
+        message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch))
+        self.arrived += 1
+        self.messages += 1
+        self.taken = self.arrived
+        return message
+
     def _place(self, header: Header, payload: Any) -> None:
         if self.ended:
             raise ValueError(f"frame {header.sequence} came after the goodbye")

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from harness.integrity.conversation import Conversation
+from harness.integrity.dial import Dial
 from harness.integrity.frame import Header
 from harness.integrity.problem import Misused
 from harness.integrity.wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
-REDIAL = 0.02
-"""Seconds before the first new try to connect; doubled up to a second."""
 PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
-SOON, IN_A_ROW = 0.02, 3
-"""Seconds within which a caller comes again and is served; after so many such calls in a row another is expected."""
+SOON, IN_A_ROW = 0.5, 3
+"""Seconds within which a caller comes again; after so many such calls in a row another is expected."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
@@ -71,13 +70,14 @@ class Line:
     ) -> None:
         self.conversation = conversation
         self._attendant = attendant
-        self._dial, self.wire = dial, wire
-        self._dialling: socket.socket | None = None
-        self._dial_at = self._dial_until = 0.0
+        self._dial = None if dial is None else Dial(dial, patience=conversation.limits.silence)
+        self.wire = wire
         self._lock = threading.RLock()  # entered by itself: a Condition's way in is two functions of Python more
         self._changed = threading.Condition(self._lock)
-        self._callers = self._dialled = self._at_once = 0  # the last: calls in a row that came within SOON
-        self._came = self._left = 0.0  # when a caller did last
+        self._callers = self._in_a_row = 0
+        self._enough = IN_A_ROW if conversation.ordered else math.inf
+        self._soon = min(SOON, conversation.limits.unhurried)
+        self._left = 0.0  # when a caller did last
         self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
         self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
@@ -106,9 +106,9 @@ class Line:
             Misused: the transport was closed meanwhile.
         """
         with self._lock:
-            self._callers += 1
             now, looked = time.monotonic(), False
-            self._came = now
+            self._callers += 1
+            self._come(now)
             try:
                 while True:
                     if self._closed:
@@ -128,7 +128,7 @@ class Line:
                     now = time.monotonic()
             finally:
                 self._callers -= 1
-                self._leave()
+                self._leave(now)
 
     def _stay(self) -> None:
         wire = self.wire
@@ -163,8 +163,9 @@ class Line:
 
     def _prepare(self) -> Wire | None:
         """Have the caller's poll wait for what the wire needs now, and the attendant not."""
-        self._unwatch()
         wire, (before, events) = self.wire, self._polled
+        if wire is not None:
+            self._unwatch()  # without one it watches what is dialled
         needs = OUT if wire is not None and wire.pending else IN
         if wire is not before or events != needs:
             if before is not None and before is not wire:
@@ -176,8 +177,22 @@ class Line:
             self._polled = wire, needs
         return wire
 
-    def _leave(self) -> None:
-        """A caller is done, or the attendant: somebody has to go on."""
+    def _come(self, now: float) -> None:
+        self._in_a_row = self._in_a_row + 1 if now < self._left + self._soon else 0
+
+    def _leave(self, now: float) -> None:
+        """A caller is done. Where another is expected, nobody watches: the attendant would read instead of it."""
+        self._left, wire = now, self.wire
+        if self._in_a_row < self._enough or self._callers or wire is None or wire.pending or self._closed:
+            self._expected = math.inf
+            self._hand_on()
+            return
+        self._expected = now + self._soon
+        if self._expected < self._attendant.until:
+            self._attendant.wake()
+
+    def _hand_on(self) -> None:
+        """Somebody has to go on."""
         if self._closed:
             self._changed.notify_all()  # close() waits for the last
         elif self._polling:
@@ -187,23 +202,12 @@ class Line:
                 self._wake()  # to poll for something else
         elif self._callers:
             self._changed.notify_all()
-        elif self._expects():
-            if self._expected < self._attendant.until:
-                self._attendant.wake()
-        else:
+        elif self._expected == math.inf or self.wire is None or self.wire.pending:
             self._watch()
-            if not self.conversation.ordered and (due := self.due()) is not None and due < self._attendant.until:
+            due = None if self.conversation.ordered else self.due(self._left)
+            if due is not None and due < self._attendant.until:
                 # Over a stream the attendant looks often enough for whatever can become due.
                 self._attendant.wake()
-
-    def _expects(self) -> bool:
-        """Whether another call follows at once: to have the attendant watch meanwhile would have it read instead."""
-        now, left = time.monotonic(), self._left
-        self._left = now
-        self._at_once = self._at_once + 1 if self._came < left + SOON and now < self._came + SOON else 0
-        hot = self._at_once >= IN_A_ROW and self.conversation.ordered
-        self._expected = now + SOON if hot and self.wire is not None and not self.wire.pending else math.inf
-        return self._expected < math.inf
 
     def _wake(self) -> None:
         if self._polling and not self._woken:
@@ -215,11 +219,11 @@ class Line:
     # What the attendant does.
 
     def _watch(self) -> None:
-        wire, dialling = self.wire, self._dialling
+        wire = self.wire
         if wire is not None:
             needs = wire.fileno(), OUT if wire.pending else IN
-        elif dialling is not None:
-            needs = dialling.fileno(), select.POLLOUT
+        elif self._dial is not None and (dialled := self._dial.descriptor) is not None:
+            needs = dialled, select.POLLOUT
         else:
             return
         if needs != self._watched:
@@ -228,14 +232,14 @@ class Line:
             self._watched = needs
 
     def _unwatch(self) -> None:
-        if self._watched is not None and self._dialling is None:
+        if self._watched is not None:
             self._attendant.unwatch(self._watched[0])
             self._watched = None
 
     def attend_due(self, now: float) -> float | None:
         """One step if one is due; gives when the next is, None for never."""
         with self._lock:
-            due = None if self._closed else self.due()
+            due = None if self._closed else self.due(now)
         return due if due is None or due > now else self.attend(ready=False)
 
     def attend(self, *, ready: bool) -> float | None:
@@ -260,9 +264,9 @@ class Line:
             if (self.wire, conversation.problem, conversation.joined) != before:
                 self._wake()
             if not self._callers and now >= self._expected:
-                self._came = -math.inf  # nobody came
-            self._leave()
-            return self.due()
+                self._in_a_row, self._expected = 0, math.inf  # nobody came
+            self._hand_on()
+            return self.due(now)
 
     def is_for(self, names: list[str], epoch: int) -> bool:
         """Whether a greeting is one that this line waits for: its peer's, to us, and not of an earlier epoch."""
@@ -284,18 +288,19 @@ class Line:
             self._receive(now)  # it may have been read along with the first
             self._send(now)
             self._wake()
-            self._leave()
+            self._hand_on()
 
     # What both do.
 
-    def due(self) -> float | None:
+    def due(self, now: float) -> float | None:
         """When a step has something to do by the clock."""
         due = self.conversation.due
-        if not self._callers and self._expected < (math.inf if due is None else due):
-            due = self._expected
+        if self._expected < math.inf:
+            # While a caller is there too, so that none has to wake the attendant when it leaves.
+            expected = now + self._soon if self._callers else self._expected
+            due = expected if due is None else min(due, expected)
         if self.wire is None and self._dial is not None and self._may_connect():
-            at = self._dial_at if self._dialling is None else self._dial_until
-            return at if due is None else min(at, due)
+            due = self._dial.due if due is None else min(self._dial.due, due)
         return due
 
     def _may_connect(self) -> bool:
@@ -304,41 +309,14 @@ class Line:
     def _connect(self, now: float) -> None:
         if self._dial is None or self.wire is not None or not self._may_connect():
             return
-        if self._dialling is None:
-            if now < self._dial_at:
-                return
-            self._dial_at = now + min(1.0, REDIAL * 2**self._dialled)
-            self._dial_until = now + self.conversation.limits.silence
-            self._dialled = min(self._dialled + 1, 10)
-            try:
-                self._dialling = self._dial()
-            except OSError as error:
-                self.conversation.trouble = error.strerror or str(error)
-                return
-        poll = select.poll()
-        poll.register(self._dialling, select.POLLOUT)
-        if not poll.poll(0):
-            if now >= self._dial_until:
-                self._hang_up()
-                self.conversation.trouble = "connecting: nobody answered"
-            else:
-                self._watch()
-            return
-        if code := self._dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._hang_up()
-            self.conversation.trouble = f"connecting: {os.strerror(code)}"
-            return
-        self.wire = StreamWire(self._hang_up(keep=True), longest=self.conversation.limits.message)
-        self.conversation.begin(now=now)
-
-    def _hang_up(self, *, keep: bool = False) -> socket.socket:
-        """Dial no longer."""
-        dialling, self._dialling = self._dialling, None
-        assert dialling is not None
         self._unwatch()
-        if not keep:
-            dialling.close()
-        return dialling
+        made = self._dial.step(now)
+        if made is None:
+            self.conversation.trouble = self._dial.trouble or self.conversation.trouble
+            self._watch()
+            return
+        self.wire = StreamWire(made, longest=self.conversation.limits.message)
+        self.conversation.begin(now=now)
 
     def _receive(self, now: float) -> None:
         wire, conversation = self.wire, self.conversation
@@ -360,8 +338,8 @@ class Line:
         if wire.stirred and not whole:
             conversation.alive(now=now)
         wire.stirred = False
-        if self._dialled and conversation.joined:
-            self._dialled = 0
+        if self._dial is not None and conversation.joined:
+            self._dial.joined()
 
     def _send(self, now: float) -> None:
         wire, conversation = self.wire, self.conversation
@@ -394,7 +372,8 @@ class Line:
             while self._callers:
                 self._changed.wait()
             self._drop("closed")
-            if self._dialling is not None:
-                self._hang_up()
+            if self._dial is not None:
+                self._unwatch()
+                self._dial.close()
             os.close(self._wake_read)
             os.close(self._wake_write)

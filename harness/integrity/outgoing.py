@@ -79,6 +79,28 @@ class Outgoing:
         self.messages += 1
         return self.messages - 1
 
+    def at_once(self, payload: bytes, *, now: float) -> Pending | None:
+        """Take a message over that is sent now, as one frame; None where it is too long or something is before it."""
+        size = len(payload) + frame.SIZE
+        if (
+            len(payload) > self._largest
+            or self._fresh != len(self._frames)
+            or self._again
+            or (self._outstanding and self._outstanding + size > self.room)
+        ):
+            return None
+        sequence, message = self.offered, self.messages
+        until = now + self._limits.deadline
+        made = Pending(Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1)  # not more
+        self._frames.append(made)
+        self._untaken.append((sequence, size, message))
+        self._fresh += 1
+        self._outstanding += size
+        self.offered, self.messages = sequence + 1, message + 1
+        self._counters.sent += 1
+        self._counters.sent_bytes += len(payload)
+        return made
+
     def next(self, *, now: float) -> Pending | None:
         """What is to be sent now; it counts as sent."""
         pending: Pending | None = None
@@ -101,6 +123,8 @@ class Outgoing:
 
     def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
         """The peer said what it has; gives whether that was news."""
+        if self._ordered:
+            return self.heard_in_order(acknowledged, taken)
         if acknowledged > self.offered or taken > acknowledged:
             return False
         news = False
@@ -115,13 +139,29 @@ class Outgoing:
             news = True
         if newest is not None:
             self._doubled = 0
-            # Over a stream an acknowledgement takes its time; there the conversation asks for one, and measures that.
-            # Nor is it known how long one took that waited at the other end for one before it that was sent again.
-            if once and not self._ordered:
+            # It is not known how long one took that waited at the other end for one before it that was sent again.
+            if once:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:
             self._outstanding -= self._untaken.popleft()[1]
+            news = True
+        return news
+
+    def heard_in_order(self, acknowledged: int, taken: int) -> bool:
+        """The same over a stream: there an acknowledgement takes its time, and bounds nothing that is on its way."""
+        if acknowledged > self.offered or taken > acknowledged:
+            return False
+        frames, untaken, news = self._frames, self._untaken, False
+        while self.acknowledged < acknowledged:
+            frames.popleft()
+            self.acknowledged += 1
+            if self._fresh:
+                self._fresh -= 1
+            news = True
+        self.taken = max(self.taken, taken)
+        while untaken and untaken[0][0] < self.taken:
+            self._outstanding -= untaken.popleft()[1]
             news = True
         return news
 

@@ -75,6 +75,9 @@ class TokenChunk:
 CHUNK_HEAD = struct.Struct("!QIqIIIi")
 
 
+_HELD = "_held"  # not a field: it is never compared, and a chunk made of another by `replace` has none
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnhancedTokenChunk(TokenChunk):
     """A token with where it stands, who made it, and the checksum its maker gave it.
@@ -110,7 +113,7 @@ class EnhancedTokenChunk(TokenChunk):
     ) -> Self:
         """A chunk as its maker makes it: with its checksum."""
         content = _content(sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason)
-        return cls(
+        made = cls(
             token_id=token_id,
             text=text,
             stream=stream,
@@ -121,12 +124,18 @@ class EnhancedTokenChunk(TokenChunk):
             checksum=hexadecimal(content),
             generation_timestamp=datetime.now(UTC),
         )
+        made.__dict__[_HELD] = content
+        return made
 
     def content(self) -> bytes:
         """What the checksum covers: the same bytes for the same chunk, on every machine.
 
         Lone surrogates pass as they are: whether a text is well formed is another question than whether it changed.
+        What made a chunk of bytes, or bytes of a chunk, leaves them with it: no field of it can change.
         """
+        held: bytes | None = self.__dict__.get(_HELD)
+        if held is not None:
+            return held
         return _content(
             self.sequence_position,
             self.epoch,
@@ -136,6 +145,31 @@ class EnhancedTokenChunk(TokenChunk):
             self.text,
             self.finish_reason,
         )
+
+    @classmethod
+    def from_content(cls, content: bytes, *, checksum: str) -> Self:
+        """The chunk of which these bytes are the content; with whatever checksum came along.
+
+        Raises:
+            ValueError, struct.error: they are not the content of any.
+        """
+        position, epoch, token_id, rank, named, spelled, why = CHUNK_HEAD.unpack_from(content)
+        texts = content[CHUNK_HEAD.size :]
+        first, second, last = named, named + spelled, named + spelled + max(why, 0)
+        if len(texts) != last or why < -1:
+            raise ValueError(f"{last} bytes of text are announced, and {len(texts)} came")
+        made = cls(
+            token_id=token_id,
+            text=texts[first:second].decode(errors="surrogatepass") if spelled else "",
+            stream=texts[:first].decode(errors="surrogatepass"),
+            finish_reason=texts[second:].decode(errors="surrogatepass") if why >= 0 else None,
+            sequence_position=position,
+            source_device_rank=rank,
+            epoch=epoch,
+            checksum=checksum,
+        )
+        made.__dict__[_HELD] = content
+        return made
 
     def computed_checksum(self) -> str:
         """The checksum of what it holds now."""

@@ -6,7 +6,6 @@ sent twice here; a mismatch is detected and said. Bytes that have to survive a b
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from typing import Any
 
@@ -21,7 +20,7 @@ TOGETHER = 64 * 1024
 ROOMS = 8
 """Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and again."""
 Words = list[int]
-Room = tuple[Any, memoryview, memoryview]
+Room = tuple[Any, memoryview, memoryview, Any]
 _WORDS = struct.Struct(f"={SEAL}q")  # as torch lays out its int64
 
 
@@ -94,14 +93,14 @@ class TorchTensors:
         self._torch: Any = torch
         self._seals = _Seals(rank=rank, epoch=epoch)
         self._group = group
-        self._rooms: dict[tuple[int, bool], Room] = {}
+        self._rooms: dict[tuple[Any, Any], Room] = {}
 
     def send(self, tensor: Any, *, to: int) -> None:
         """Send a tensor of any shape, dtype and device to a rank; one on a GPU is copied to be digested."""
-        distributed, taken = self._torch.distributed, torch_bytes(tensor)
-        if taken.nbytes <= TOGETHER:
-            both, data, place = self._rooms.get((taken.nbytes, True)) or self._room(taken.nbytes, sends=True)
-            data[:] = taken
+        distributed = self._torch.distributed
+        if tensor.nbytes <= TOGETHER:
+            both, data, place, like = self._rooms.get((tensor.shape, tensor.dtype)) or self._room(tensor)
+            like.copy_(tensor.detach() if tensor.requires_grad else tensor)
             _WORDS.pack_into(place, 0, *self._seals.seal(data, to=to))
             distributed.send(both if tensor.is_cpu else both.to(tensor.device), dst=to, group=self._group)
             return
@@ -129,24 +128,27 @@ class TorchTensors:
             torch.distributed.recv(seal, src=source, group=self._group)
             self._seals.check(torch_bytes(tensor), [int(word) for word in seal.tolist()], source=source)
             return
-        both, data, place = self._rooms.get((size, False)) or self._room(size, sends=False)
+        both, data, place, like = self._rooms.get((tensor.shape, tensor.dtype)) or self._room(tensor)
         if tensor.is_cpu:
             torch.distributed.recv(both, src=source, group=self._group)
-            torch_bytes(tensor)[:] = data
         else:
             came = torch.empty(8 * SEAL + size, dtype=torch.uint8, device=tensor.device)
             torch.distributed.recv(came, src=source, group=self._group)
             both.copy_(came)
-            tensor.view(-1).view(torch.uint8).copy_(came[8 * SEAL :])
+        (tensor.detach() if tensor.requires_grad else tensor).copy_(like)
         self._seals.check(data, list(_WORDS.unpack_from(place)), source=source)
 
-    def _room(self, size: int, *, sends: bool) -> Room:
-        """Where a seal and so many bytes are made or taken, as a tensor, and the bytes and the seal in it."""
-        both = self._torch.empty(8 * SEAL + size, dtype=self._torch.uint8)
+    def _room(self, tensor: Any) -> Room:
+        """Where a seal and so many bytes are made or taken: whole, the bytes, the seal, and the bytes as that tensor.
+
+        Torch copies into and out of the last, for a view of a tensor's own bytes would be made anew for each.
+        """
+        both = self._torch.empty(8 * SEAL + tensor.nbytes, dtype=self._torch.uint8)
         view = torch_bytes(both)
+        like = both[8 * SEAL :].view(tensor.dtype).view(tensor.shape)
         if len(self._rooms) >= ROOMS:
             self._rooms.clear()
-        found = self._rooms[size, sends] = both, view[8 * SEAL :], view[: 8 * SEAL]
+        found = self._rooms[tensor.shape, tensor.dtype] = both, view[8 * SEAL :], view[: 8 * SEAL], like
         return found
 
 
@@ -158,8 +160,10 @@ def torch_bytes(tensor: Any) -> memoryview:
     """
     try:
         array = tensor.numpy()
-        with contextlib.suppress(TypeError):  # of a complex dtype, of no elements, not contiguous
+        try:
             return memoryview(array).cast("B")
+        except TypeError:
+            pass  # of a complex dtype, of no elements, not contiguous
     except (TypeError, RuntimeError):  # on another device; bfloat16, and floats of 8 bits; with a gradient
         import torch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.integrity.digest import hexadecimal
 from harness.integrity.problem import MessageCorrupt, Misused
-from harness.integrity.records import CHUNK_HEAD, EnhancedTokenChunk, ValidationStatus
+from harness.integrity.records import EnhancedTokenChunk
 
 _IGNORED = {"generation_timestamp", "validation_status"}
 
@@ -60,43 +60,16 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
     """
     view = memoryview(data)
     try:
-        position, epoch, token_id, rank, *sizes = CHUNK_HEAD.unpack_from(view, 8)
-        stream, rest = _cut(bytes(view[8 + CHUNK_HEAD.size :]), sizes[0])
-        text, rest = _cut(rest, sizes[1])
-        reason, rest = _cut(rest, 0 if sizes[2] == -1 else sizes[2])
-        _end(rest)
+        chunk = EnhancedTokenChunk.from_content(bytes(view[8:]), checksum=view[:8].hex())
     except (struct.error, ValueError) as error:
         raise MessageCorrupt(f"a message from {peer} is not a token: {error}", peer=peer) from error
-    chunk = EnhancedTokenChunk(
-        token_id=token_id,
-        text=text,
-        stream=stream,
-        finish_reason=reason if sizes[2] >= 0 else None,
-        sequence_position=position,
-        source_device_rank=rank,
-        epoch=epoch,
-        checksum=bytes(view[:8]).hex(),
-        validation_status=ValidationStatus.UNCHECKED,
-    )
     # Every byte of a message is in its chunk and the other way round, so that these bytes are its content.
-    if chunk.checksum != (found := hexadecimal(view[8:])):
+    if not chunk.intact:
         raise MessageCorrupt(
-            f"the token at position {position} from {peer} is not as rank {rank} made it: its checksum is "
-            f"{chunk.checksum}, and what came has {found}",
+            f"the token at position {chunk.sequence_position} from {peer} is not as rank {chunk.source_device_rank} "
+            f"made it: its checksum is {chunk.checksum}, and what came has {chunk.computed_checksum()}",
             peer=peer,
-            sequence=position,
-            epoch=epoch,
+            sequence=chunk.sequence_position,
+            epoch=chunk.epoch,
         )
     return chunk
-
-
-def _cut(data: bytes, size: int) -> tuple[str, bytes]:
-    """A text at the beginning, and the rest."""
-    if not 0 <= size <= len(data):
-        raise ValueError(f"{size} bytes of text are announced, and {len(data)} came")
-    return data[:size].decode(errors="surrogatepass"), data[size:]
-
-
-def _end(rest: bytes) -> None:
-    if rest:
-        raise ValueError(f"{len(rest)} bytes come after it")

@@ -20,13 +20,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.integrity.attendant import Attendant
-from harness.integrity.conversation import Conversation
 from harness.integrity.health import LinkHealth, NetworkHealthMonitor
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
-from harness.integrity.line import Line
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId
+from harness.integrity.straight import StraightConversation, StraightLine
 from harness.integrity.wire import Address, DatagramWire, dialled, family
 
 ValidatedMessage = Message
@@ -80,7 +79,7 @@ class ReliableMessageTransport:
         self.limits = Limits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(shortest=self.limits.shortest, longest=self.limits.longest)
         self.epoch = time.time_ns() if epoch is None else epoch
-        self._lines: dict[NodeId, Line] = {}
+        self._lines: dict[NodeId, StraightLine] = {}
         self._lock = threading.Lock()
         self._attendant = Attendant(lines=self._lines, limits=self.limits)
         self._closed = False
@@ -100,12 +99,14 @@ class ReliableMessageTransport:
             listener.close()
             raise
         self._attendant.listen(listener)
+        if isinstance(address, str):
+            return address
         name = listener.getsockname()
-        return name if isinstance(address, str) else (str(name[0]), int(name[1]))
+        return str(name[0]), int(name[1])
 
     def expect(self, peer: NodeId) -> None:
         """This peer will connect to us."""
-        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
+        self._add(peer, StraightLine(self._conversation(peer, ordered=True), attendant=self._attendant))
 
     def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
         """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait.
@@ -119,7 +120,7 @@ class ReliableMessageTransport:
         def dial() -> socket.socket:
             return dialled(address() if callable(address) else address)
 
-        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant, dial=dial))
+        self._add(peer, StraightLine(self._conversation(peer, ordered=True), attendant=self._attendant, dial=dial))
 
     def datagrams(self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400) -> None:
         """Talk to a peer by datagrams.
@@ -133,10 +134,10 @@ class ReliableMessageTransport:
         bound.connect(address)
         wire = DatagramWire(bound, largest=largest)
         conversation = self._conversation(peer, ordered=False, largest=wire.largest)
-        self._add(peer, Line(conversation, attendant=self._attendant, wire=wire))
+        self._add(peer, StraightLine(conversation, attendant=self._attendant, wire=wire))
 
-    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
-        return Conversation(
+    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> StraightConversation:
+        return StraightConversation(
             node=self.node,
             peer=peer,
             epoch=self.epoch,
@@ -146,7 +147,7 @@ class ReliableMessageTransport:
             largest=largest,
         )
 
-    def _add(self, peer: NodeId, line: Line) -> None:
+    def _add(self, peer: NodeId, line: StraightLine) -> None:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
@@ -155,14 +156,13 @@ class ReliableMessageTransport:
             self._lines[peer] = line
         self._attendant.wake()
 
-    def _line(self, peer: NodeId) -> Line:
+    def _line(self, peer: NodeId) -> StraightLine:
         if self._closed:
             raise Misused(f"the transport of {self.node} is closed")
-        try:
-            return self._lines[peer]
-        except KeyError:
+        if (line := self._lines.get(peer)) is None:
             known = ", ".join(sorted(self._lines)) or "nobody"
-            raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}") from None
+            raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}")
+        return line
 
     # Messages.
 
@@ -181,8 +181,9 @@ class ReliableMessageTransport:
             Misused: no such peer, or it is too long.
         """
         line = self._line(to)
-        view = memoryview(data)
-        payload: Any = view if view.readonly else bytes(view)
+        payload: Any = data if type(data) is bytes or (view := memoryview(data)).readonly else bytes(view)
+        if type(payload) is bytes and (sent := line.send(payload)) is not None:
+            return sent
         wait = self.limits.deadline if timeout is None else timeout
         conversation, until = line.conversation, time.monotonic() + wait
         number = line.until(lambda now: conversation.offer(payload, now=now), deadline=until, sends=True)
@@ -210,8 +211,12 @@ class ReliableMessageTransport:
             TransferFailed: none will come: what ended the conversation, after all that had arrived was given.
         """
         line = self._line(source)
+        wait, begin = self.limits.deadline if timeout is None else timeout, time.monotonic()
+        message = line.receive(now=begin, seconds=wait)
+        return self._received(line, source, wait, begin) if message is None else message
+
+    def _received(self, line: StraightLine, source: NodeId, wait: float, begin: float) -> Message:
         conversation = line.conversation
-        wait = self.limits.deadline if timeout is None else timeout
 
         def found(now: float) -> Message | None:
             message = conversation.take(now=now) if conversation.incoming.waiting else None
@@ -227,7 +232,7 @@ class ReliableMessageTransport:
                 )
             return message
 
-        message = line.until(found, deadline=time.monotonic() + wait)
+        message = line.until(found, deadline=begin + wait)
         if message is None:
             count = conversation.incoming.messages
             raise MessageLate(
@@ -278,7 +283,7 @@ class ReliableMessageTransport:
         line.until(found, deadline=time.monotonic())
         self._attendant.wake()
 
-    def _trouble(self, line: Line) -> str:
+    def _trouble(self, line: StraightLine) -> str:
         conversation = line.conversation
         state = "connected" if conversation.joined else "not connected"
         trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
@@ -346,7 +351,7 @@ class ReliableMessageTransport:
             raise failed[0]
 
     @staticmethod
-    def _goodbye(line: Line, deadline: float) -> TransferFailed | None:
+    def _goodbye(line: StraightLine, deadline: float) -> TransferFailed | None:
         conversation = line.conversation
         said: float | None = None
         apart: float | None = None  # since when they do not know each other on any connection

@@ -20,7 +20,7 @@ LARGE, LARGEST = 64 * 1024, 4 * 2**20
 """Bytes of buffers that are kept to be used again, four of them."""
 
 Address = tuple[str, int] | str
-"""A host and a port, or the path of a socket in the file system."""
+"""A host and a port, or the path of a socket in the file system (on Linux, after a NUL, any name in none)."""
 Received = tuple[Header | None, Any]
 """A header and its payload; a payload of None has changed; a header of None: nothing is known of the frame."""
 
@@ -46,6 +46,10 @@ class Wire(Protocol):
 
     def receive(self) -> Iterator[Received]:
         """What has come; raises Torn where nothing will come any more."""
+        ...
+
+    def single(self) -> tuple[Header, Any] | None:
+        """What has come, where it is one whole frame alone; None: whatever it is, `receive` gives it; raises Torn."""
         ...
 
     def put(self, header: bytes, payload: Any) -> bool:
@@ -131,6 +135,26 @@ class StreamWire:
             found = digest_of(payload) if chunks is None else chunks.digest()
             yield header, payload if found == header.digest else None
 
+    def single(self) -> tuple[Header, Any] | None:
+        if self._header is not None or self._begin != self._end:
+            return None
+        scratch = self._scratch
+        try:
+            size = self._socket.recv_into(scratch if self._ahead == SCRATCH else scratch[: self._ahead])
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            raise Torn(error.strerror or str(error)) from error
+        if not size:
+            raise Torn("the peer closed the connection")
+        self._begin = self._end = size
+        header = frame.parsed(scratch) if size >= frame.SIZE else None
+        if header is None or header.length != size - frame.SIZE or header.length > self._longest:
+            self._begin, self.stirred = 0, True
+            return None
+        payload = memoryview(bytearray(scratch[frame.SIZE : size]))
+        return header, payload if digest_of(payload) == header.digest else None
+
     def _more(self) -> bool:
         """Read what is there into the scratch; False where it is less than a header."""
         if self._begin:
@@ -188,8 +212,16 @@ class StreamWire:
         return size
 
     def put(self, header: bytes, payload: Any) -> bool:
-        assert not self._left
-        self._rest, self._left = (header, payload), len(header) + len(payload)
+        size = len(header) + len(payload)
+        try:
+            sent = self._socket.sendmsg((header, payload))
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            raise Torn(error.strerror or str(error)) from error
+        if sent == size:
+            return True
+        self._rest, self._left, self.pending = _after((header, payload), sent), size - sent, True
         return self.flush()
 
     def flush(self) -> bool:
@@ -245,6 +277,9 @@ class DatagramWire:
                 continue
             payload = memoryview(bytes(self._scratch[frame.SIZE : size]))
             yield header, payload if frame.holds(header, payload) else None
+
+    def single(self) -> tuple[Header, Any] | None:
+        return None
 
     def put(self, header: bytes, payload: Any) -> bool:
         assert self._waiting is None

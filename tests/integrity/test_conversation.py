@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from harness.integrity import frame
-from harness.integrity.conversation import Conversation
 from harness.integrity.digest import digest
 from harness.integrity.health import Counters, NetworkHealthMonitor, RoundTrip
+from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.outgoing import Outgoing
 from harness.integrity.problem import MessageLost, PeerRestarted, TransferFailed
+from harness.integrity.straight import StraightConversation
 from harness.integrity.wire import StreamWire, Torn
 
 LIMITS = Limits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)
@@ -33,7 +34,7 @@ OTHER = {"a": "b", "b": "a"}
 class Side:
     """A node as a test sees it, with what its application did since the conversation began."""
 
-    talk: Conversation
+    talk: StraightConversation
     half: int
     sent: list[bytes] = field(default_factory=list)
     taken: list[bytes] = field(default_factory=list)
@@ -53,13 +54,14 @@ class TwoNodes(RuleBasedStateMachine):
         self.flying: dict[str, list[bytes]] = {"a": [], "b": []}
         self.ever: Counter[bytes] = Counter()
         self.offered: set[bytes] = set()
+        self.straight = False
         self.join()
         self.settle()
 
     def made(self, node: str) -> Side:
         self.epochs[node] += 1
         self.halves += 1
-        talk = Conversation(
+        talk = StraightConversation(
             node=node,
             peer=OTHER[node],
             epoch=self.epochs[node],
@@ -92,6 +94,10 @@ class TwoNodes(RuleBasedStateMachine):
         payload = memoryview(data)[frame.SIZE :]
         if header is None and self.ordered:
             self.cut()
+        elif header is not None and self.ordered and self.straight:
+            message, _ = talk.passed(header, payload if frame.holds(header, payload) else None, now=self.now)
+            if message is not None:
+                self.given(node, message)
         elif header is None or not frame.holds(header, payload):
             talk.damaged(header, now=self.now)
         else:
@@ -104,6 +110,11 @@ class TwoNodes(RuleBasedStateMachine):
         if side.talk.problem is not None:
             with pytest.raises(TransferFailed):
                 side.talk.offer(data, now=self.now)
+        elif self.straight and (out := side.talk.at_once(data, now=self.now)) is not None:
+            assert out[1] == len(side.sent)
+            side.sent.append(data)
+            self.offered.add(data)
+            self.flying[OTHER[node]].append(out[0] + data)
         elif (number := side.talk.offer(data, now=self.now)) is not None:
             assert number == len(side.sent)
             side.sent.append(data)
@@ -116,12 +127,20 @@ class TwoNodes(RuleBasedStateMachine):
 
     @rule(node=NODES)
     def take(self, node: str) -> None:
+        if (message := self.sides[node].talk.take(now=self.now)) is not None:
+            self.given(node, message)
+
+    def given(self, node: str, message: Message) -> None:
         side = self.sides[node]
-        if (message := side.talk.take(now=self.now)) is not None:
-            assert message.sequence == len(side.taken)
-            side.taken.append(bytes(message.data))
-            self.ever[bytes(message.data)] += 1
-            assert bytes(message.data) in self.offered
+        assert message.sequence == len(side.taken)
+        side.taken.append(bytes(message.data))
+        self.ever[bytes(message.data)] += 1
+        assert bytes(message.data) in self.offered
+
+    @rule(straight=st.booleans())
+    def go(self, straight: bool) -> None:
+        """From now on messages take the straight path where there is one."""
+        self.straight = straight
 
     @rule(node=NODES, at=st.integers(0, 50), keeps=st.booleans())
     def arrive(self, node: str, at: int, keeps: bool) -> None:

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,3 +305,49 @@ def test_several_threads_share_a_line(pair: Callable[..., tuple]) -> None:
         thread.join()
     assert found == {name: [b"%d" % number for number in range(300)] for name in "ab"}
     assert time.monotonic() - begin < 15, os.getloadavg()
+
+
+def test_messages_that_come_by_turns_take_the_straight_path(pair: Callable[..., tuple]) -> None:
+    """Where two ask and answer in turn, no message but the first few needs the general way, and each is counted."""
+    a, b, _ = pair()
+    general: list[str] = []
+    for name, transport, other in (("a", a, "b"), ("b", b, "a")):
+        line = transport._lines[other]
+        until = line.until
+
+        def counted(*given: Any, until: Any = until, name: str = name, **named: Any) -> Any:
+            general.append(name)
+            return until(*given, **named)
+
+        line.until = counted
+
+    def answer() -> None:
+        for _ in range(200):
+            b.send(bytes(b.receive(source="a").data) + b"!", to="a")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for number in range(200):
+        a.send(b"%d" % number, to="b")
+        came = a.receive(source="b")
+        assert (bytes(came.data), came.sequence) == (b"%d!" % number, number)
+    thread.join()
+    assert len(general) < 100, Counter(general)  # a busy machine makes pauses, after which the attendant reads
+    for transport, other in ((a, "b"), (b, "a")):
+        transport.flush(to=other)
+        counted_there = transport.health(other).counted
+        assert (counted_there["damaged"], counted_there["duplicates"], counted_there["sent_again"]) == (0, 0, 0)
+        assert counted_there["received"] >= 200
+
+
+def test_a_frame_that_is_not_whole_when_it_is_read_is_waited_for(pair: Callable[..., tuple]) -> None:
+    """Whatever a read gives (a part, one frame, two and a part), messages come whole; none is kept back."""
+    a, b, _ = pair()
+    sizes = [1, 40_000, 10, 10, 300_000, 5, 32_768 - 64, 32_768, 7]
+    for round_ in range(6):
+        thread = threading.Thread(target=lambda: [b.send(bytes([size % 251]) * size, to="a") for size in sizes])
+        thread.start()
+        assert [len(a.receive(source="b", timeout=20).data) for _ in sizes] == sizes, round_
+        thread.join()
+        b.send(b"alone", to="a")
+        assert a.receive(source="b", timeout=20).data == b"alone"
