@@ -91,6 +91,9 @@ class StreamWire:
 
     Header and payload are sent by one call, from where they lie. A payload is received into a buffer of its own; only
     what came along with a header, at most 32 KiB, is copied once, and after a long payload a header is read alone.
+
+    Attributes:
+        longest: payload bytes of a frame, at most: as many may be made room for before any of them came.
     """
 
     ordered = True
@@ -100,7 +103,7 @@ class StreamWire:
         connected.setblocking(False)
         with contextlib.suppress(OSError):  # a socket of the system's own family has none
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self._longest = connected, longest
+        self._socket, self.longest = connected, longest
         self._scratch = memoryview(bytearray(SCRATCH))
         self._begin = self._end = 0
         self._buffers = Buffers()
@@ -148,8 +151,8 @@ class StreamWire:
         header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
         if header is None:
             raise Torn("a header came damaged, and where the next frame begins is not known")
-        if header.length > self._longest:
-            raise Torn(f"a frame of {header.length} bytes is announced, and {self._longest} are allowed")
+        if header.length > self.longest:
+            raise Torn(f"a frame of {header.length} bytes is announced, and {self.longest} are allowed")
         begin = self._begin + frame.SIZE
         self._filled = min(header.length, self._end - begin)
         self._begin = begin + self._filled
