@@ -251,13 +251,13 @@ class Line:
             conversation = self.conversation
             before = self.wire, conversation.problem, conversation.joined
             self._connect(now)
-            if ready and not self._polling:
-                self._receive(now)
+            if (silent := conversation.silent(now=now)) or (ready and not self._polling):
+                self._receive(now)  # where it was silent: what lies here since this process stood still came in time
             conversation.tick(now=now)
             if conversation.wanted and self.wire is not None:
                 self._drop(conversation.trouble)
             self._send(now)
-            if (self.wire, conversation.problem, conversation.joined) != before:
+            if silent or (self.wire, conversation.problem, conversation.joined) != before:
                 self._wake()
             if not self._callers and now >= self._expected:
                 self._came = -math.inf  # nobody came

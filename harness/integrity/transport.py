@@ -83,7 +83,8 @@ class ReliableMessageTransport:
         self._lines: dict[NodeId, Line] = {}
         self._lock = threading.Lock()
         self._attendant = Attendant(lines=self._lines, limits=self.limits)
-        self._closed = False
+        self._closed = self._closing = False
+        self._end = threading.RLock()  # a signal's handler may close while its thread does
 
     # Who there is.
 
@@ -325,7 +326,7 @@ class ReliableMessageTransport:
     # The end.
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Deliver what was sent, say goodbye, and close; once.
+        """Deliver what was sent, say goodbye, and close; once: who calls it while another does waits for that one.
 
         Args:
             timeout: seconds for all peers together; `limits.deadline` where none is given.
@@ -333,15 +334,21 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: something that was sent is not known to have arrived. All is closed then too.
         """
-        if self._closed:
-            return
-        deadline = time.monotonic() + (self.limits.deadline if timeout is None else timeout)
-        failed = [failure for line in self._lines.values() if (failure := self._goodbye(line, deadline)) is not None]
-        self._closed = True
-        self._attendant.stop()
-        for line in self._lines.values():
-            line.close()
-        self._attendant.close()
+        with self._end:
+            if self._closing:
+                return
+            self._closing = True
+            self._close(time.monotonic() + (self.limits.deadline if timeout is None else timeout))
+
+    def _close(self, deadline: float) -> None:
+        try:
+            failed = [fault for line in self._lines.values() if (fault := self._goodbye(line, deadline)) is not None]
+        finally:  # also where somebody had no patience
+            self._closed = True
+            self._attendant.stop()
+            for line in self._lines.values():
+                line.close()
+            self._attendant.close()
         if failed:
             raise failed[0]
 

@@ -16,6 +16,8 @@ SCRATCH = 32 * 1024
 CHUNK = 256 * 1024
 """Bytes that are read, and digested while they lie in the processor's cache, before the next are read."""
 DATAGRAM = 65507
+STRETCH = 8 * 2**20
+"""Bytes of one frame that are read in a row: then whoever reads looks at the clock, and says that he is there."""
 LARGE, LARGEST = 64 * 1024, 4 * 2**20
 """Bytes of buffers that are kept to be used again, four of them."""
 
@@ -125,8 +127,9 @@ class StreamWire:
                 if self._end - self._begin < frame.SIZE and (self._drained or not self._more()):
                     return
                 header = self._next_header()
+            enough = self._filled + STRETCH
             while self._filled < header.length:
-                if not self._fill(header.length - self._filled):
+                if self._filled >= enough or not self._fill(header.length - self._filled):
                     return
             payload, chunks = self._payload, self._chunks
             self._header = self._chunks = None
@@ -153,6 +156,12 @@ class StreamWire:
             raise Torn("a header came damaged, and where the next frame begins is not known")
         if header.length > self.longest:
             raise Torn(f"a frame of {header.length} bytes is announced, and {self.longest} are allowed")
+        try:
+            return self._begun(header)
+        except MemoryError as error:  # it is sent again on the next connection, when there may be some
+            raise Torn(f"there is no memory for a frame of {header.length} bytes") from error
+
+    def _begun(self, header: Header) -> Header:
         begin = self._begin + frame.SIZE
         self._filled = min(header.length, self._end - begin)
         self._begin = begin + self._filled

@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_a_full_table_of_descriptors_is_waited_for(monkeypatch: pytest.MonkeyPat
         b.send(b"before", to="a")
         assert a.receive(source="b").data == b"before"
         stranger = held.enter_context(socket.socket())
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 8, hard))
         try:
             with contextlib.suppress(OSError):
                 while True:
