@@ -60,7 +60,7 @@ class Outgoing:
         self._ended = False
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of so many bytes may be offered now: buffers are bounded, and after a goodbye is nothing."""
+        """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye is the last."""
         if self._ended:
             return False
         frames = max(1, -(-size // self._largest))

