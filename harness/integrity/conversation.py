@@ -63,7 +63,7 @@ class Conversation:
         self._next_epoch = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
-        self._fail = self._met = False  # met: whether anything came of or went to this epoch of the peer
+        self._fail = self._told = self._met = False  # met: whether anything came of or went to this epoch of the peer
 
     def _new_halves(self) -> None:
         self.outgoing = Outgoing(
@@ -81,7 +81,7 @@ class Conversation:
         """There is a connection, a new one; for datagrams there is one from the start."""
         self.connected, self.wanted = True, False
         self.counters.connections += 1
-        self._heard, self._hello = False, True
+        self._heard, self._hello, self._told = False, True, False  # told: on this connection, of a problem
         self._heard_at = self._said_at = now
         self._hellos = 0
         self._asks.clear()
@@ -185,6 +185,7 @@ class Conversation:
         elif header.toward == self.epoch and header.acknowledged and not self._met:
             self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
         if self.problem is not None:
+            self._heard = header.toward == self.epoch  # it is told, if it was not
             return
         if header.toward == self.epoch:
             self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
@@ -339,8 +340,8 @@ class Conversation:
             self._hello, self._hello_at = False, now
             names, flags = f"{self.node}\n{self.peer}".encode(), 0 if self._heard else frame.UNHEARD
             return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=names)
-        if self._fail and self._heard:
-            self._fail = False
+        if self._fail and self._heard and not self._told:
+            self._told = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
         if not self._heard or self.problem is not None:
             return None

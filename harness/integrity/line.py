@@ -18,7 +18,7 @@ from harness.integrity.wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
 REDIAL = 0.02
-"""Seconds before the first new try to connect; doubled up to a second."""
+"""Seconds before the first new try to connect; doubled up to a second, until one brought something or lived as long."""
 PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
 SOON, IN_A_ROW = 0.02, 3
@@ -76,7 +76,7 @@ class Line:
         self._dial_at = self._dial_until = 0.0
         self._lock = threading.RLock()  # entered by itself: a Condition's way in is two functions of Python more
         self._changed = threading.Condition(self._lock)
-        self._callers = self._dialled = self._at_once = 0  # the last: calls in a row that came within SOON
+        self._callers = self._dialled = self._reached = self._at_once = 0  # the last: calls in a row within SOON
         self._came = self._left = 0.0  # when a caller did last
         self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
@@ -137,8 +137,7 @@ class Line:
 
     def _wait(self, seconds: float) -> bool:
         """Wait until something came or changed, and read what came; gives whether it did, within so many seconds."""
-        if self._polling:
-            # Another thread reads.
+        if self._polling:  # another thread reads
             return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
         wire, conversation = self._prepare(), self.conversation
         if not conversation.ordered and (due := conversation.due) is not None:
@@ -167,8 +166,7 @@ class Line:
         wire, (before, events) = self.wire, self._polled
         needs = OUT if wire is not None and wire.pending else IN
         if wire is not before or events != needs:
-            if before is not None and before is not wire:
-                # The descriptor of a wire that was closed may be another's by now.
+            if before is not None and before is not wire:  # a descriptor that was closed may be another's by now
                 self._poll = select.poll()
                 self._poll.register(self._wake_read, select.POLLIN)
             if wire is not None:
@@ -361,7 +359,9 @@ class Line:
             conversation.alive(now=now)
         wire.stirred = False
         if self._dialled and conversation.joined:
-            self._dialled = 0
+            reached = conversation.outgoing.acknowledged + conversation.incoming.arrived
+            if reached != self._reached or now >= self._dial_at + 1.0:
+                self._dialled, self._reached = 0, reached
 
     def _send(self, now: float) -> None:
         wire, conversation = self.wire, self.conversation

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from typing import Any
 
-from harness.integrity import Limits, frame
+import pytest
+
+from harness.integrity import Limits, MessageLost, ReliableMessageTransport, frame
 from harness.integrity.conversation import Conversation
 from harness.integrity.digest import digest
 from harness.integrity.frame import Kind
@@ -34,12 +37,10 @@ class Nobody:
         pass
 
 
-def packed(kind: Kind, payload: bytes, **given: Any) -> bytes:
+def packed(kind: Kind, data: bytes, **given: Any) -> bytes:
     """A frame of b's."""
-    return (
-        frame.packed(kind=kind, epoch=9, toward=7, length=len(payload), payload_digest=digest(payload), **given)
-        + payload
-    )
+    known = {"epoch": 9, "toward": 7, "length": len(data), "payload_digest": digest(data)}
+    return frame.packed(kind=kind, **known | given) + data
 
 
 def met() -> tuple[Line, socket.socket]:
@@ -51,6 +52,7 @@ def met() -> tuple[Line, socket.socket]:
     peer.sendall(packed(Kind.HELLO, b"b\na", sequence=2**20))
     line.attend(ready=True)
     assert conversation.joined
+    peer.recv(2**16)  # its greeting, and what it owed for ours
     return line, peer
 
 
@@ -91,3 +93,36 @@ def test_what_came_while_a_process_stood_still_came_in_time() -> None:
     assert line.wire is None
     line.close()
     peer.close()
+
+
+@pytest.mark.slow
+def test_a_connection_that_breaks_at_once_again_and_again_does_not_use_up_the_attempts() -> None:
+    """Each comes later than the one before, so that the deadline is what ends it; a few are enough for any deadline."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    connections = 0
+
+    def break_each() -> None:
+        nonlocal connections
+        with contextlib.suppress(OSError):  # the test is over
+            while True:
+                peer, _ = listener.accept()
+                connections += 1
+                hello = frame.parsed(peer.recv(2**16))
+                assert hello is not None
+                peer.sendall(packed(Kind.HELLO, b"b\na", toward=hello.epoch, sequence=2**20))
+                peer.recv(2**16)
+                peer.close()
+
+    thread = threading.Thread(target=break_each, daemon=True)
+    thread.start()
+    a = ReliableMessageTransport(node="a", limits=Limits(deadline=1.5, silence=0.5, shortest=0.02))
+    a.connect("b", listener.getsockname()[:2])
+    a.send(b"x", to="b")
+    with pytest.raises(MessageLost, match=r"message 0 to b is lost: not acknowledged within 1.5 s"):
+        a.flush(to="b", timeout=20)
+    with contextlib.suppress(MessageLost):
+        a.close()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(10)
+    assert 3 <= connections <= 9
