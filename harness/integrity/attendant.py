@@ -146,10 +146,19 @@ class Attendant:
         if self._thread is not None:
             self.wake()
             self._thread.join()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         for listener in self._listeners.values():
             listener.close()
         for stranger in self._strangers.values():
             stranger.wire.close()
+
+    def let_go(self) -> None:
+        """See `Held`."""
+        self._stopped = True
+        self._hang_up()
+        self.close()
 
     def close(self) -> None:
         """Let go of what lines used, once all are closed."""

@@ -13,7 +13,7 @@ from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.membership import Membership
 from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.store import Store
+from harness.integrity.store import Store, next_epoch
 from harness.integrity.token_transfer import chunk_bytes, chunk_of
 from harness.integrity.transport import ReliableMessageTransport
 from harness.integrity.wire import Address
@@ -48,7 +48,9 @@ class DeviceCommunicationManager:
     ) -> None:
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
         self._store, self._group = store, group
-        self.transport = ReliableMessageTransport(node=name_of(rank), epoch=self.membership.epoch, limits=limits)
+        # Not the membership's: a line that is renewed needs a later one too, and the group's view is still the same.
+        later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")
+        self.transport = ReliableMessageTransport(node=name_of(rank), epoch=later, limits=limits)
         listens = self.transport.listen(address)
         for other in range(world_size):
             if other > rank:

@@ -9,11 +9,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from harness.integrity.conversation import Conversation
 from harness.integrity.frame import Header
 from harness.integrity.problem import Misused
+from harness.integrity.watcher import Watcher
 from harness.integrity.wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
@@ -26,26 +27,6 @@ SOON, IN_A_ROW = 0.02, 3
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
-
-
-class Watcher(Protocol):
-    """What a line needs of whoever attends to it while no caller does.
-
-    Attributes:
-        until: when it looks at the clock next; infinity while it is about to work that out.
-    """
-
-    until: float
-
-    def watch(self, line: Line, descriptor: int, events: int) -> None:
-        """Call `attend` of the line at these events, until `unwatch`; whatever was said of this descriptor before."""
-        ...
-
-    def unwatch(self, descriptor: int) -> None: ...
-
-    def wake(self) -> None:
-        """Ask every line anew when something is due."""
-        ...
 
 
 class Line:
@@ -396,5 +377,12 @@ class Line:
             self._drop("closed")
             if self._dialling is not None:
                 self._hang_up()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close what is left: at the end, or in a forked process."""
+        for one in (self.wire, self._dialling):
+            if one is not None:
+                one.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)

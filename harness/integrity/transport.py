@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
 import socket
 import threading
 import time
@@ -21,10 +23,13 @@ from typing import Any, Self
 
 from harness.integrity.attendant import Attendant
 from harness.integrity.conversation import Conversation
+from harness.integrity.forks import held
+from harness.integrity.goodbye import goodbye
 from harness.integrity.health import LinkHealth, NetworkHealthMonitor
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.line import Line
+from harness.integrity.lookup import Lookup
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId
 from harness.integrity.wire import Address, DatagramWire, dialled, family
@@ -60,8 +65,9 @@ class ReliableMessageTransport:
 
     Args:
         node: this node's name; the peer has to expect it.
-        epoch: how often the node began: an integer greater than all it had before. The time in nanoseconds where none
-            is given; `next_epoch` of a store is safe also where clocks are set back.
+        epoch: how often the node began: an integer greater than all it had before; or what is asked for such a one, at
+            the start and at each `renew`. The time in nanoseconds where none is given; `next_epoch` of a store, asked
+            each time, is safe also where clocks are set back.
         limits: bounds.
         monitor: where health is written; one of its own where none is given.
     """
@@ -70,7 +76,7 @@ class ReliableMessageTransport:
         self,
         *,
         node: NodeId,
-        epoch: int | None = None,
+        epoch: int | Callable[[], int] | None = None,
         limits: Limits | None = None,
         monitor: NetworkHealthMonitor | None = None,
     ) -> None:
@@ -79,12 +85,16 @@ class ReliableMessageTransport:
         self.node = node
         self.limits = Limits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(shortest=self.limits.shortest, longest=self.limits.longest)
-        self.epoch = time.time_ns() if epoch is None else epoch
+        given = itertools.count(epoch).__next__ if isinstance(epoch, int) else epoch
+        self._epochs: Callable[[], int] = time.time_ns if given is None else given
+        self.epoch = self._epochs()
         self._lines: dict[NodeId, Line] = {}
         self._lock = threading.Lock()
         self._attendant = Attendant(lines=self._lines, limits=self.limits)
         self._closed = self._closing = False
         self._end = threading.RLock()  # a signal's handler may close while its thread does
+        self._process = os.getpid()
+        held(self)
 
     # Who there is.
 
@@ -113,12 +123,13 @@ class ReliableMessageTransport:
 
         Args:
             peer: its name.
-            address: where it listens; or what is asked at each try, for a peer that may come back elsewhere. It raises
-                OSError while nobody knows.
+            address: where it listens; or what is asked at each try, in a thread, for a peer that may come back
+                elsewhere. It raises OSError while nobody knows.
         """
+        where = Lookup(address)
 
         def dial() -> socket.socket:
-            return dialled(address() if callable(address) else address)
+            return dialled(where.found())
 
         self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant, dial=dial))
 
@@ -151,19 +162,33 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = "is closed" if self._closed else f"has a line to {peer!r} already, or cannot have one"
+                why = self._gone() if self._closed else f"has a line to {peer!r} already, or cannot have one"
                 raise Misused(f"the transport of {self.node} {why}")
             self._lines[peer] = line
         self._attendant.wake()
 
     def _line(self, peer: NodeId) -> Line:
         if self._closed:
-            raise Misused(f"the transport of {self.node} is closed")
+            raise Misused(f"the transport of {self.node} {self._gone()}")
         try:
             return self._lines[peer]
         except KeyError:
             known = ", ".join(sorted(self._lines)) or "nobody"
             raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}") from None
+
+    def _gone(self) -> str:
+        if self._process == os.getpid():
+            return "is closed"
+        return f"is process {self._process}'s, from which this one was forked: make another, with a greater epoch, here"
+
+    def let_go(self) -> None:
+        """See `Held`."""
+        if not self._closed:
+            self._closed = self._closing = True
+            self._end, self._lock = threading.RLock(), threading.Lock()
+            for line in self._lines.values():
+                line.let_go()
+            self._attendant.let_go()
 
     # Messages.
 
@@ -270,9 +295,9 @@ class ReliableMessageTransport:
     def renew(self, peer: NodeId) -> None:
         """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on both sides."""
         line = self._line(peer)
+        epoch = max(self._epochs(), line.conversation.epoch + 1)
 
         def found(now: float) -> bool:
-            epoch = max(time.time_ns(), line.conversation.epoch + 1)
             line.conversation.renew(epoch=epoch, now=now)
             return True
 
@@ -342,7 +367,7 @@ class ReliableMessageTransport:
 
     def _close(self, deadline: float) -> None:
         try:
-            failed = [fault for line in self._lines.values() if (fault := self._goodbye(line, deadline)) is not None]
+            failed = [fault for line in self._lines.values() if (fault := goodbye(line, deadline)) is not None]
         finally:  # also where somebody had no patience
             self._closed = True
             self._attendant.stop()
@@ -351,43 +376,6 @@ class ReliableMessageTransport:
             self._attendant.close()
         if failed:
             raise failed[0]
-
-    @staticmethod
-    def _goodbye(line: Line, deadline: float) -> TransferFailed | None:
-        conversation = line.conversation
-        said: float | None = None
-        apart: float | None = None  # since when they do not know each other on any connection
-        # A datagram that acknowledged the peer's last message may be lost, and the peer ask again: somebody answers.
-        stays = 0.0 if conversation.ordered else conversation.limits.silence
-
-        def found(now: float) -> bool | None:
-            nonlocal said, apart
-            apart = None if conversation.joined else now if apart is None else apart
-            # A peer whose messages came and that said no goodbye may not know that they came: it connects again.
-            owes = conversation.incoming.arrived and not conversation.incoming.ended
-            gone = apart is not None and now >= apart + (conversation.limits.silence if owes else 0.0)
-            if conversation.problem is not None or (conversation.delivered and gone):
-                return True
-            if said is None:
-                conversation.goodbye(now=now)
-                said = now
-            # Who has said goodbye too may be gone, and then nobody acknowledges ours.
-            alone = gone or (conversation.incoming.ended and now >= said + stays)
-            return conversation.delivered or (conversation.outgoing.unacknowledged is None and alone) or None
-
-        while line.until(found, deadline=min(deadline, time.monotonic() + conversation.limits.unhurried)) is None:
-            if time.monotonic() >= deadline:
-                break
-        undelivered = conversation.outgoing.unacknowledged
-        if undelivered is None:
-            return None
-        return conversation.problem or MessageLost(
-            f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not acknowledged before the "
-            f"transport of {conversation.node} was closed",
-            peer=conversation.peer,
-            sequence=undelivered[0],
-            epoch=conversation.epoch,
-        )
 
     def __enter__(self) -> Self:
         return self

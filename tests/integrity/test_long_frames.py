@@ -85,7 +85,6 @@ def test_what_came_while_a_process_stood_still_came_in_time() -> None:
     while not line.conversation.silent(now=time.monotonic()):
         pass
     line.attend(ready=False)
-    assert line.wire is not None
     assert line.until(lambda now: line.conversation.take(now=now), deadline=0) is not None
     while not line.conversation.silent(now=time.monotonic()):
         pass
