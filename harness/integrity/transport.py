@@ -9,7 +9,6 @@ answer = transport.receive(source="rank 1", timeout=30).data
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import os
@@ -30,6 +29,7 @@ from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.line import Line
 from harness.integrity.lookup import Lookup
+from harness.integrity.loops import LoopCalls
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId
 from harness.integrity.wire import Address, DatagramWire, dialled, family
@@ -93,6 +93,7 @@ class ReliableMessageTransport:
         self._attendant = Attendant(lines=self._lines, limits=self.limits)
         self._closed = self._closing = False
         self._end = threading.RLock()  # a signal's handler may close while its thread does
+        self._calls = LoopCalls()
         self._process = os.getpid()
         held(self)
 
@@ -328,7 +329,7 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: as `send` and `flush`.
         """
-        return await asyncio.to_thread(self._sent_and_validated, data, destination)
+        return await self._calls.call(self._sent_and_validated, data, destination)
 
     def _sent_and_validated(self, data: Any, destination: NodeId) -> TransferResult:
         begin, before = time.monotonic(), self.monitor.health(destination).counted["sent_again"]
@@ -341,12 +342,12 @@ class ReliableMessageTransport:
         )
 
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
-        """The next message of a peer, its digest checked.
+        """The next message of a peer, its digest checked. One that comes after this was cancelled is given next time.
 
         Raises:
             TransferFailed: as `receive`.
         """
-        return await asyncio.to_thread(lambda: self.receive(source=source))
+        return await self._calls.receive(source, lambda: self.receive(source=source))
 
     # The end.
 
@@ -374,6 +375,7 @@ class ReliableMessageTransport:
             for line in self._lines.values():
                 line.close()
             self._attendant.close()
+            self._calls.close()
         if failed:
             raise failed[0]
 
