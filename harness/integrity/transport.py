@@ -205,10 +205,14 @@ class ReliableMessageTransport:
         Raises:
             MessageLate: there was no room in time; the message was not taken over.
             TransferFailed: what ended the conversation: it says which message was lost.
-            Misused: no such peer, or it is too long.
+            Misused: no such peer, or it is too long, or not a buffer.
         """
         line = self._line(to)
-        view = memoryview(data)
+        try:
+            view = memoryview(data)
+        except TypeError as error:
+            kind = f"{type(data).__module__}.{type(data).__qualname__}"
+            raise Misused(f"a message is a buffer, and {kind} is not: give tensor.numpy(), or encode it") from error
         payload: Any = view if view.readonly else bytes(view)
         wait = self.limits.deadline if timeout is None else timeout
         conversation, until = line.conversation, time.monotonic() + wait

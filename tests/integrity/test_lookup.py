@@ -14,6 +14,7 @@ from harness.integrity import (
     MemoryStore,
     MessageLate,
     MessageLost,
+    Misused,
     PeerRestarted,
     ReliableMessageTransport,
 )
@@ -125,3 +126,9 @@ def test_a_rank_that_renewed_a_line_is_known_again_after_its_restart() -> None:
     assert first.receive(source=1).data == b"4"
     again.close()
     first.close()
+
+
+def test_an_address_that_others_cannot_use_is_refused() -> None:
+    """All addresses of a host, told to another host, would be its own."""
+    with pytest.raises(Misused, match="nobody can connect to '0.0.0.0'"):
+        DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=("0.0.0.0", 0))  # noqa: S104
