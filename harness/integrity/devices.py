@@ -19,7 +19,6 @@ from harness.integrity.token_transfer import chunk_bytes, chunk_of
 from harness.integrity.transport import ReliableMessageTransport
 from harness.integrity.wire import Address
 
-
 EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - refused
 
 

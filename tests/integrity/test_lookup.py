@@ -130,5 +130,5 @@ def test_a_rank_that_renewed_a_line_is_known_again_after_its_restart() -> None:
 
 def test_an_address_that_others_cannot_use_is_refused() -> None:
     """All addresses of a host, told to another host, would be its own."""
-    with pytest.raises(Misused, match="nobody can connect to '0.0.0.0'"):
+    with pytest.raises(Misused, match=r"nobody can connect to '0\.0\.0\.0'"):
         DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=("0.0.0.0", 0))  # noqa: S104

@@ -252,7 +252,7 @@ def over_a_bad_way(seed: int) -> None:
 
 
 def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
-    """A peer that does not exist, one that is there twice, a message too long or no buffer, a transport that is closed."""
+    """A peer that does not exist, one that is there twice, a message too long or no buffer, a closed transport."""
     a = ReliableMessageTransport(node="a", limits=Limits(message=10))
     a.listen(str(tmp_path / "a"))
     a.expect("b")
